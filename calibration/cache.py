@@ -1,0 +1,90 @@
+"""What a second calibration need not compute again: exported encoders and embeddings, on disk.
+
+Every vector depends on its text alone, so a run that finds some of them here gives the same bytes as one that does not.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from retrieval.similarity import Float32
+
+
+def cache_folder() -> Path:
+    """TAUGATE_CACHE, else taugate in the user's cache directory (XDG Base Directory specification)."""
+    if chosen := os.environ.get("TAUGATE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "taugate"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedEmbedding:
+    """A vector (d,) float32, and whether its text was longer than the encoder reads."""
+
+    vector: Float32
+    truncated: bool
+
+
+class EmbeddingCache:
+    """Embeddings of one encoder, keyed by the SHA-256 of the text with its prompt.
+
+    SQLite: safe against kill -9 and against two calibrations at once. A cache that cannot be used is as good as none, so
+    its own failures never end a calibration; `failure` says what happened.
+    """
+
+    def __init__(self, path: Path, dimension: int) -> None:
+        self._dimension = dimension
+        self.failure: str | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._database: sqlite3.Connection | None = sqlite3.connect(path, timeout=30)
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID"
+            )
+        except (OSError, sqlite3.Error) as error:
+            self._give_up(f"{path}: {error}")
+
+    @classmethod
+    def of(cls, encoder_sha256: str, dimension: int) -> Self:
+        """The cache of an encoder, by its digest."""
+        return cls(cache_folder() / "embeddings" / f"{encoder_sha256}.sqlite", dimension)
+
+    @staticmethod
+    def key(text: str) -> bytes:
+        """Key of a text with its prompt."""
+        return sha256(text.encode()).digest()
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, CachedEmbedding]:
+        """Those of `keys` that are known."""
+        found: dict[bytes, CachedEmbedding] = {}
+        try:
+            database = self._database
+            for key in keys if database else ():
+                row = database.execute("SELECT truncated, vector FROM embedding WHERE key = ?", (key,)).fetchone()
+                if row is not None and len(row[1]) == 4 * self._dimension:
+                    found[key] = CachedEmbedding(np.frombuffer(row[1], dtype=np.float32), bool(row[0]))
+        except sqlite3.Error as error:
+            self._give_up(str(error))
+        return found
+
+    def put(self, embeddings: Mapping[bytes, CachedEmbedding]) -> None:
+        """Add embeddings in one transaction."""
+        rows: Iterable[tuple[bytes, bool, bytes]] = (
+            (key, each.truncated, each.vector.tobytes()) for key, each in embeddings.items()
+        )
+        try:
+            if self._database:
+                with self._database:
+                    self._database.executemany("INSERT OR IGNORE INTO embedding VALUES (?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            self._give_up(str(error))
+
+    def _give_up(self, failure: str) -> None:
+        self._database = None
+        self.failure = failure

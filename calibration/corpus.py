@@ -1,0 +1,48 @@
+"""Every text of a data set as a vector, with a word on what was cut off and what the cache saved."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from calibration.cache import EmbeddingCache
+from calibration.dataset import Dataset
+from calibration.encode import encode
+from calibration.stopwatch import Stopwatch
+from retrieval.encoder import OnnxEncoder
+from retrieval.similarity import Float32
+
+
+@dataclass(frozen=True)
+class EncodedDataset:
+    """Vectors in the order of the data set, each (n, d) float32; truncated_documents: longer than the encoder reads."""
+
+    documents: Float32
+    answerable: Float32
+    unanswerable: Float32
+    truncated_documents: int
+
+
+def encode_dataset(
+    dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, say: Callable[[str], None], watch: Stopwatch
+) -> EncodedDataset:
+    """Encode documents and queries; the time spent in the encoder is added to the stage "encode"."""
+    documents = encode(
+        encoder, (document.encoded_text for document in dataset.documents), len(dataset.documents), "document", cache
+    )
+    labelled = dataset.answerable + dataset.unanswerable
+    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache)
+    watch.add("encode", documents.seconds + queries.seconds)
+    say(
+        f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {len(labelled)} "
+        "queries; the others were known from the cache"
+    )
+    if cache.failure:
+        say(f"warning: no embedding cache: {cache.failure}")
+    if documents.truncated:
+        say(
+            f"warning: {documents.truncated} of {len(dataset.documents)} documents are longer than the "
+            f"{encoder.config.max_length} tokens that the encoder reads; what follows is not searched"
+        )
+    answerable = len(dataset.answerable)
+    return EncodedDataset(
+        documents.vectors, queries.vectors[:answerable], queries.vectors[answerable:], documents.truncated
+    )

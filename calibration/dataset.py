@@ -1,0 +1,104 @@
+"""A labelled data set in the BEIR layout (contract §1), read one line at a time."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibration.lines import Fault, new_id, read_objects, required_text
+from calibration.qrels import read_qrels
+from retrieval.digest import sha256_file
+from retrieval.documents import Document, DocumentStore, DocumentWriter
+from retrieval.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledQuery:
+    """A query of the split; `relevant` maps document positions to grades ≥ 1 and is empty when it is unanswerable."""
+
+    id: str
+    text: str
+    relevant: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A corpus with the queries of one split, in the order of queries.jsonl."""
+
+    name: str
+    split: str
+    documents: DocumentStore
+    answerable: list[LabelledQuery]
+    unanswerable: list[LabelledQuery]
+    sha256: Mapping[str, str]
+
+
+def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
+    """Read and check a data set; documents go to `spool`, an empty folder that must outlive the result.
+
+    Raises InputError, one message with file and line, at the first fault.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
+    corpus, queries, qrels = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
+    positions = _spool_corpus(corpus, spool)
+    texts = _read_queries(queries)
+    grades = read_qrels(qrels, texts, positions)
+    labelled = [LabelledQuery(name, text, grades[name]) for name, text in texts.items() if name in grades]
+    answerable = [query for query in labelled if query.relevant]
+    if not answerable:
+        raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
+    return Dataset(
+        name=folder.resolve().name,
+        split=split,
+        documents=DocumentStore(spool),
+        answerable=answerable,
+        unanswerable=[query for query in labelled if not query.relevant],
+        sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
+    )
+
+
+def _spool_corpus(path: Path, spool: Path) -> dict[str, int]:
+    """Copy the documents to the spool; returns the position of each id."""
+    positions: dict[str, int] = {}
+    writer = DocumentWriter(spool)
+    try:
+        for line, record in read_objects(path):
+            identifier = new_id(path, line, record, positions)
+            text = required_text(path, line, record, "text")
+            writer.append(Document(identifier, text, _title(path, line, record), _metadata(path, line, record)))
+    finally:
+        writer.close()
+    if not positions:
+        raise InputError(f"{path}: holds no document; write one JSON object a line")
+    return positions
+
+
+def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
+    title = record.get("title")
+    if title is not None and not isinstance(title, str):
+        raise Fault(path, line, '"title" is not a string', "put it in quotes or leave it out")
+    return title or None
+
+
+def _metadata(path: Path, line: int, record: dict[str, Any]) -> dict[str, Any]:
+    metadata = record.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise Fault(path, line, '"metadata" is not an object', 'write {"field": value}')
+    for name, value in metadata.items():
+        if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
+            raise Fault(path, line, f'metadata "{name}" is not a scalar', "use a string, number, boolean or null")
+    return metadata
+
+
+def _read_queries(path: Path) -> dict[str, str]:
+    """Text of each query id, in file order."""
+    seen: dict[str, int] = {}
+    texts = {
+        new_id(path, line, record, seen): required_text(path, line, record, "text")
+        for line, record in read_objects(path)
+    }
+    if not texts:
+        raise InputError(f"{path}: holds no query; write one JSON object a line")
+    return texts

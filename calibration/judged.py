@@ -1,0 +1,73 @@
+"""Queries with their top-K and what the qrels say of it: searched once, then everything is a matter of indices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.accuracy import accuracy
+from calibration.dataset import LabelledQuery
+from calibration.ndcg import ideal_dcg, ndcg
+from retrieval.index import FlatIndex, TopK
+from retrieval.policy import keep
+from retrieval.similarity import Float32, pair_similarity
+
+Threshold32 = np.float32 | None
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """Answerable queries, q of them.
+
+    top: their (q, K) most similar documents; grades: (q, K) int64, the qrels' grade of each, 0 where it is not
+    relevant; ideal: (q,) float64, DCG@K of a perfect ranking; correct: (q,) float32, S_corr, the similarity of the most
+    similar relevant document, retrieved or not.
+    """
+
+    top: TopK
+    grades: NDArray[np.int64]
+    ideal: NDArray[np.float64]
+    correct: Float32
+
+    @classmethod
+    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex, k: int) -> Self:
+        """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
+        top = index.search(vectors, k)
+        grades = [
+            [query.relevant.get(position, 0) for position in row]
+            for query, row in zip(queries, top.positions.tolist(), strict=True)
+        ]
+        return cls(
+            top=top,
+            grades=np.array(grades, dtype=np.int64),
+            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in queries]),
+            correct=_correct_similarity(queries, vectors, index),
+        )
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The queries at `rows`, in that order."""
+        top = TopK(self.top.scores[rows], self.top.positions[rows])
+        return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows])
+
+    def accuracy(self, threshold: Threshold32 = None) -> NDArray[np.float64]:
+        """Top-K accuracy of each query under a threshold, (q,)."""
+        return accuracy(self.grades, keep(self.top.scores, threshold))
+
+    def ndcg(self, threshold: Threshold32 = None) -> NDArray[np.float64]:
+        """NDCG@K of each query under a threshold, (q,)."""
+        return ndcg(self.grades, keep(self.top.scores, threshold), self.ideal)
+
+
+def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex) -> Float32:
+    """Of several relevant documents the correct one is the most similar (contract §3)."""
+    owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
+    documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
+    scores = pair_similarity(vectors[owners], index.vectors, documents[:, None])[:, 0]
+    correct = np.full(len(queries), -np.inf, dtype=np.float32)
+    np.maximum.at(correct, owners, scores)
+    return correct

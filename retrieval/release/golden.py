@@ -1,0 +1,57 @@
+"""Queries with the documents and scores they gave at calibration: does this machine answer as that one did?"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from retrieval.errors import ReleaseError
+from retrieval.index import TopK
+from retrieval.retriever import Encoder, Index
+
+# Another processor sums an encoder's products in another order. Between AVX-512 and AVX2 code of onnxruntime scores of
+# MiniLM differ by less than 1e-6; an encoder of other weights or a wrong tokenizer differs by more than 1e-2.
+TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenQuery:
+    """One calibration query: its text, relevant document ids, and top-K document ids with their float32 scores."""
+
+    text: str
+    relevant: list[str]
+    documents: list[str]
+    scores: list[float]
+
+
+def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
+    """One JSON object a line."""
+    path.write_bytes(b"".join(orjson.dumps(asdict(query)) + b"\n" for query in queries))
+
+
+def read(path: Path) -> list[GoldenQuery]:
+    """Raises ReleaseError when the file does not hold golden queries."""
+    try:
+        return [GoldenQuery(**orjson.loads(line)) for line in path.read_bytes().splitlines()]
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise ReleaseError(f"{path}: does not hold golden queries; calibrate again") from error
+
+
+def check(encoder: Encoder, index: Index, queries: Sequence[GoldenQuery]) -> None:
+    """Raise ReleaseError when a golden query scores differently, rank by rank, by more than TOLERANCE.
+
+    Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
+    """
+    if not queries:
+        return
+    top: TopK = index.search(encoder.encode([query.text for query in queries], "query"), len(queries[0].scores))
+    recorded = np.array([query.scores for query in queries], dtype=np.float32)
+    difference = np.abs(top.scores - recorded).max(axis=1)
+    worst = int(difference.argmax())
+    if difference[worst] > TOLERANCE:
+        raise ReleaseError(
+            f"golden query {worst} scores {difference[worst]:.2g} away from its record (tolerance {TOLERANCE:g}): "
+            "encoder or index do not answer as they did at calibration; calibrate again on this kind of machine"
+        )

@@ -1,0 +1,47 @@
+"""Names inside a releases directory and inside a release, and the digest that names a release."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from retrieval import encoder
+from retrieval.digest import sha256_json
+from retrieval.documents import OFFSETS, TEXTS
+
+CURRENT = "current"
+MANIFEST = "manifest.json"
+ENCODER_FOLDER = "encoder"
+INDEX = "index.faiss"
+GOLDEN = "golden.jsonl"
+REFERENCE = "reference.safetensors"
+FILES = frozenset({*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE})
+
+RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
+STAGING_PREFIX = ".staging-"
+_NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})
+
+
+def content_digest(manifest: Mapping[str, Any]) -> str:
+    """Hex digest of what a release contains: every file, through `files`, and the manifest less ids and times.
+
+    `parent` is an id as well: it says what was current before, so it differs when the same command runs twice.
+    """
+    return sha256_json({key: value for key, value in manifest.items() if key not in _NOT_CONTENT})
+
+
+def release_id(created_at: datetime, digest: str) -> str:
+    """`YYYYMMDDTHHMMSSZ-<12 hex>`; created_at in UTC."""
+    return f"{created_at:%Y%m%dT%H%M%SZ}-{digest[:12]}"
+
+
+def is_release_id(name: str) -> bool:
+    """Whether a name has the form of a release id: anything else is never looked at, nor joined to a path."""
+    return RELEASE_ID.fullmatch(name) is not None
+
+
+def stored_files(release: Path) -> set[str]:
+    """Every file below a release except its manifest, as paths relative to it with forward slashes."""
+    found = {path.relative_to(release).as_posix() for path in release.rglob("*") if not path.is_dir()}
+    return found - {MANIFEST}

@@ -1,0 +1,55 @@
+"""A verified release, opened: encoder, index, documents and policy, ready to answer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from retrieval.documents import DocumentStore
+from retrieval.encoder import OnnxEncoder
+from retrieval.errors import ReleaseError
+from retrieval.index import FlatIndex
+from retrieval.policy import Policy
+from retrieval.release import golden
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX
+from retrieval.release.manifest import Manifest
+from retrieval.release.verify import verify
+from retrieval.retriever import Retriever
+
+
+@dataclass(frozen=True)
+class Release:
+    """What serves. The retriever's positions are positions in `documents`."""
+
+    manifest: Manifest
+    retriever: Retriever
+    documents: DocumentStore
+
+
+def load(release: Path, threads: int | None = None) -> Release:
+    """Verify and open a release, then ask it its golden queries.
+
+    threads: for the encoder, by default the processors this process may use. Raises ReleaseError or EncoderError with
+    one message when anything is not as it was written.
+    """
+    manifest = verify(release)
+    encoder = OnnxEncoder.load(release / ENCODER_FOLDER, threads)
+    index = FlatIndex.load(release / INDEX)
+    documents = DocumentStore(release)
+    _agree(release, manifest, encoder, index, documents)
+    golden.check(encoder, index, golden.read(release / GOLDEN))
+    policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k)
+    return Release(manifest, Retriever(encoder, index, policy), documents)
+
+
+def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: FlatIndex, documents: DocumentStore) -> None:
+    counts = {manifest.data.documents, manifest.index.documents, len(index), len(documents)}
+    if len(counts) != 1:
+        raise ReleaseError(
+            f"{release}: manifest, index and documents count {sorted(counts)} documents; calibrate again"
+        )
+    dimensions = {manifest.encoder.dimension, encoder.config.dimension, index.dimension}
+    if len(dimensions) != 1:
+        raise ReleaseError(
+            f"{release}: manifest, encoder and index have dimensions {sorted(dimensions)}; calibrate again"
+        )
+    if encoder.sha256 != manifest.encoder.sha256:
+        raise ReleaseError(f"{release}: the encoder is not the one in the manifest; calibrate again")

@@ -1,0 +1,46 @@
+"""The one definition of similarity, the same bits for every index, batch size, thread count and device.
+
+A matrix product in float32 depends in its last bits on how the library splits the work, so the same pair of texts can
+score above a threshold alone and below it in a batch. Here every score that is compared with a threshold is summed in
+float64 and rounded once to float32: the order of the sum no longer shows. The cost is K products of length d a query.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float32 = NDArray[np.float32]
+
+# Queries a block: bounds the float64 copies to about 256 × K × d × 8 bytes (60 MB at K = 80, d = 384).
+_BLOCK = 256
+
+
+def similarity(queries: Float32, documents: Float32) -> Float32:
+    """Cosine similarity of each query with its own candidate documents.
+
+    queries: (n, d) float32 of unit length; documents: (n, c, d) float32 of unit length.
+    Returns (n, c) float32.
+    """
+    products: NDArray[np.float64] = np.einsum("nd,ncd->nc", queries.astype(np.float64), documents.astype(np.float64))
+    return products.astype(np.float32)
+
+
+def pair_similarity(queries: Float32, vectors: Float32, positions: NDArray[np.int64]) -> Float32:
+    """Similarity of query i with the documents at `positions[i]`, in blocks of bounded memory.
+
+    queries: (n, d); vectors: (N, d), the whole corpus; positions: (n, c) into `vectors`. Returns (n, c) float32.
+    """
+    scores = np.empty(positions.shape, dtype=np.float32)
+    for start in range(0, len(queries), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        scores[block] = similarity(queries[block], vectors[positions[block]])
+    return scores
+
+
+def rounding_bound(dimension: int) -> float:
+    """Largest difference between a float32 dot product of unit vectors, in any order, and `similarity`.
+
+    γ_d = d·u / (1 − d·u) with u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5), plus
+    the final rounding of `similarity` itself, and the vectors' own distance from unit length.
+    """
+    unit = 2.0**-24
+    return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit

@@ -1,0 +1,52 @@
+"""The application: settings in, routes and middleware out. Nothing is read or loaded at import."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from retrieval.release.reader import load
+from service.body_limit import BodyLimit
+from service.errors import install_handlers
+from service.infra_routes import infra_routes
+from service.metrics import Metrics
+from service.request_scope import RequestScope
+from service.search_routes import search_routes
+from service.serving import Load, Serving
+from service.settings import Settings
+
+
+def create_app(settings: Settings, load_release: Load = load) -> FastAPI:
+    """An application that loads the current release when it starts; `app.state.serving` is its state.
+
+    load_release: opens a release folder with a number of encoder threads.
+    """
+    metrics = Metrics()
+    serving = Serving(settings, metrics, load_release)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(serving.start())
+        try:
+            yield
+        finally:
+            await loading
+            await asyncio.to_thread(serving.stop)
+
+    app = FastAPI(
+        title="taugate",
+        version=version("taugate"),
+        description="Retrieval with a similarity threshold that was calibrated, not guessed.",
+        lifespan=lifespan,
+        docs_url=None,  # the interactive page would load its scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.serving = serving
+    app.include_router(search_routes(settings, serving, metrics))
+    app.include_router(infra_routes(serving, metrics))
+    install_handlers(app)
+    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(RequestScope, metrics=metrics)
+    return app

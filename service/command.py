@@ -1,0 +1,93 @@
+"""`taugate serve`: bind, load, answer until SIGTERM, and leave no request behind."""
+
+import argparse
+import logging
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from pydantic import ValidationError
+
+from retrieval.errors import InputError
+from retrieval.release.catalog import find
+from service.app import create_app
+from service.logs import configure
+from service.serving import Serving
+from service.settings import Settings
+
+_log = logging.getLogger("taugate.serve")
+
+
+def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the subcommand `serve`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "serve",
+        help="answer searches from the current release",
+        description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
+    )
+    parser.add_argument("--releases", metavar="DIR", type=Path, help="where releases are kept (TAUGATE_RELEASES)")
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default 8000)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop. Raises InputError or ReleaseError when there is nothing to serve."""
+    given = {name: getattr(arguments, name) for name in ("releases", "host", "port")}
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise InputError(_settings_message(error)) from error
+    find(settings.releases)  # before anything is bound: the usual mistake is a directory without a release
+    serve(settings)
+    return 0
+
+
+def serve(settings: Settings) -> None:
+    """Run the service in this process. Raises what kept it from loading its release."""
+    configure(settings.log_level)
+    app = create_app(settings)
+    serving: Serving = app.state.serving
+    listener = _listen(settings.host, settings.port)
+    config = uvicorn.Config(
+        app,
+        log_config=None,  # the root logger has it all already
+        access_log=False,  # RequestScope writes that line, with the request id
+        server_header=False,
+        timeout_graceful_shutdown=settings.shutdown_seconds,
+    )
+    server = uvicorn.Server(config)
+
+    def stop_serving() -> None:
+        server.should_exit = True
+
+    serving.on_failure = stop_serving
+    # uvicorn raises the signal that stopped it once more when it is done. By then it did its work: no error.
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, lambda *_: None)
+    host, port = listener.getsockname()[:2]
+    _log.info("listening", extra={"host": host, "port": port, "settings": settings.model_dump(mode="json")})
+    server.run(sockets=[listener])
+    _log.info("stopped")
+    if serving.failure is not None:
+        raise serving.failure
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host} port {port}: {error.strerror}; give another --host or --port"
+        ) from error
+
+
+def _settings_message(error: ValidationError) -> str:
+    detail = error.errors()[0]
+    name = str(detail["loc"][0])
+    if detail["type"] == "missing":
+        return f"no {name} given: use --{name} DIR or TAUGATE_{name.upper()}"
+    return f"TAUGATE_{name.upper()} (or --{name}): {detail['msg']}, got {detail['input']!r}"

@@ -1,0 +1,109 @@
+"""What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (contract §4).
+
+ApiError
+├── TooLarge           413 too_large
+├── Invalid            422 invalid
+├── Overloaded         429 overloaded, with Retry-After
+├── NotReady           503 not_ready
+└── DeadlineExceeded   504 deadline_exceeded
+
+400 bad_json, 404 not_found and 405 method_not_allowed come from the framework, 500 internal from anything else.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import ORJSONResponse
+from starlette.exceptions import HTTPException
+
+
+class ApiError(Exception):
+    """An error with a status, a stable code and a message for the caller."""
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+    headers: ClassVar[Mapping[str, str]] = {}
+
+
+class TooLarge(ApiError):
+    """More than a limit allows."""
+
+    status, code = 413, "too_large"
+
+
+class Invalid(ApiError):
+    """Well-formed JSON that asks for something that cannot be done."""
+
+    status, code = 422, "invalid"
+
+
+class Overloaded(ApiError):
+    """The queue is full. A second is the shortest wait that Retry-After can say, and many queue lengths."""
+
+    status, code, headers = 429, "overloaded", {"Retry-After": "1"}
+
+
+class NotReady(ApiError):
+    """No release is loaded yet, or the service is shutting down."""
+
+    status, code = 503, "not_ready"
+
+
+class DeadlineExceeded(ApiError):
+    """The answer took longer than TAUGATE_DEADLINE_MS."""
+
+    status, code = 504, "deadline_exceeded"
+
+
+# What the framework, or a body read for it, answers by status alone.
+_FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
+
+
+def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
+    """The one shape of an error."""
+    return {"error": {"code": code, "message": message, "request_id": request_id}}
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Answer every error of the framework and of our own in the one shape."""
+    app.add_exception_handler(ApiError, _api_error)  # type: ignore[arg-type]  # starlette types handlers by Exception
+    app.add_exception_handler(RequestValidationError, _validation_error)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
+
+
+def _reply(
+    request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> ORJSONResponse:
+    body = error_body(code, message, request.scope["state"]["request_id"])
+    return ORJSONResponse(body, status_code=status, headers=dict(headers or {}))
+
+
+async def _api_error(request: Request, error: ApiError) -> ORJSONResponse:
+    return _reply(request, error.status, error.code, str(error), error.headers)
+
+
+async def _validation_error(request: Request, error: RequestValidationError) -> ORJSONResponse:
+    errors = error.errors()
+    if any(detail["type"] == "json_invalid" for detail in errors):
+        return _reply(request, 400, "bad_json", f"the body is not JSON: {errors[0]['ctx']['error']}")
+    return _reply(request, 422, "invalid", _explain(request, errors))
+
+
+def _explain(request: Request, errors: Sequence[Mapping[str, Any]]) -> str:
+    """Name the field, but never repeat its value: it may be a query's text."""
+    if errors[0]["loc"] == ("body",) and "json" not in request.headers.get("content-type", "json"):
+        return "the body is not declared as JSON: send the header Content-Type: application/json"
+    parts = (f"{'.'.join(map(str, detail['loc'][1:])) or 'body'}: {detail['msg']}" for detail in errors[:3])
+    return "; ".join(parts)
+
+
+async def _http_error(request: Request, error: HTTPException) -> ORJSONResponse:
+    code = _FRAMEWORK_CODES.get(error.status_code, Invalid.code)
+    messages = {
+        400: "the body is not JSON in UTF-8",
+        404: f"there is no {request.url.path}; /openapi.json lists what there is",
+        405: f"{request.url.path} does not take {request.method}",
+    }
+    return _reply(request, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)

@@ -1,0 +1,47 @@
+"""What machines ask: is it alive, is it ready, what does it serve, how is it doing."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from prometheus_client.exposition import choose_encoder
+
+from service.errors import NotReady
+from service.metrics import Metrics
+from service.schemas import ErrorResponse, Health, ReleaseResponse
+from service.serving import Serving
+
+_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": ErrorResponse}}
+
+
+def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
+    """Routes for probes and scrapers."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/livez", response_model_exclude_none=True)
+    async def livez() -> Health:
+        """The process answers. True while a release is loaded and while the service shuts down."""
+        return Health(status="alive")
+
+    @router.get("/readyz", responses=_NOT_READY)
+    async def readyz() -> Health:
+        """A release is loaded, verified, and answers its golden queries as recorded."""
+        return Health(status="ready", release=serving.engine.release.manifest.release_id)
+
+    @router.get("/release", responses=_NOT_READY)
+    async def release() -> ReleaseResponse:
+        """The release in service, with its manifest."""
+        manifest = serving.engine.release.manifest
+        if serving.loaded_at is None:
+            raise NotReady("the release is being loaded")
+        return ReleaseResponse(
+            release=manifest.release_id, loaded_at=serving.loaded_at.isoformat(), manifest=manifest.model_dump()
+        )
+
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def prometheus(request: Request) -> Response:
+        """Metrics in Prometheus's text format, or in OpenMetrics where the scraper accepts it."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(metrics.registry), headers={"Content-Type": content_type})
+
+    return router

@@ -1,0 +1,73 @@
+"""Every Prometheus metric of the service, on a registry of its own (contract §5)."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+
+from retrieval.release.manifest import Manifest
+from retrieval.retriever import Answer
+
+# From the fastest cached reply to the default deadline, about three buckets a decade.
+_REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+# A search of a thousand documents takes 0.1 ms, a long batch through the encoder a second.
+_STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+
+class Metrics:
+    """The metrics of one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self.requests = Counter("taugate_requests", "Requests answered.", ["route", "code"], registry=self.registry)
+        self.request_seconds = Histogram(
+            "taugate_request_duration_seconds",
+            "From the first byte of a request to the last of its reply.",
+            ["route"],
+            buckets=_REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.stage_seconds = Histogram(
+            "taugate_stage_duration_seconds",
+            "Time in one stage of answering.",
+            ["stage"],
+            buckets=_STAGE_SECONDS,
+            registry=self.registry,
+        )
+        self.queue_depth = Gauge("taugate_queue_depth", "Queries waiting or at work.", registry=self.registry)
+        self.results = Counter(
+            "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry
+        )
+        self.empty_responses = Counter(
+            "taugate_empty_responses", "Searches answered with no document.", ["reason"], registry=self.registry
+        )
+        self.release_info = Gauge(
+            "taugate_release_info", "The release in service.", ["release", "encoder", "policy"], registry=self.registry
+        )
+        self.release_threshold = Gauge("taugate_release_threshold", "τ in force.", registry=self.registry)
+        self.release_loaded = Gauge(
+            "taugate_release_loaded_timestamp_seconds", "When the release was loaded.", registry=self.registry
+        )
+        self.coe_reference = Gauge("taugate_coe_reference", "COE at calibration.", ["bound"], registry=self.registry)
+        self.roe_reference = Gauge("taugate_roe_reference", "ROE at calibration.", ["bound"], registry=self.registry)
+
+    def observe_stage(self, stage: str, seconds: float) -> None:
+        """Record the time one stage took."""
+        self.stage_seconds.labels(stage).observe(seconds)
+
+    def observe_answer(self, answer: Answer) -> None:
+        """Record what was kept and dropped for one query."""
+        self.results.labels("kept").inc(len(answer.scores))
+        self.results.labels("dropped").inc(answer.considered - len(answer.scores))
+        if answer.reason is not None:
+            self.empty_responses.labels(answer.reason).inc()
+
+    def announce(self, manifest: Manifest, loaded_at: float) -> None:
+        """Describe the release now in service; loaded_at: Unix time in seconds."""
+        self.release_info.clear()
+        self.release_info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind).set(1)
+        if manifest.policy.tau is not None:
+            self.release_threshold.set(manifest.policy.tau)
+        self.release_loaded.set(loaded_at)
+        calibration = manifest.metrics["calibration"]
+        for gauge, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
+            for bound in ("lower", "mean", "upper"):
+                gauge.labels(bound).set(getattr(reference, bound))

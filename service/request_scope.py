@@ -1,0 +1,78 @@
+"""Around every request: its id, its time, its metrics, its log line, and a 500 that shows nothing of what broke."""
+
+import logging
+import re
+import time
+import uuid
+
+import orjson
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.errors import error_body
+from service.metrics import Metrics
+
+_log = logging.getLogger("taugate.request")
+_ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
+_CLIENT_LEFT = 499  # nginx's code for a caller that closed the connection before the reply began
+_UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
+
+
+class RequestScope:
+    """Pure ASGI middleware, the outermost: nothing that happens inside goes unseen."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection event; anything but HTTP passes through."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception:  # noqa: BLE001 (the last line of defence: logged in full, answered with nothing of it)
+            _log.exception("unhandled", extra={"request_id": request_id})
+            if not status:
+                await _send_internal(send_with_id, request_id)
+        finally:
+            self._record(scope, status or _CLIENT_LEFT, time.perf_counter() - began, request_id)
+
+    def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = getattr(scope.get("route"), "path", _UNMATCHED)
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        _log.info(
+            "request",
+            extra={
+                "request_id": request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+                "milliseconds": round(seconds * 1000, 3),
+            },
+        )
+
+
+def _request_id(given: str | None) -> str:
+    return given if given and _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+async def _send_internal(send: Send, request_id: str) -> None:
+    body = orjson.dumps(error_body("internal", "something broke here; the log has it under this id", request_id))
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 500, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

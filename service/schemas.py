@@ -1,0 +1,102 @@
+"""Requests and replies of the API (contract §4). These models are what openapi.json is made from."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from retrieval.documents import Scalar
+
+
+def _query_text(text: str) -> str:
+    """A text the encoder can read: not blank, and without halves of surrogate pairs, which JSON lets through."""
+    if not text.strip():
+        raise ValueError("a query needs text")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("holds half of a surrogate pair, which is no character; send UTF-8")
+    return text
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+QueryText = Annotated[str, AfterValidator(_query_text)]
+
+
+class SearchRequest(_Request):
+    """One query. `k` defaults to the K that the threshold was calibrated at."""
+
+    query: QueryText
+    k: int | None = Field(default=None, ge=1, description="documents considered")
+    filter: dict[str, Any] | None = Field(default=None, description="not available in this version")
+    min_results: int = Field(default=0, ge=0, description="return at least so many, even below the threshold")
+    threshold: float | None = Field(default=None, description="in place of the calibrated one")
+    include_text: bool = Field(default=True, description="whether results carry title and text")
+
+
+class BatchRequest(_Request):
+    """Several queries at once, each a text or a whole search request."""
+
+    queries: list[QueryText | SearchRequest] = Field(min_length=1)
+
+
+class Result(BaseModel):
+    """One kept document. `relevance` is null unless the policy estimates it."""
+
+    id: str
+    rank: int
+    score: float
+    relevance: float | None
+    title: str | None
+    text: str | None
+    metadata: dict[str, Scalar]
+
+
+class SearchResponse(BaseModel):
+    """What was kept, and what it was measured against. `reason` says why `results` is empty."""
+
+    results: list[Result]
+    threshold: float | None
+    policy: Literal["similarity", "none"]
+    calibrated: bool
+    considered: int
+    dropped: int
+    best_score: float | None
+    reason: Literal["all_below_threshold"] | None
+    release: str
+    query_id: str
+
+
+class BatchResponse(BaseModel):
+    """Replies in the order of the queries."""
+
+    responses: list[SearchResponse]
+
+
+class ReleaseResponse(BaseModel):
+    """The release in service: its id, when it was loaded, and its manifest."""
+
+    release: str
+    loaded_at: str
+    manifest: dict[str, Any]
+
+
+class Health(BaseModel):
+    """State of the process; `release` once one is loaded."""
+
+    status: Literal["alive", "ready"]
+    release: str | None = None
+
+
+class ErrorDetail(BaseModel):
+    """A stable code, a message for people, and the id under which the log knows the request."""
+
+    code: str
+    message: str
+    request_id: str
+
+
+class ErrorResponse(BaseModel):
+    """The body of every error."""
+
+    error: ErrorDetail

@@ -1,0 +1,94 @@
+"""POST /search and POST /search/batch: one path for both."""
+
+import uuid
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from retrieval.retriever import Query
+from service.engine import Engine, Found
+from service.errors import Invalid, TooLarge
+from service.metrics import Metrics
+from service.schemas import BatchRequest, BatchResponse, ErrorResponse, SearchRequest, SearchResponse
+from service.serving import Serving
+from service.settings import Settings
+
+_STATUSES = (400, 413, 422, 429, 500, 503, 504)
+_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in _STATUSES}
+
+
+def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> APIRouter:
+    """The two routes. Replies are built once, from our own values, and not validated a second time."""
+    router = APIRouter(tags=["search"])
+
+    async def answer(requests: list[SearchRequest]) -> list[dict[str, Any]]:
+        engine = serving.engine
+        queries = [_query(request, engine, settings) for request in requests]
+        found = await engine.search(queries)
+        for each in found:
+            metrics.observe_answer(each.answer)
+        release = engine.release.manifest.release_id
+        return [_reply(request, each, release) for request, each in zip(requests, found, strict=True)]
+
+    @router.post("/search", response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
+    async def search(body: SearchRequest) -> Response:
+        """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
+        return _json((await answer([body]))[0])
+
+    @router.post("/search/batch", response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
+    async def search_batch(body: BatchRequest) -> Response:
+        """Several searches under the same admission rules as single ones, answered in their order."""
+        if len(body.queries) > settings.max_batch:
+            raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
+        requests = [SearchRequest(query=each) if isinstance(each, str) else each for each in body.queries]
+        return _json({"responses": await answer(requests)})
+
+    return router
+
+
+def _query(request: SearchRequest, engine: Engine, settings: Settings) -> Query:
+    """A request as a query, within the limits. Raises Invalid."""
+    if request.filter is not None:
+        raise Invalid("filter: this version cannot filter; leave it out")
+    if len(request.query) > settings.max_query_chars:
+        raise Invalid(f"query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
+    k = engine.release.manifest.policy.k if request.k is None else request.k
+    if k > settings.max_k:
+        raise Invalid(f"k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
+    if request.min_results > k:
+        raise Invalid(f"min_results: {request.min_results} is over k, which is {k}")
+    return Query(request.query, k, request.threshold, request.min_results)
+
+
+def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]:
+    answer, text = found.answer, request.include_text
+    results = [
+        {
+            "id": document.id,
+            "rank": rank,
+            "score": score,
+            "relevance": None,
+            "title": document.title if text else None,
+            "text": document.text if text else None,
+            "metadata": document.metadata,
+        }
+        for rank, (document, score) in enumerate(zip(found.documents, answer.scores.tolist(), strict=True), start=1)
+    ]
+    return {
+        "results": results,
+        "threshold": answer.threshold,
+        "policy": answer.policy,
+        "calibrated": answer.calibrated,
+        "considered": answer.considered,
+        "dropped": answer.considered - len(results),
+        "best_score": answer.best_score,
+        "reason": answer.reason,
+        "release": release,
+        "query_id": uuid.uuid4().hex,
+    }
+
+
+def _json(value: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")

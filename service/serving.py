@@ -1,0 +1,71 @@
+"""The release in service: loaded beside the event loop, announced when it is ready, let go at the end."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from retrieval.errors import TaugateError
+from retrieval.release.catalog import find
+from retrieval.release.reader import Release, load
+from service.engine import Engine
+from service.errors import NotReady
+from service.metrics import Metrics
+from service.settings import Settings
+
+Load = Callable[[Path, int | None], Release]
+_log = logging.getLogger("taugate.serving")
+
+
+class Serving:
+    """State of one process: loading, ready, failed or stopping.
+
+    failure: why no release could be loaded, which ends the process; on_failure: called then.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._load = load_release
+        self._engine: Engine | None = None
+        self._stopping = False
+        self.loaded_at: datetime | None = None
+        self.failure: TaugateError | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+
+    @property
+    def engine(self) -> Engine:
+        """What answers. Raises NotReady while there is nothing that can."""
+        if self._stopping:
+            raise NotReady("the service is shutting down")
+        if self._engine is None:
+            raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
+        return self._engine
+
+    async def start(self) -> None:
+        """Load the current release in a thread, so that /livez answers meanwhile."""
+        settings = self._settings
+        try:
+            release = await asyncio.to_thread(self._open)
+        except TaugateError as error:
+            self.failure = error
+            self.on_failure()
+            return
+        deadline = settings.deadline_ms / 1000
+        engine = Engine(release, settings.queue_limit, deadline, self._metrics.observe_stage)
+        self._metrics.queue_depth.set_function(lambda: engine.depth)
+        self.loaded_at = datetime.now(UTC)
+        self._metrics.announce(release.manifest, time.time())
+        self._engine = engine
+        _log.info("ready", extra={"release": release.manifest.release_id, "documents": release.manifest.data.documents})
+
+    def _open(self) -> Release:
+        return self._load(find(self._settings.releases), self._settings.encoder_threads)
+
+    def stop(self) -> None:
+        """Turn readiness off and wait for what is in flight."""
+        self._stopping = True
+        if self._engine is not None:
+            self._engine.close()

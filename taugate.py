@@ -1,0 +1,38 @@
+"""The command `taugate`. The one place that knows both the offline job and the service.
+
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 1 anything else.
+"""
+
+import argparse
+import sys
+from importlib.metadata import version
+
+import calibration.command
+import calibration.release_command
+import service.command
+from retrieval.errors import TaugateError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit code."""
+    parser = argparse.ArgumentParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
+    parser.add_argument("--version", action="version", version=f"taugate {version('taugate')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for room in (calibration.command, calibration.release_command, service.command):
+        room.add_parser(commands)
+    parsed = parser.parse_args(arguments)
+    try:
+        return int(parsed.run(parsed))
+    except TaugateError as error:
+        sys.stderr.write(f"taugate: {error}\n")
+        return 2
+    except OSError as error:
+        sys.stderr.write(f"taugate: {error}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("taugate: interrupted\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
