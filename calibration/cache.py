@@ -23,6 +23,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "taugate"
 
 
+_TABLE = """
+CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class CachedEmbedding:
     """A vector (d,) float32, and whether its text was longer than the encoder reads."""
@@ -34,8 +39,8 @@ class CachedEmbedding:
 class EmbeddingCache:
     """Embeddings of one encoder, keyed by the SHA-256 of the text with its prompt.
 
-    SQLite: safe against kill -9 and against two calibrations at once. A cache that cannot be used is as good as none, so
-    its own failures never end a calibration; `failure` says what happened.
+    SQLite: safe against kill -9 and against two calibrations at once. A cache that cannot be used is as good as none,
+    so its own failures never end a calibration; `failure` says what happened.
     """
 
     def __init__(self, path: Path, dimension: int) -> None:
@@ -44,9 +49,7 @@ class EmbeddingCache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._database: sqlite3.Connection | None = sqlite3.connect(path, timeout=30)
-            self._database.execute(
-                "CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID"
-            )
+            self._database.execute(_TABLE)
         except (OSError, sqlite3.Error) as error:
             self._give_up(f"{path}: {error}")
 
@@ -64,9 +67,10 @@ class EmbeddingCache:
         """Those of `keys` that are known."""
         found: dict[bytes, CachedEmbedding] = {}
         try:
-            database = self._database
-            for key in keys if database else ():
-                row = database.execute("SELECT truncated, vector FROM embedding WHERE key = ?", (key,)).fetchone()
+            for key in keys:
+                if self._database is None:
+                    break
+                row = self._database.execute("SELECT truncated, vector FROM embedding WHERE key = ?", (key,)).fetchone()
                 if row is not None and len(row[1]) == 4 * self._dimension:
                     found[key] = CachedEmbedding(np.frombuffer(row[1], dtype=np.float32), bool(row[0]))
         except sqlite3.Error as error:

@@ -33,7 +33,7 @@ def encode_dataset(
     watch.add("encode", documents.seconds + queries.seconds)
     say(
         f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {len(labelled)} "
-        "queries; the others were known from the cache"
+        "queries; the others were known already"
     )
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")

@@ -19,7 +19,9 @@ _BLOCK = 8192
 
 @dataclass(frozen=True)
 class Embeddings:
-    """vectors: (n, d) float32; truncated: texts longer than the encoder reads; encoded: texts not found in the cache;
+    """Vectors of n texts.
+
+    vectors: (n, d) float32; truncated: texts longer than the encoder reads; encoded: texts that were not known yet;
     seconds: time in the encoder, tokenizer included.
     """
 

@@ -33,20 +33,20 @@ class _SentenceEmbedding(torch.nn.Module):
 
     def __init__(self, model: SentenceTransformer) -> None:
         super().__init__()
-        self.modules_in_order = torch.nn.ModuleList(model)
+        self.steps: Any = torch.nn.ModuleList(model)  # of classes that say little about their attributes
         self.truncate_dim: int | None = model.truncate_dim
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        first, *later = self.modules_in_order
-        if type(first).__name__ == "StaticEmbedding":
+        first, *later = self.steps
+        if _kind(first) == "StaticEmbedding":
             features = {"sentence_embedding": _bag_mean(first.embedding.weight, input_ids, attention_mask)}
         else:
             features = first({"input_ids": input_ids, "attention_mask": attention_mask})
         for module in later:
             features = module(features)
-        vector = features["sentence_embedding"][:, : self.truncate_dim]
-        normalised = type(self.modules_in_order[-1]).__name__ == "Normalize" and self.truncate_dim is None
-        return vector if normalised else torch.nn.functional.normalize(vector, dim=-1)
+        vector: torch.Tensor = features["sentence_embedding"][:, : self.truncate_dim]
+        unit = _kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
+        return vector if unit else torch.nn.functional.normalize(vector, dim=-1)
 
 
 def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -66,13 +66,13 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     tokenizer, max_length = _tokenizer(model, name)
     tokenizer.save(str(target / TOKENIZER))
     _write_graph(model, tokenizer, target / MODEL, name)
-    pooling = next((module.pooling_mode for module in model if type(module).__name__ == "Pooling"), "mean")
+    pooling = _pooling(model)
     config = EncoderConfig(
         name=name,
         revision=revision,
-        dimension=int(model.truncate_dim or model.get_embedding_dimension()),
+        dimension=int(model.truncate_dim or model.get_embedding_dimension() or 0),
         max_length=max_length,
-        pooling=pooling if isinstance(pooling, str) else "+".join(pooling),
+        pooling=pooling,
         query_prompt=_prompt(model, "query"),
         document_prompt=_prompt(model, "document", "passage", "corpus"),
         special_tokens=_is_transformer(model),
@@ -102,7 +102,7 @@ def _load(folder: Path, name: str) -> SentenceTransformer:
 
 def _refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
     for position, module in enumerate(model):
-        kind = type(module).__name__
+        kind = _kind(module)
         if kind not in (_LATER if position else _FIRST):
             known = ", ".join(sorted(_LATER if position else _FIRST))
             raise EncoderError(
@@ -111,13 +111,25 @@ def _refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
             )
         if kind == "Pooling" and not module.include_prompt and any(model.prompts.values()):
             raise EncoderError(
-                f"encoder {name!r}: module {position} (Pooling) leaves the prompt out of the mean, which depends on the "
-                "prompt's length and cannot be exported; choose a model with include_prompt"
+                f"encoder {name!r}: module {position} (Pooling) leaves the prompt out of the mean, which "
+                "depends on its length and cannot be exported; choose a model with include_prompt"
             )
 
 
+def _kind(module: object) -> str:
+    """Class name: module classes move between versions of sentence-transformers, their names do not."""
+    return type(module).__name__
+
+
+def _pooling(model: SentenceTransformer) -> str:
+    """How token vectors become one; a static embedding takes their mean."""
+    modules: list[Any] = list(model)
+    modes = next((module.pooling_mode for module in modules if _kind(module) == "Pooling"), "mean")
+    return modes if isinstance(modes, str) else "+".join(modes)
+
+
 def _is_transformer(model: SentenceTransformer) -> bool:
-    return type(model[0]).__name__ == "Transformer"
+    return _kind(model[0]) == "Transformer"
 
 
 def _tokenizer(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
@@ -131,14 +143,15 @@ def _tokenizer(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
     tokenizer.no_truncation()
     if not _is_transformer(model):
         return tokenizer, _NO_LIMIT
-    max_length = int(model.max_seq_length or model[0].config.max_position_embeddings)
+    first: Any = model[0]
+    max_length = int(model.max_seq_length or first.config.max_position_embeddings)
     tokenizer.enable_truncation(max_length)
     return tokenizer, max_length
 
 
 def _prompt(model: SentenceTransformer, *names: str) -> str:
     """The prompt that encode_query and encode_document would use: the role's own, else the default one."""
-    prompts: dict[str, str] = model.prompts
+    prompts = model.prompts
     chosen = next((name for name in names if name in prompts), model.default_prompt_name)
     return (prompts.get(chosen) if chosen else None) or ""
 
@@ -181,8 +194,7 @@ def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> floa
 
     As ½|a − b|², which is the same for unit vectors, exact for small angles, and 0 where both are the zero vector.
     """
-    pairs = [
-        (model.encode_query(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "query")),
-        (model.encode_document(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "document")),
-    ]
+    pairs = [(model.encode_query(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "query"))]
+    if encoder.config.query_prompt != encoder.config.document_prompt:
+        pairs.append((model.encode_document(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "document")))
     return max(float(((a.astype(np.float64) - b) ** 2).sum(axis=1).max()) / 2 for a, b in pairs)

@@ -1,4 +1,4 @@
-"""The numbers of the manifest for one part of the queries: accuracy, NDCG, COE, ROE, what is kept, what is left empty."""
+"""The numbers of the manifest for one part of the queries: accuracy, NDCG, COE, ROE, results kept, replies empty."""
 
 import numpy as np
 

@@ -13,8 +13,8 @@ CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1
 class CalibrationSettings:
     """Settings of `taugate calibrate`; defaults are the contract's (§2).
 
-    k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable queries
-    kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100].
+    k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
+    queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100].
 
     Raises InputError for a value that cannot be used.
     """

@@ -1,1 +1,1 @@
-"""What turns a query into kept results, shared by calibration and service so that what was calibrated is what is served."""
+"""What turns a query into kept results, shared by both sides so that what was calibrated is what is served."""

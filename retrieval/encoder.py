@@ -1,4 +1,4 @@
-"""Texts to unit vectors with onnxruntime: the same exported bytes and the same code at calibration and in the service."""
+"""Texts to unit vectors with onnxruntime: the same exported bytes, the same code at calibration and in the service."""
 
 import itertools
 import os
@@ -59,8 +59,8 @@ class Tokens:
 class OnnxEncoder:
     """An exported encoder, loaded from its folder.
 
-    A vector depends on its text alone, to the last bit: texts of equal length share a batch, so there is no padding, and
-    no batch has a single row, for which onnxruntime sums in another order.
+    A vector depends on its text alone, to the last bit: texts of equal length share a batch, so there is no padding,
+    and no batch has a single row, for which onnxruntime sums in another order.
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:

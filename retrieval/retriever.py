@@ -1,4 +1,4 @@
-"""From query texts to kept results: encode, search, cut. The one path that calibration measures and the service runs."""
+"""From query texts to kept results: encode, search, cut. The path that calibration measures and the service runs."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -15,8 +15,10 @@ from typing import Any, ClassVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import ORJSONResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+
+from service.json_reply import json_reply
 
 
 class ApiError(Exception):
@@ -75,16 +77,16 @@ def install_handlers(app: FastAPI) -> None:
 
 def _reply(
     request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> ORJSONResponse:
+) -> Response:
     body = error_body(code, message, request.scope["state"]["request_id"])
-    return ORJSONResponse(body, status_code=status, headers=dict(headers or {}))
+    return json_reply(body, status, headers)
 
 
-async def _api_error(request: Request, error: ApiError) -> ORJSONResponse:
+async def _api_error(request: Request, error: ApiError) -> Response:
     return _reply(request, error.status, error.code, str(error), error.headers)
 
 
-async def _validation_error(request: Request, error: RequestValidationError) -> ORJSONResponse:
+async def _validation_error(request: Request, error: RequestValidationError) -> Response:
     errors = error.errors()
     if any(detail["type"] == "json_invalid" for detail in errors):
         return _reply(request, 400, "bad_json", f"the body is not JSON: {errors[0]['ctx']['error']}")
@@ -99,7 +101,7 @@ def _explain(request: Request, errors: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(parts)
 
 
-async def _http_error(request: Request, error: HTTPException) -> ORJSONResponse:
+async def _http_error(request: Request, error: HTTPException) -> Response:
     code = _FRAMEWORK_CODES.get(error.status_code, Invalid.code)
     messages = {
         400: "the body is not JSON in UTF-8",

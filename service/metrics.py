@@ -1,6 +1,6 @@
 """Every Prometheus metric of the service, on a registry of its own (contract §5)."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from retrieval.release.manifest import Manifest
 from retrieval.retriever import Answer
@@ -15,6 +15,7 @@ class Metrics:
     """The metrics of one process."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each counter and histogram, which nothing here reads
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.requests = Counter("taugate_requests", "Requests answered.", ["route", "code"], registry=self.registry)

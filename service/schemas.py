@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from retrieval.documents import Scalar
 
@@ -10,9 +11,9 @@ from retrieval.documents import Scalar
 def _query_text(text: str) -> str:
     """A text the encoder can read: not blank, and without halves of surrogate pairs, which JSON lets through."""
     if not text.strip():
-        raise ValueError("a query needs text")
+        raise PydanticCustomError("blank", "a query needs text")
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("holds half of a surrogate pair, which is no character; send UTF-8")
+        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is no character")
     return text
 
 

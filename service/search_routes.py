@@ -3,13 +3,13 @@
 import uuid
 from typing import Any
 
-import orjson
 from fastapi import APIRouter
 from fastapi.responses import Response
 
 from retrieval.retriever import Query
 from service.engine import Engine, Found
 from service.errors import Invalid, TooLarge
+from service.json_reply import json_reply
 from service.metrics import Metrics
 from service.schemas import BatchRequest, BatchResponse, ErrorResponse, SearchRequest, SearchResponse
 from service.serving import Serving
@@ -35,7 +35,7 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
     @router.post("/search", response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
     async def search(body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
-        return _json((await answer([body]))[0])
+        return json_reply((await answer([body]))[0])
 
     @router.post("/search/batch", response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
     async def search_batch(body: BatchRequest) -> Response:
@@ -43,7 +43,7 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
         if len(body.queries) > settings.max_batch:
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
         requests = [SearchRequest(query=each) if isinstance(each, str) else each for each in body.queries]
-        return _json({"responses": await answer(requests)})
+        return json_reply({"responses": await answer(requests)})
 
     return router
 
@@ -88,7 +88,3 @@ def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]
         "release": release,
         "query_id": uuid.uuid4().hex,
     }
-
-
-def _json(value: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Queries with the documents and scores they gave at calibration: does this machine answer as that one did?"""
+"""Queries with the documents and scores they gave at calibration, to see that another machine answers alike."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -38,8 +38,7 @@ def write(
         fill(staging)
         manifest = _manifest(staging, facts, current_id(releases), (now or _utc_now)())
         (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
-        staging.chmod(0o755)
-        _sync_tree(staging)
+        _finish(staging)
         if not (releases / manifest.release_id).exists():  # else: the same content, written within the same second
             staging.rename(releases / manifest.release_id)
         sync_folder(releases)
@@ -62,13 +61,16 @@ def _utc_now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _sync_tree(folder: Path) -> None:
+def _finish(folder: Path) -> None:
+    """Readable by whoever serves it, and on the disk: neither is given for files that a library wrote."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
+            path.chmod(0o644)
             with path.open("rb") as file:
                 os.fsync(file.fileno())
         else:
             sync_folder(path)
+    folder.chmod(0o755)
     sync_folder(folder)
 
 
