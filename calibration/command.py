@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from calibration.job import calibrate
 from calibration.report import table, times
 from calibration.settings import CalibrationSettings
 from calibration.source import DEFAULT_ENCODER
@@ -48,6 +47,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, report. Returns the exit code; a TaugateError is the caller's to report."""
+    from calibration.job import calibrate  # what it needs comes with the extra `calibration`, and serving does not
+
     watch = Stopwatch()
     names = ("split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile")
     settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names})

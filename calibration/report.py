@@ -29,7 +29,7 @@ def table(manifest: Manifest) -> str:
         cells = (f"{'–' if value is None else f'{value:.4f}':<11}" for value in values)
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
     policy = manifest.policy
-    lines.append(f"τ = {policy.tau:.6f}, the {policy.psi}th percentile of Γ ({policy.method}, 95 % intervals)")
+    lines.append(f"τ = {policy.tau:.6f}, percentile {policy.psi} of Γ ({policy.method}, 95 % intervals)")
     return "\n".join(lines)
 
 

@@ -1,5 +1,6 @@
 """Exact top-K by cosine similarity over FAISS, with ties to the lower document position."""
 
+import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -37,8 +38,7 @@ class FlatIndex:
 
     def __init__(self, index: Any) -> None:  # noqa: ANN401 (faiss has no types)
         self._index = index
-        # A view on FAISS's own storage, memory-mapped when it was loaded from disk: nothing is copied.
-        self.vectors: Float32 = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d)
+        self.vectors = _stored_vectors(index)
         self._gpu = _on_gpu(index)
         self._bound = rounding_bound(index.d)
 
@@ -56,8 +56,8 @@ class FlatIndex:
             index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise ReleaseError(f"{path}: FAISS cannot read this index; calibrate again") from error
-        if not isinstance(index, faiss.IndexFlatIP):
-            raise ReleaseError(f"{path}: holds a {type(index).__name__}, expected IndexFlatIP; calibrate again")
+        if not isinstance(index, faiss.IndexFlatIP) or not index.ntotal or not index.d:
+            raise ReleaseError(f"{path}: holds no flat inner-product index with vectors; calibrate again")
         return cls(index)
 
     def save(self, path: Path) -> None:
@@ -100,6 +100,18 @@ class FlatIndex:
         top = TopK(np.take_along_axis(exact, order, 1), np.take_along_axis(found, order, 1))
         proven = rough[:, -1] + self._bound < top.scores[:, -1] if fetch < len(self) else np.full(len(queries), True)
         return top, proven
+
+
+def _stored_vectors(index: Any) -> Float32:  # noqa: ANN401
+    """FAISS's own storage as a read-only array (N, d): nothing is copied, and it keeps the index alive.
+
+    FAISS's rev_swig_ptr gives such a view too, but one that reads freed memory once the index is gone.
+    """
+    memory = (ctypes.c_float * (index.ntotal * index.d)).from_address(int(index.get_xb()))
+    memory.owner = index  # type: ignore[attr-defined]
+    vectors = np.frombuffer(memory, dtype=np.float32).reshape(-1, index.d)
+    vectors.flags.writeable = False
+    return vectors
 
 
 def _on_gpu(index: Any) -> Any:  # noqa: ANN401

@@ -1,0 +1,58 @@
+# Developer commands are the CI commands. `make help` lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart test test-servers acceptance lint format openapi constraints clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000
+	$(BIN)/taugate quickstart $(ARGS)
+
+test: $(VENV)/.test test-servers ## install what the tests need and run them
+	$(BIN)/pytest $(ARGS)
+
+acceptance: $(VENV)/.test ## the figures of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/calibration/acceptance.py $(ARGS)
+
+lint: $(VENV)/.dev ## formatting, lint, types and layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## format the code and mend what ruff can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+openapi: $(VENV)/.sample ## write docs/openapi.json from the code
+	$(BIN)/python -m service.openapi docs/openapi.json
+
+constraints: $(VENV)/.test $(VENV)/.dev ## write constraints.txt from what is installed
+	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
+
+test-servers: ## promtool, from the system's package manager
+	@sh tests/servers.sh
+
+clean: ## remove what these targets made
+	rm -rf $(VENV) quickstart build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Each extra has its mark, so that any order of targets installs each of them once.
+$(VENV)/.sample: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[calibration,sample]'
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.sample
+	$(PIP) --editable '.[calibration,sample,test]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	$(PIP) --editable '.[calibration,sample,test,dev]'
+	@touch $@

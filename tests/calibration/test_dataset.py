@@ -1,0 +1,135 @@
+"""What a valid data set is read as."""
+
+import hashlib
+from pathlib import Path
+
+import orjson
+import pytest
+
+from calibration.dataset import Dataset, read_dataset
+
+DOCUMENTS = [
+    {"_id": "d1", "title": "Slump", "text": "soft concrete flows", "metadata": {"year": 2001, "grade": None}},
+    {"_id": "d2", "text": "steel bars resist tension"},
+    {"_id": "d3", "title": "", "text": "bricks are laid in courses"},
+    {"_id": "d4", "title": None, "text": "mortar\nbinds\u2028bricks", "metadata": None},
+]
+QUERIES = [
+    {"_id": "zulu", "text": "how are bricks laid"},
+    {"_id": "yankee", "text": "who won the cup"},
+    {"_id": "mike", "text": "how soft is it", "metadata": {"asked": "on site"}},
+    {"_id": "alpha", "text": "what resists tension"},
+]
+QRELS = [("mike", "d1", 2), ("mike", "d2", 0), ("zulu", "d4", 1), ("zulu", "d3", 3), ("yankee", "d2", 0)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_data(tmp_path / "masonry")
+
+
+def write_data(folder: Path, documents=DOCUMENTS, line_end: str = "\n") -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    write_lines(folder / "corpus.jsonl", [orjson.dumps(each).decode() for each in documents], line_end)
+    write_lines(folder / "queries.jsonl", [orjson.dumps(each).decode() for each in QUERIES], line_end)
+    write_split(folder, "test", QRELS, line_end)
+    return folder
+
+
+def write_split(folder: Path, split: str, rows: list[tuple[str, str, int]], line_end: str = "\n") -> None:
+    lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{document}\t{score}" for query, document, score in rows)]
+    write_lines(folder / "qrels" / f"{split}.tsv", lines, line_end)
+
+
+def write_lines(path: Path, lines: list[str], line_end: str) -> None:
+    path.write_bytes("".join(line + line_end for line in lines).encode())
+
+
+def read(folder: Path, split: str = "test") -> Dataset:
+    spool = folder.parent / f"spool-{split}"
+    spool.mkdir()
+    return read_dataset(folder, split, spool)
+
+
+def test_documents_keep_their_order_and_fields(data):
+    documents = read(data).documents
+    assert [document.id for document in documents] == ["d1", "d2", "d3", "d4"]
+    assert [document.title for document in documents] == ["Slump", None, None, None]
+    assert [document.text for document in documents] == [each["text"] for each in DOCUMENTS]
+    assert [document.metadata for document in documents] == [{"year": 2001, "grade": None}, {}, {}, {}]
+
+
+def test_title_is_encoded_in_front_of_the_text_where_there_is_one(data):
+    first, second, third, _ = read(data).documents
+    assert first.encoded_text == "Slump soft concrete flows"
+    assert second.encoded_text == "steel bars resist tension"
+    assert third.encoded_text == "bricks are laid in courses"
+
+
+def test_queries_keep_the_order_of_their_file_not_of_the_qrels(data):
+    assert [(query.id, query.text) for query in read(data).answerable] == [
+        ("zulu", "how are bricks laid"),
+        ("mike", "how soft is it"),
+    ]
+
+
+def test_relevant_documents_are_positions_with_grades_and_zero_scores_are_none(data):
+    assert {query.id: query.relevant for query in read(data).answerable} == {"zulu": {3: 1, 2: 3}, "mike": {0: 2}}
+
+
+def test_query_with_zero_scores_only_is_unanswerable(data):
+    dataset = read(data)
+    assert [(query.id, query.relevant) for query in dataset.unanswerable] == [("yankee", {})]
+
+
+def test_query_that_the_split_does_not_list_is_not_in_it(data):
+    dataset = read(data)
+    assert "alpha" not in {query.id for query in dataset.answerable + dataset.unanswerable}
+
+
+def test_another_split_has_its_own_queries(data):
+    write_split(data, "dev", [("alpha", "d2", 1), ("zulu", "d3", 0)])
+    dataset = read(data, "dev")
+    assert dataset.split == "dev"
+    assert [(query.id, query.relevant) for query in dataset.answerable] == [("alpha", {1: 1})]
+    assert [query.id for query in dataset.unanswerable] == ["zulu"]
+
+
+def test_name_and_digests_say_which_data_set_it_is(data):
+    dataset = read(data)
+    assert dataset.name == "masonry"
+    files = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": "qrels/test.tsv"}
+    expected = {part: hashlib.sha256((data / file).read_bytes()).hexdigest() for part, file in files.items()}
+    assert dataset.sha256 == expected
+
+
+@pytest.mark.parametrize("line_end", ["\r\n", "\n"], ids=["CRLF", "LF"])
+def test_line_endings_make_no_difference(line_end, data, tmp_path):
+    plain = read(data)
+    other = read(write_data(tmp_path / "elsewhere" / "masonry", line_end=line_end))
+    assert list(other.documents) == list(plain.documents)
+    assert other.answerable == plain.answerable
+    assert other.unanswerable == plain.unanswerable
+
+
+def test_last_line_needs_no_line_break(data):
+    for path in [data / "corpus.jsonl", data / "queries.jsonl", data / "qrels" / "test.tsv"]:
+        path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    dataset = read(data)
+    assert len(dataset.documents) == 4
+    assert [query.id for query in dataset.unanswerable] == ["yankee"]
+
+
+def test_document_of_two_megabytes_on_one_line(tmp_path):
+    text = "concrete " * 250_000
+    long = {"_id": "long", "text": text}
+    dataset = read(write_data(tmp_path / "masonry", [*DOCUMENTS[:2], long, *DOCUMENTS[2:]]))
+    assert dataset.documents[2].text == text
+    assert dataset.documents[3].id == "d3"
+    assert dataset.answerable[0].relevant == {4: 1, 3: 3}
+
+
+def test_ids_may_hold_spaces_and_any_script(data):
+    write_lines(data / "corpus.jsonl", ['{"_id": "a b", "text": "one"}', '{"_id": "二", "text": "two"}'], "\n")
+    write_split(data, "test", [("zulu", "a b", 1), ("mike", "二", 1)])
+    assert [query.relevant for query in read(data).answerable] == [{0: 1}, {1: 1}]

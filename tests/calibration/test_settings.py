@@ -1,0 +1,101 @@
+"""Settings that cannot be used are refused with exit code 2, one clear message and nothing written."""
+
+from pathlib import Path
+
+import pytest
+import taugate
+
+# Name, arguments, setting that the message names, what it says to do about it. The sample has 503 documents, as many queries.
+REFUSED = [
+    ("k 0", ["--k", "0"], "--k 0", "1 or more"),
+    ("k negative", ["--k", "-5"], "--k -5", "1 or more"),
+    ("k above the corpus", ["--k", "504"], "--k 504", "only 503 documents; give a smaller K"),
+    ("no bootstraps", ["--bootstraps", "0"], "--bootstraps 0", "1 or more"),
+    ("samples of nothing", ["--sample-size", "0"], "--sample-size 0", "1 or more"),
+    ("holdout 1", ["--holdout", "1"], "--holdout 1.0", "below 1"),
+    ("holdout negative", ["--holdout", "-0.1"], "--holdout -0.1", "0 or more"),
+    ("holdout NaN", ["--holdout", "nan"], "--holdout nan", "below 1"),
+    ("holdout infinite", ["--holdout", "inf"], "--holdout inf", "below 1"),
+    ("holdout leaves no query", ["--holdout", "0.9999"], "--holdout 0.9999", "none of the 503 answerable queries"),
+    ("seed negative", ["--seed", "-1"], "--seed -1", "0 or more"),
+    ("seed beyond 64 bits", ["--seed", str(2**70)], f"--seed {2**70}", "give"),
+    ("percentile above 100", ["--overlap-percentile", "101"], "--overlap-percentile 101.0", "0 to 100"),
+    ("percentile negative", ["--overlap-percentile", "-1"], "--overlap-percentile -1.0", "0 to 100"),
+    ("percentile NaN", ["--overlap-percentile", "nan"], "--overlap-percentile nan", "0 to 100"),
+    ("split outside qrels", ["--split", "../x"], "--split '../x'", "name of a file in qrels/"),
+    ("split empty", ["--split", ""], "--split ''", "name of a file in qrels/"),
+    ("split unknown", ["--split", "dev"], "dev.tsv", "--split names one of: test"),
+]
+
+USAGE = [
+    ("method", ["--method", "guess"], "--method"),
+    ("policy", ["--policy", "strict"], "--policy"),
+    ("index", ["--index", "tree"], "--index"),
+    ("projection", ["--projection", "random"], "--projection"),
+    ("k a word", ["--k", "five"], "--k"),
+    ("k a fraction", ["--k", "2.5"], "--k"),
+    ("holdout a word", ["--holdout", "third"], "--holdout"),
+    ("unknown option", ["--threshold", "0.5"], "--threshold"),
+]
+
+
+def arguments(sample: Path, releases: Path, encoder: Path, *more: str) -> list[str]:
+    return ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder), *more]
+
+
+def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that a command ends with, less "taugate: "."""
+    assert taugate.main(argv) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert len(printed.err.splitlines()) == 1, printed.err
+    assert printed.err.startswith("taugate: ")
+    return printed.err.removeprefix("taugate: ").strip()
+
+
+@pytest.mark.parametrize(("more", "setting", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_setting_that_cannot_be_used(more, setting, says, sample, encoder, tmp_path, capsys):
+    message = refusal(arguments(sample, tmp_path / "releases", encoder, *more), capsys)
+    assert setting in message
+    assert says in message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("more", "option"), [row[1:] for row in USAGE], ids=[row[0] for row in USAGE])
+def test_usage_that_argparse_refuses(more, option, sample, encoder, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        taugate.main(arguments(sample, tmp_path / "releases", encoder, *more))
+    assert stop.value.code == 2
+    assert option in capsys.readouterr().err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_encoder_folder_without_a_model(sample, tmp_path, capsys):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    message = refusal(arguments(sample, tmp_path / "releases", empty), capsys)
+    wrong, _, remedy = message.partition("; ")
+    assert wrong.startswith(f"{empty}: ")
+    assert remedy, f"no word on what to do: {message}"
+    assert list(tmp_path.iterdir()) == [empty]
+
+
+def test_releases_directory_that_is_a_file(sample, encoder, tmp_path, capsys):
+    releases = tmp_path / "releases"
+    releases.write_bytes(b"kept")
+    assert taugate.main(arguments(sample, releases, encoder)) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"taugate: {releases}: ")
+    assert releases.read_bytes() == b"kept"
+
+
+def test_refusal_leaves_an_existing_releases_directory_alone(sample, encoder, tmp_path, capsys):
+    releases = tmp_path / "releases"
+    releases.mkdir()
+    refusal(arguments(sample, releases, encoder, "--k", "504"), capsys)
+    assert list(releases.iterdir()) == []
+
+
+def test_a_holdout_of_zero_and_one_document_a_query_are_fine(sample, encoder, tmp_path):
+    more = ["--holdout", "0", "--k", "1", "--bootstraps", "1", "--sample-size", "1"]
+    assert taugate.main(arguments(sample, tmp_path / "releases", encoder, *more)) == 0

@@ -1,0 +1,69 @@
+"""τ(ψ) on cases whose answer is known."""
+
+import numpy as np
+
+from calibration.bootstrap import Split, bootstrapped
+from calibration.judged import JudgedQueries
+from calibration.threshold import bootstrap_threshold, gamma
+from retrieval.index import TopK
+from retrieval.overlap import overlap_thresholds, share_above
+
+
+def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:
+    top = TopK(scores.astype(np.float32), np.zeros(scores.shape, dtype=np.int64))
+    correct = np.where(grades > 0, scores, -1).max(axis=1).astype(np.float32)
+    return JudgedQueries(top, grades, np.ones(len(scores)), correct)
+
+
+def test_nothing_to_lose_gives_the_largest_gamma() -> None:
+    """The relevant document is always far above the rest: every τ(ψ) is free, so ψ = 100."""
+    rng = np.random.default_rng(0)
+    scores = np.column_stack([np.full(300, 0.9), rng.uniform(0.1, 0.5, 300)])
+    queries = judged(scores, np.tile([1, 0], (300, 1)))
+    rows = rng.integers(0, 300, size=(100, 50))
+    found = bootstrap_threshold(queries, rows)
+    assert found.psi == 100
+    assert found.tau == gamma(queries, rows).max()
+
+
+def test_everything_to_lose_gives_the_smallest_gamma() -> None:
+    """The relevant document is always the last: a cut above any γ loses queries in every bootstrap that holds them."""
+    rng = np.random.default_rng(0)
+    last = rng.uniform(0.1, 0.5, 300)
+    queries = judged(np.column_stack([np.full(300, 0.9), last]), np.tile([0, 1], (300, 1)))
+    rows = rng.integers(0, 300, size=(500, 300))
+    found = bootstrap_threshold(queries, rows)
+    # With every query a hit the interval is [1, 1]: not one may be lost.
+    assert found.tau == gamma(queries, rows).min()
+    assert (queries.accuracy(np.float32(found.tau))[np.unique(rows)] == 1).all()
+
+
+def test_a_score_equal_to_tau_is_not_lost() -> None:
+    queries = judged(np.full((40, 3), 0.5), np.tile([1, 0, 0], (40, 1)))
+    rows = np.random.default_rng(0).integers(0, 40, size=(20, 10))
+    found = bootstrap_threshold(queries, rows)
+    assert (found.tau, found.psi) == (0.5, 100)
+    assert queries.accuracy(np.float32(found.tau)).all()
+
+
+def test_the_interval_is_the_percentiles_of_the_bootstraps() -> None:
+    values = np.arange(10.0)
+    rows = np.arange(10)[:, None]  # bootstrap j is query j alone
+    found = bootstrapped(values, rows)
+    assert (found.mean, found.lower, found.upper) == (4.5, *np.percentile(values, [2.5, 97.5]))
+
+
+def test_overlap_counts_strictly_above() -> None:
+    sample = np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32)
+    thetas = np.array([0.0, np.float64(np.float32(0.2)), 0.4, 0.5])
+    assert share_above(sample, thetas).tolist() == [1.0, 0.5, 0.25, 0.0]
+    top = np.array([[0.9, 0.1], [0.8, 0.2]], dtype=np.float32)
+    rows = np.array([[0, 0], [1, 1]])
+    np.testing.assert_allclose(overlap_thresholds(top, rows, 0), [0.1, 0.2], rtol=1e-7)
+
+
+def test_a_split_covers_every_query_once() -> None:
+    split = Split.of(np.random.default_rng(3), 101, 0.3)
+    assert len(split.heldout) == round(0.3 * 101)
+    assert sorted([*split.calibration, *split.heldout]) == list(range(101))
+    assert len(Split.of(np.random.default_rng(3), 5, 0.0).heldout) == 0

@@ -1,0 +1,63 @@
+"""Fixtures: the sample data set, an encoder without PyTorch, a release made of both, and a real service on it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zaragoza_construction_faq
+
+import taugate
+from calibration.sample import write_sample
+from tests.fake_encoder import write_fake_encoder
+from tests.service_process import ServiceProcess
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither read nor fill the user's cache, and no setting of the machine reaches them."""
+    kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("TAUGATE_")}
+    os.environ["TAUGATE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    os.environ.update(kept)
+
+
+_DATA = os.environ.get("TAUGATE_DATA")
+
+
+@pytest.fixture(scope="session")
+def public_data() -> Path:
+    """The folder of public data sets."""
+    if not _DATA:
+        pytest.skip("TAUGATE_DATA is not set: it names the folder with the public data sets")
+    return Path(_DATA)
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample data set: 503 real questions and answers."""
+    folder = tmp_path_factory.mktemp("sample") / "zaragoza"
+    write_sample(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported encoder folder that knows the sample's words."""
+    texts = [entry[field] for entry in zaragoza_construction_faq.load(lang="en") for field in ("q", "a")]
+    return write_fake_encoder(tmp_path_factory.mktemp("encoder"), texts)
+
+
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """A releases directory with one promoted release. Tests that change it copy it first."""
+    folder = tmp_path_factory.mktemp("releases")
+    assert taugate.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(releases: Path) -> Iterator[ServiceProcess]:
+    """`taugate serve` as a process of its own, ready."""
+    with ServiceProcess(releases) as process:
+        yield process.ready()

@@ -1,0 +1,66 @@
+"""A deterministic encoder without PyTorch: every word has a random direction, a text is the mean of its words.
+
+Written as an exported encoder folder, so that everything downstream of the export is the real thing.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from retrieval.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig
+
+DIMENSION = 48
+MAX_LENGTH = 64
+UNKNOWN = "[UNK]"
+
+
+def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0) -> Path:
+    """Write model.onnx, tokenizer.json and encoder.json; words that no text holds share one direction."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = sorted({word for text in texts for word in re.findall(r"\w+", text.lower())} - {UNKNOWN})
+    vocabulary = {word: position for position, word in enumerate([UNKNOWN, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / TOKENIZER))
+    weights = np.random.default_rng(seed).standard_normal((len(vocabulary), DIMENSION)).astype(np.float32)
+    onnx.save(_mean_of_words(weights), folder / MODEL)
+    config = EncoderConfig(
+        name="fake",
+        revision=str(seed),
+        dimension=DIMENSION,
+        max_length=MAX_LENGTH,
+        pooling="mean",
+        max_cosine_difference=0,
+    )
+    (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
+    return folder
+
+
+def _mean_of_words(weights: np.ndarray) -> onnx.ModelProto:
+    """(input_ids, attention_mask) → unit vectors, the graph of a static embedding."""
+    nodes = [
+        helper.make_node("Gather", ["weights", "input_ids"], ["words"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["column"]),
+        helper.make_node("Mul", ["words", "column"], ["masked"]),
+        helper.make_node("ReduceSum", ["masked", "tokens"], ["sum"], keepdims=0),
+        helper.make_node("LpNormalization", ["sum"], ["sentence_embedding"], axis=-1, p=2),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    output = helper.make_tensor_value_info("sentence_embedding", TensorProto.FLOAT, ["batch", weights.shape[1]])
+    constants = [
+        numpy_helper.from_array(weights, "weights"),
+        numpy_helper.from_array(np.array([-1]), "last"),
+        numpy_helper.from_array(np.array([1]), "tokens"),
+    ]
+    graph = helper.make_graph(nodes, "fake", inputs, [output], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

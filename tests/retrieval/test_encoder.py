@@ -1,0 +1,78 @@
+"""An embedding is a function of its text: not of the batch, the order or the threads."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zaragoza_construction_faq
+
+from retrieval.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
+from retrieval.errors import EncoderError
+from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
+
+TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200]
+
+
+def test_vectors_are_unit_float32_in_the_order_of_the_texts(encoder: Path) -> None:
+    loaded = OnnxEncoder.load(encoder)
+    vectors = loaded.encode(TEXTS, "document")
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), DIMENSION)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(loaded.encode(TEXTS[::-1], "document"), vectors[::-1])
+
+
+def test_a_text_has_the_same_vector_alone_and_in_any_company(encoder: Path) -> None:
+    one, two = OnnxEncoder.load(encoder, threads=1), OnnxEncoder.load(encoder, threads=2)
+    together = one.encode(TEXTS, "document")
+    for row in range(0, len(TEXTS), 7):
+        np.testing.assert_array_equal(one.encode([TEXTS[row]], "document")[0], together[row])
+    np.testing.assert_array_equal(two.encode(TEXTS, "document"), together)
+
+
+def test_what_is_cut_off_is_said(encoder: Path) -> None:
+    loaded = OnnxEncoder.load(encoder)
+    short, long = loaded.tokenize(["a b c", "a " * (MAX_LENGTH + 1)], "document")
+    assert (short.truncated, len(short.ids)) == (False, 3)
+    assert (long.truncated, len(long.ids)) == (True, MAX_LENGTH)
+
+
+def test_a_text_without_tokens_is_similar_to_nothing(encoder: Path) -> None:
+    vectors = OnnxEncoder.load(encoder).encode(["   ", "house"], "query")
+    assert not vectors[0].any()
+    assert vectors[1].any()
+
+
+def test_prompts_go_in_front_of_their_role_only(tmp_path: Path) -> None:
+    folder = write_fake_encoder(tmp_path / "encoder", ["query passage house"])
+    loaded = OnnxEncoder.load(folder)
+    config = loaded.config.model_copy(update={"query_prompt": "query ", "document_prompt": "passage "})
+    (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
+    prompted = OnnxEncoder.load(folder)
+    np.testing.assert_array_equal(prompted.encode(["house"], "query"), loaded.encode(["query house"], "query"))
+    np.testing.assert_array_equal(prompted.encode(["house"], "document"), loaded.encode(["passage house"], "document"))
+
+
+@pytest.mark.parametrize("name", [CONFIG, MODEL, TOKENIZER])
+def test_a_missing_or_broken_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
+    folder = write_fake_encoder(tmp_path / "encoder", ["house"])
+    (folder / name).write_bytes(b"\x00 not what it was")
+    with pytest.raises(EncoderError, match=name):
+        OnnxEncoder.load(folder)
+    (folder / name).unlink()
+    with pytest.raises(EncoderError, match=name):
+        OnnxEncoder.load(folder)
+
+
+def test_nan_embeddings_are_refused(tmp_path: Path) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    folder = write_fake_encoder(tmp_path / "encoder", ["house roof"])
+    model = onnx.load(folder / MODEL)
+    weights = numpy_helper.to_array(model.graph.initializer[0]).copy()
+    weights[1] = np.nan
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "weights"))
+    onnx.save(model, folder / MODEL)
+    with pytest.raises(EncoderError, match="NaN"):
+        OnnxEncoder.load(folder).encode(["roof", "house"], "query")

@@ -1,0 +1,116 @@
+"""Top-K is exact, whatever the batch, the ties and FAISS's own rounding."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retrieval.errors import ReleaseError
+from retrieval.index import FlatIndex
+from retrieval.similarity import rounding_bound
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def brute_force(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    scores = (queries.astype(float) @ documents.astype(float).T).astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, 1), order
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_equals_brute_force(rng: np.random.Generator, k: int) -> None:
+    documents, queries = unit(rng.standard_normal((3000, 48))), unit(rng.standard_normal((200, 48)))
+    top = FlatIndex.build(documents).search(queries, k)
+    scores, positions = brute_force(queries, documents, k)
+    np.testing.assert_array_equal(top.positions, positions)
+    np.testing.assert_array_equal(top.scores, scores)
+
+
+def test_ties_go_to_the_lower_position_however_many(rng: np.random.Generator) -> None:
+    documents = np.tile(unit(rng.standard_normal((10, 48))), (500, 1))  # every document 500 times
+    queries = unit(rng.standard_normal((50, 48)))
+    top = FlatIndex.build(documents).search(queries, 5)
+    scores, positions = brute_force(queries, documents, 5)
+    np.testing.assert_array_equal(top.positions, positions)
+    np.testing.assert_array_equal(top.scores, scores)
+
+
+def test_near_ties_are_ordered_by_their_exact_similarity(rng: np.random.Generator) -> None:
+    """Documents closer to each other than float32 sums can tell apart: FAISS's own order would be chance."""
+    base = unit(rng.standard_normal((1, 384)))
+    documents = unit(base + 1e-5 * rng.standard_normal((400, 384)))
+    top = FlatIndex.build(documents).search(base, 5)
+    scores, positions = brute_force(base, documents, 5)
+    np.testing.assert_array_equal(top.positions, positions)
+    np.testing.assert_array_equal(top.scores, scores)
+
+
+def test_a_query_has_the_same_result_alone_and_in_a_batch(rng: np.random.Generator) -> None:
+    documents, queries = unit(rng.standard_normal((5000, 384))), unit(rng.standard_normal((64, 384)))
+    index = FlatIndex.build(documents)
+    together = index.search(queries, 5)
+    alone = [index.search(queries[row : row + 1], 5) for row in range(len(queries))]
+    np.testing.assert_array_equal(together.scores, np.concatenate([top.scores for top in alone]))
+    np.testing.assert_array_equal(together.positions, np.concatenate([top.positions for top in alone]))
+
+
+def test_faiss_stays_within_the_rounding_bound(rng: np.random.Generator) -> None:
+    """The bound is what proves a top-K complete: it must hold for vectors that add up badly, too."""
+    documents = unit(np.abs(rng.standard_normal((2000, 384))))  # no cancellation: the largest rounding errors
+    exact = documents.astype(float) @ documents[:100].astype(float).T
+    assert np.abs(documents @ documents[:100].T - exact).max() < rounding_bound(384)
+
+
+def test_k_above_the_corpus_returns_every_document(rng: np.random.Generator) -> None:
+    documents = unit(rng.standard_normal((3, 48)))
+    assert FlatIndex.build(documents).search(documents[:1], 10).positions.shape == (1, 3)
+
+
+def test_a_saved_index_is_mapped_and_answers_alike(rng: np.random.Generator, tmp_path: Path) -> None:
+    documents, queries = unit(rng.standard_normal((1000, 48))), unit(rng.standard_normal((20, 48)))
+    built = FlatIndex.build(documents)
+    built.save(tmp_path / "index.faiss")
+    loaded = FlatIndex.load(tmp_path / "index.faiss")
+    np.testing.assert_array_equal(loaded.vectors, documents)
+    np.testing.assert_array_equal(loaded.search(queries, 5).scores, built.search(queries, 5).scores)
+    assert "index.faiss" in Path("/proc/self/maps").read_text(encoding="utf-8")
+
+
+def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -> None:
+    documents = unit(rng.standard_normal((20_000, 48)))
+    FlatIndex.build(documents).save(tmp_path / "index.faiss")
+    vectors = [FlatIndex.build(documents).vectors, FlatIndex.load(tmp_path / "index.faiss").vectors]
+    gc.collect()
+    for each in vectors:
+        np.testing.assert_array_equal(each, documents)
+        with pytest.raises(ValueError, match="read-only"):
+            each[0] = 0
+
+
+def test_a_file_that_is_no_index_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "index.faiss").write_bytes(b"IxFI" + bytes(100))
+    with pytest.raises(ReleaseError, match="index.faiss"):
+        FlatIndex.load(tmp_path / "index.faiss")
+
+
+@pytest.mark.gpu
+def test_gpu_and_cpu_agree_to_the_last_bit(rng: np.random.Generator) -> None:
+    """Both only propose candidates: scores come from the same float64 sums."""
+    documents, queries = unit(rng.standard_normal((50_000, 384))), unit(rng.standard_normal((256, 384)))
+    index = FlatIndex.build(documents)
+    if index._gpu is None:
+        pytest.skip("no GPU, or a faiss build without GPU support")
+    on_gpu = index.search(queries, 20)
+    index._gpu = None
+    on_cpu = index.search(queries, 20)
+    np.testing.assert_array_equal(on_gpu.scores, on_cpu.scores)
+    np.testing.assert_array_equal(on_gpu.positions, on_cpu.positions)

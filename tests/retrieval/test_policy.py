@@ -1,0 +1,69 @@
+"""One comparator, ≥ in float32; 0.0 is a threshold and None is not."""
+
+import numpy as np
+import pytest
+
+from retrieval.index import TopK
+from retrieval.policy import Policy, keep
+from retrieval.retriever import Query, Retriever
+
+SCORES = np.array([[0.9, 0.5, 0.25, 0.0, -0.1]], dtype=np.float32)
+
+
+class FixedEncoder:
+    def encode(self, texts, role):
+        return np.ones((len(texts), 1), dtype=np.float32)
+
+
+class FixedIndex:
+    def search(self, queries, k):
+        return TopK(np.repeat(SCORES, len(queries), 0)[:, :k], np.arange(5)[None].repeat(len(queries), 0)[:, :k])
+
+
+def answer(query: Query, tau: float | None = 0.5, kind: str = "similarity"):
+    return Retriever(FixedEncoder(), FixedIndex(), Policy(kind, tau, k=5)).search([query])[0]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "kept"), [(None, 5), (0.0, 4), (-1.0, 5), (0.5, 2), (np.nextafter(np.float32(0.5), np.float32(1)), 1)]
+)
+def test_a_score_equal_to_the_threshold_is_kept(threshold, kept) -> None:
+    assert keep(SCORES, None if threshold is None else np.float32(threshold)).sum() == kept
+
+
+def test_tau_is_compared_as_float32() -> None:
+    """0.1 as float64 is no float32: it is rounded once, and a score of float32(0.1) is then equal to it."""
+    score = np.float32(0.1)
+    assert Policy("similarity", 0.1, 5).threshold == score
+    assert keep(np.array([score]), Policy("similarity", 0.1, 5).threshold).all()
+
+
+def test_a_query_keeps_what_reaches_tau() -> None:
+    found = answer(Query("q", k=5))
+    assert found.scores.tolist() == [np.float32(0.9), 0.5]
+    assert (found.considered, found.reason, found.calibrated, found.threshold) == (5, None, True, 0.5)
+
+
+def test_nothing_above_the_threshold_has_a_reason_and_the_best_score() -> None:
+    found = answer(Query("q", k=5, threshold=0.95))
+    assert (len(found.scores), found.reason, found.calibrated) == (0, "all_below_threshold", False)
+    assert found.best_score == np.float32(0.9)
+
+
+def test_a_threshold_of_zero_is_a_threshold() -> None:
+    assert len(answer(Query("q", k=5, threshold=0.0)).scores) == 4
+
+
+@pytest.mark.parametrize(("least", "kept"), [(0, 2), (1, 2), (3, 3), (9, 5)])
+def test_min_results_reaches_below_the_threshold(least: int, kept: int) -> None:
+    assert len(answer(Query("q", k=5, min_results=least)).scores) == kept
+
+
+def test_calibration_speaks_for_the_first_k_only() -> None:
+    assert answer(Query("q", k=3)).calibrated
+    assert not answer(Query("q", k=6)).calibrated
+
+
+def test_without_a_policy_everything_is_kept_and_nothing_calibrated() -> None:
+    found = answer(Query("q", k=5), tau=None, kind="none")
+    assert (len(found.scores), found.threshold, found.calibrated) == (5, None, False)

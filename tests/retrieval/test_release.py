@@ -1,0 +1,151 @@
+"""A release is whole, or it is refused with one message that names the file."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.errors import ReleaseError
+from retrieval.release.catalog import current_id, find, promote, release_ids
+from retrieval.release.layout import FILES, MANIFEST, content_digest, release_id
+from retrieval.release.manifest import Manifest
+from retrieval.release.reader import load
+from retrieval.release.verify import verify
+
+
+@pytest.fixture
+def copy(releases: Path, tmp_path: Path) -> Path:
+    """A releases directory that a test may break."""
+    return shutil.copytree(releases, tmp_path / "releases")
+
+
+def edit(release: Path, change: Callable[[dict], None]) -> None:
+    manifest = json.loads((release / MANIFEST).read_bytes())
+    change(manifest)
+    (release / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def test_a_release_verifies_and_loads(releases: Path) -> None:
+    release = load(find(releases))
+    assert release.manifest.policy.kind == "similarity"
+    assert len(release.documents) == release.manifest.data.documents == 503
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_every_file_is_covered_by_its_digest(copy: Path, name: str) -> None:
+    path = find(copy) / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ReleaseError, match=path.name):
+        load(find(copy))
+    path.write_bytes(content[:-1])
+    with pytest.raises(ReleaseError, match=path.name):
+        load(find(copy))
+    path.unlink()
+    with pytest.raises(ReleaseError, match=path.name):
+        load(find(copy))
+
+
+CHANGES = {
+    "schema_version": (lambda m: m.update(schema_version=2), "schema version 2"),
+    "tau": (lambda m: m["policy"].update(tau=0.1), "content digest"),
+    "k": (lambda m: m["policy"].update(k=0), "policy.k"),
+    "policy_kind": (lambda m: m["policy"].update(kind="magic"), "policy.kind"),
+    "id": (lambda m: m.update(release_id="20200101T000000Z-000000000000"), "says it is"),
+    "missing_part": (lambda m: m.pop("encoder"), "encoder"),
+    "unknown_part": (lambda m: m.update(surprise=1), "surprise"),
+    "file_unlisted": (lambda m: m["files"].pop("golden.jsonl"), "content digest"),
+    "path_outside": (lambda m: m["files"].update({"../x": {"sha256": "0", "bytes": 0}}), "content digest"),
+    "not_an_object": (lambda m: m["data"].update(documents="many"), "data.documents"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_manifest_is_refused(copy: Path, change: Callable[[dict], None], said: str) -> None:
+    edit(find(copy), change)
+    with pytest.raises(ReleaseError, match=said):
+        verify(find(copy))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null"])
+def test_a_manifest_that_is_no_json_object_is_refused(copy: Path, content: bytes) -> None:
+    (find(copy) / MANIFEST).write_bytes(content)
+    with pytest.raises(ReleaseError, match=MANIFEST):
+        verify(find(copy))
+
+
+def test_a_consistent_forgery_with_a_path_outside_is_refused(copy: Path) -> None:
+    """Even with a digest that fits, names come from the layout and not from the manifest."""
+    release = find(copy)
+    raw = json.loads((release / MANIFEST).read_bytes())
+    raw["files"]["../../etc/passwd"] = {"sha256": "0" * 64, "bytes": 1}
+    raw["release_id"] = raw["release_id"][:17] + content_digest(raw)[:12]
+    forged = release.rename(release.parent / raw["release_id"])
+    (forged / MANIFEST).write_text(json.dumps(raw), encoding="utf-8")
+    with pytest.raises(ReleaseError, match="lists other files"):
+        verify(forged)
+
+
+def test_an_extra_file_and_a_link_are_refused(copy: Path) -> None:
+    release = find(copy)
+    (release / "extra.bin").write_bytes(b"")
+    with pytest.raises(ReleaseError, match="extra.bin"):
+        verify(release)
+    (release / "extra.bin").unlink()
+    target = (release / "golden.jsonl").rename(copy / "elsewhere")
+    (release / "golden.jsonl").symlink_to(target)
+    with pytest.raises(ReleaseError, match="golden.jsonl"):
+        verify(release)
+
+
+def test_the_digest_leaves_out_ids_and_times_only(releases: Path) -> None:
+    manifest = verify(find(releases))
+    raw = manifest.model_dump()
+    moved = raw | {"release_id": "x", "created_at": "y", "parent": "z"}
+    assert content_digest(raw) == content_digest(moved)
+    for field in set(Manifest.model_fields) - {"release_id", "created_at", "parent"}:
+        assert content_digest(raw) != content_digest(raw | {field: "changed"}), field
+
+
+@pytest.mark.parametrize("pointer", ["", "../../etc", "20200101T000000Z-000000000000", "x" * 5000])
+def test_a_pointer_to_no_release_is_said(copy: Path, pointer: str) -> None:
+    (copy / "current").write_text(pointer, encoding="ascii")
+    with pytest.raises(ReleaseError, match="current"):
+        find(copy)
+
+
+def test_promotion_replaces_the_pointer_and_refuses_what_is_not_there(copy: Path) -> None:
+    before = current_id(copy)
+    with pytest.raises(ReleaseError, match="no release"):
+        promote(copy, "20200101T000000Z-000000000000")
+    assert current_id(copy) == before
+    assert sorted(path.name for path in copy.iterdir()) == [before, "current"]
+
+
+def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    name = current_id(copy)
+    assert taugate.main(["release", "list", "--releases", str(copy)]) == 0
+    assert capfd.readouterr().out == f"* {name}\n"
+    assert taugate.main(["release", "show", "--releases", str(copy)]) == 0
+    assert json.loads(capfd.readouterr().out)["release_id"] == name
+    assert taugate.main(["release", "verify", "--releases", str(copy)]) == 0
+    assert capfd.readouterr().out == f"ok {name}\n"
+    (find(copy) / "index.faiss").write_bytes(b"")
+    assert taugate.main(["release", "verify", "--releases", str(copy), name]) == 1
+    out, error = capfd.readouterr()
+    assert out == f"failed {name}\n"
+    assert "index.faiss" in error
+    assert taugate.main(["release", "show", "--releases", str(copy), "nonsense"]) == 2
+    assert release_ids(copy) == [name]
+
+
+def test_ids_sort_by_time() -> None:
+    from datetime import UTC, datetime
+
+    early, late = (release_id(datetime(2026, month, 1, tzinfo=UTC), "f" * 64) for month in (2, 11))
+    assert early == "20260201T000000Z-ffffffffffff"
+    assert early < late

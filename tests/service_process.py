@@ -1,0 +1,61 @@
+"""`taugate serve` as users start it, on a loopback port of its own, stopped by its process id."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+
+class ServiceProcess:
+    """A service and an HTTP client for it; leaving the context ends the process."""
+
+    def __init__(self, releases: Path, **environment: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "taugate", "serve", "--releases", str(releases), "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+
+    def ready(self, seconds: float = 30) -> Self:
+        """Wait until /readyz says so."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(
+                    f"the service ended with {self.process.returncode}: {self.process.communicate()[1]}"
+                )
+            try:
+                if self.http.get("/readyz").status_code == 200:
+                    return self
+            except httpx.TransportError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError("the service did not become ready")
+
+    def stop(self, sign: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Signal the process; returns its exit code and what it logged."""
+        if self.process.poll() is None:
+            self.process.send_signal(sign)
+        _, log = self.process.communicate(timeout=60)
+        return self.process.returncode, log
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=60)
