@@ -83,12 +83,14 @@ def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
 
 
 def _metadata(path: Path, line: int, record: dict[str, Any]) -> dict[str, Any]:
-    metadata = record.get("metadata") or {}
+    metadata = record.get("metadata")
+    if metadata is None:
+        return {}
     if not isinstance(metadata, dict):
         raise Fault(path, line, '"metadata" is not an object', 'write {"field": value}')
     for name, value in metadata.items():
         if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
-            raise Fault(path, line, f'metadata "{name}" is not a scalar', "use a string, number, boolean or null")
+            raise Fault(path, line, f"metadata {name!r} is not a scalar", "use a string, number, boolean or null")
     return metadata
 
 

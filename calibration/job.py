@@ -49,6 +49,8 @@ def calibrate(
     say: told one line of progress or warning at a time. Raises InputError, EncoderError or ReleaseError; then nothing
     has been written.
     """
+    if releases.exists() and not releases.is_dir():  # found out now, not after the work
+        raise InputError(f"{releases}: is a file; name a directory for releases")
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = read_dataset(data, settings.split, Path(spool))

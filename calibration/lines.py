@@ -9,6 +9,14 @@ import orjson
 from retrieval.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
+_JSON_TYPES: dict[type, str] = {
+    bool: "a boolean",
+    dict: "an object",
+    float: "a number",
+    int: "a number",
+    list: "an array",
+    str: "a string",
+}
 
 
 class Fault(InputError):
@@ -50,7 +58,7 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             wrong = f"not JSON: {error.msg} at column {error.colno}"
             raise Fault(path, number, wrong, "write one JSON object a line") from error
         if not isinstance(value, dict):
-            raise Fault(path, number, f"a JSON {type(value).__name__}, not an object", "write one JSON object a line")
+            raise Fault(path, number, f"{_json_type(value)}, not an object", "write one JSON object a line")
         yield number, value
 
 
@@ -80,5 +88,4 @@ def new_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, int]) 
 
 
 def _json_type(value: object) -> str:
-    names = {bool: "a boolean", int: "a number", float: "a number", list: "an array", dict: "an object"}
-    return names.get(type(value), "null")
+    return _JSON_TYPES.get(type(value), "null")

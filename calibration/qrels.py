@@ -1,5 +1,6 @@
 """Relevance judgements of one split: query-id, corpus-id and score, separated by tabs, under a header."""
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from calibration.lines import Fault, read_lines
 from retrieval.errors import InputError
 
 HEADER = "query-id\tcorpus-id\tscore"
+_GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
 
 
 def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
@@ -14,7 +16,7 @@ def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int
 
     A query listed with zero scores only has an empty mapping: it is unanswerable. Raises InputError or Fault.
     """
-    if not path.is_file() and path.parent.is_dir():
+    if not path.exists() and path.parent.is_dir():
         splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
     grades: dict[str, dict[int, int]] = {}
@@ -44,8 +46,7 @@ def _parse(path: Path, line: int, text: str) -> tuple[str, str, int]:
     if len(fields) != 3:
         raise Fault(path, line, f"{len(fields)} fields, not 3", "separate query-id, corpus-id and score by tabs")
     query, document, score = fields
-    if not (score.isascii() and score.isdigit()):
-        raise Fault(
-            path, line, f"score {score!r} is not a whole number ≥ 0", "use 0 for not relevant, 1 or more for relevant"
-        )
+    if not _GRADE.fullmatch(score):
+        wrong = f"score {score[:20]!r} is not a whole number from 0 to 999999999"
+        raise Fault(path, line, wrong, "use 0 for not relevant, 1 or more for relevant")
     return query, document, int(score)

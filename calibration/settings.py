@@ -7,6 +7,7 @@ from retrieval.errors import InputError
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1)
+_MOST_DRAWS = 10_000_000  # 200 times the default, and 80 MB
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,13 @@ class CalibrationSettings:
         for name in ("k", "bootstraps", "sample_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: give a whole number of 1 or more")
-        if self.seed < 0:
-            raise InputError(f"--seed {self.seed}: give a whole number of 0 or more")
+        if self.bootstraps * self.sample_size > _MOST_DRAWS:
+            raise InputError(
+                f"--bootstraps {self.bootstraps} × --sample-size {self.sample_size}: more than {_MOST_DRAWS:,} draws; "
+                "give fewer, they narrow no interval any more"
+            )
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"--seed {self.seed}: give a whole number from 0 to {2**63 - 1}")
         if not (math.isfinite(self.holdout) and 0 <= self.holdout < 1):
             raise InputError(f"--holdout {self.holdout}: give a share of the queries, 0 or more and below 1")
         if not (math.isfinite(self.overlap_percentile) and 0 <= self.overlap_percentile <= 100):

@@ -108,7 +108,7 @@ def _stored_vectors(index: Any) -> Float32:  # noqa: ANN401
     FAISS's rev_swig_ptr gives such a view too, but one that reads freed memory once the index is gone.
     """
     memory = (ctypes.c_float * (index.ntotal * index.d)).from_address(int(index.get_xb()))
-    memory.owner = index  # type: ignore[attr-defined]
+    memory.owner = index
     vectors = np.frombuffer(memory, dtype=np.float32).reshape(-1, index.d)
     vectors.flags.writeable = False
     return vectors

@@ -1,9 +1,11 @@
-"""A deterministic encoder without PyTorch: every word has a random direction, a text is the mean of its words.
+"""A deterministic encoder without PyTorch: every word has a random direction, a text is the mean of its words,
+weighted by inverse document frequency.
 
 Written as an exported encoder folder, so that everything downstream of the export is the real thing.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from retrieval.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig
 
-DIMENSION = 48
+DIMENSION = 128
 MAX_LENGTH = 64
 UNKNOWN = "[UNK]"
 
@@ -22,13 +24,17 @@ UNKNOWN = "[UNK]"
 def write_fake_encoder(folder: Path, texts: Iterable[str], seed: int = 0) -> Path:
     """Write model.onnx, tokenizer.json and encoder.json; words that no text holds share one direction."""
     folder.mkdir(parents=True, exist_ok=True)
-    words = sorted({word for text in texts for word in re.findall(r"\w+", text.lower())} - {UNKNOWN})
+    texts = list(texts)
+    total = 1 + len(texts)
+    occurrences = Counter(word for text in texts for word in set(re.findall(r"\w+", text.lower())))
+    words = sorted(occurrences)
     vocabulary = {word: position for position, word in enumerate([UNKNOWN, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / TOKENIZER))
     weights = np.random.default_rng(seed).standard_normal((len(vocabulary), DIMENSION)).astype(np.float32)
+    weights[1:] *= np.log(total / np.array([[occurrences[word]] for word in words], dtype=np.float32))
     onnx.save(_mean_of_words(weights), folder / MODEL)
     config = EncoderConfig(
         name="fake",

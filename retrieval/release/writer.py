@@ -31,7 +31,9 @@ def write(
     try:
         releases.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{releases}: cannot be made a releases directory ({error.strerror})") from error
+        raise InputError(
+            f"{releases}: cannot be made a releases directory ({error.strerror}); name one that is, or a new one"
+        ) from error
     _remove_stale(releases)
     staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=releases))
     try:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 import taugate
 
 FILES = {
@@ -39,8 +40,8 @@ LINE_FAULTS = [
     ("lone surrogate in an id", "queries.jsonl", 2, rb'{"_id": "\udfff", "text": "what"}', "not JSON"),
     ("nested too deeply", "corpus.jsonl", 2, b'{"_id": "d2", "metadata": ' + b"[" * 9999, "not JSON"),
     ("JSON array", "queries.jsonl", 1, b'["q1", "how soft is the concrete"]', "not an object"),
-    ("JSON string", "corpus.jsonl", 1, b'"soft concrete flows"', "a string, not an object"),
-    ("JSON null", "corpus.jsonl", 4, b"null", "a JSON null, not an object"),
+    ("JSON string", "corpus.jsonl", 1, b'"soft concrete flows"', "not an object"),
+    ("JSON null", "corpus.jsonl", 4, b"null", "null, not an object"),
     ("empty line in the corpus", "corpus.jsonl", 3, b"", "empty line"),
     ("blank line in the queries", "queries.jsonl", 2, b" \t", "empty line"),
     ("empty line at the end", "queries.jsonl", 4, b"", "empty line"),
@@ -58,7 +59,7 @@ LINE_FAULTS = [
     ("text a list", "corpus.jsonl", 2, b'{"_id": "d2", "text": ["steel"]}', '"text" is an array'),
     ("text a number", "queries.jsonl", 2, b'{"_id": "q2", "text": 2.5}', '"text" is a number'),
     ("title not a string", "corpus.jsonl", 1, b'{"_id": "d1", "title": 7, "text": "a"}', '"title" is not a string'),
-    ("nested metadata", "corpus.jsonl", 2, b'{"_id": "d2", "text": "a", "metadata": {"tags": ["x"]}}', '"tags" is not'),
+    ("nested metadata", "corpus.jsonl", 2, b'{"_id": "d2", "text": "a", "metadata": {"tags": ["x"]}}', "'tags' is not"),
     ("metadata a string", "corpus.jsonl", 2, b'{"_id": "d2", "text": "a", "metadata": "x"}', "not an object"),
     ("metadata an empty list", "corpus.jsonl", 2, b'{"_id": "d2", "text": "a", "metadata": []}', "not an object"),
     ("metadata false", "corpus.jsonl", 2, b'{"_id": "d2", "text": "a", "metadata": false}', "not an object"),
@@ -94,7 +95,10 @@ def without(name: str) -> Callable[[Path], None]:
 
 
 def with_bytes(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda data: (data / name).write_bytes(content) and None
+    def breaks(data: Path) -> None:
+        (data / name).write_bytes(content)
+
+    return breaks
 
 
 def as_folder(name: str) -> Callable[[Path], None]:
@@ -172,10 +176,9 @@ def test_the_data_set_that_is_broken_below_is_a_good_one(data: Path, encoder: Pa
     assert calibrate(data, encoder) == 0
 
 
-@pytest.mark.parametrize(
-    ("file", "line", "content", "wrong"), [fault[1:] for fault in LINE_FAULTS], ids=[fault[0] for fault in LINE_FAULTS]
-)
-def test_fault_on_a_line(file, line, content, wrong, data, encoder, capsys):
+@pytest.mark.parametrize("fault", LINE_FAULTS, ids=lambda fault: fault[0])
+def test_fault_on_a_line(fault, data, encoder, capsys):
+    _, file, line, content, wrong = fault
     lines = FILES[file].copy()
     lines[line - 1 : line] = [content]
     write_lines(data / file, lines)
@@ -187,13 +190,14 @@ def test_fault_on_a_line(file, line, content, wrong, data, encoder, capsys):
     assert remedy
 
 
-@pytest.mark.parametrize(
-    ("breaks", "path", "says"), [fault[1:] for fault in FILE_FAULTS], ids=[fault[0] for fault in FILE_FAULTS]
-)
-def test_fault_of_a_file(breaks, path, says, data, encoder, capsys):
+@pytest.mark.parametrize("fault", FILE_FAULTS, ids=lambda fault: fault[0])
+def test_fault_of_a_file(fault, data, encoder, capsys):
+    _, breaks, path, says = fault
     breaks(data)
     message = refusal(data, encoder, capsys)
-    assert message.startswith(f"{data / path}: ")
+    place = f"{data / path}: "
+    assert message.startswith(place)
     assert says in message
-    wrong, _, remedy = message.partition("; ")
-    assert wrong and remedy
+    said, _, remedy = message.removeprefix(place).partition("; ")
+    assert said
+    assert remedy

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+
 import taugate
 
-# Name, arguments, setting that the message names, what it says to do about it. The sample has 503 documents, as many queries.
+# Name, arguments, setting that the message names, what it says of it. The sample has 503 documents and 503 queries.
 REFUSED = [
     ("k 0", ["--k", "0"], "--k 0", "1 or more"),
     ("k negative", ["--k", "-5"], "--k -5", "1 or more"),
@@ -17,7 +18,7 @@ REFUSED = [
     ("holdout NaN", ["--holdout", "nan"], "--holdout nan", "below 1"),
     ("holdout infinite", ["--holdout", "inf"], "--holdout inf", "below 1"),
     ("holdout leaves no query", ["--holdout", "0.9999"], "--holdout 0.9999", "none of the 503 answerable queries"),
-    ("seed negative", ["--seed", "-1"], "--seed -1", "0 or more"),
+    ("seed negative", ["--seed", "-1"], "--seed -1", "from 0 to"),
     ("seed beyond 64 bits", ["--seed", str(2**70)], f"--seed {2**70}", "give"),
     ("percentile above 100", ["--overlap-percentile", "101"], "--overlap-percentile 101.0", "0 to 100"),
     ("percentile negative", ["--overlap-percentile", "-1"], "--overlap-percentile -1.0", "0 to 100"),
@@ -53,16 +54,18 @@ def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err.removeprefix("taugate: ").strip()
 
 
-@pytest.mark.parametrize(("more", "setting", "says"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-def test_setting_that_cannot_be_used(more, setting, says, sample, encoder, tmp_path, capsys):
+@pytest.mark.parametrize("row", REFUSED, ids=lambda row: row[0])
+def test_setting_that_cannot_be_used(row, sample, encoder, tmp_path, capsys):
+    _, more, setting, says = row
     message = refusal(arguments(sample, tmp_path / "releases", encoder, *more), capsys)
     assert setting in message
     assert says in message
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("more", "option"), [row[1:] for row in USAGE], ids=[row[0] for row in USAGE])
-def test_usage_that_argparse_refuses(more, option, sample, encoder, tmp_path, capsys):
+@pytest.mark.parametrize("row", USAGE, ids=lambda row: row[0])
+def test_usage_that_argparse_refuses(row, sample, encoder, tmp_path, capsys):
+    _, more, option = row
     with pytest.raises(SystemExit) as stop:
         taugate.main(arguments(sample, tmp_path / "releases", encoder, *more))
     assert stop.value.code == 2

@@ -1,0 +1,149 @@
+"""Every kind of sentence-transformers model that is promised, exported and compared with PyTorch; others refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration.source import DEFAULT_ENCODER, exported_encoder
+from retrieval.encoder import CONFIG, OnnxEncoder
+from retrieval.errors import EncoderError
+
+pytestmark = pytest.mark.model
+
+TEXTS = ["the house has a roof", "a permit", "who pays for hidden defects in the walls of a house", "roof", "?"]
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    *sorted({word for text in TEXTS for word in text.split()}),
+    "query",
+    "passage",
+]
+HIDDEN = 32
+
+
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    fast = Tokenizer(models.WordLevel({word: position for position, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    fast.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return fast
+
+
+def transformer(folder: Path) -> Any:
+    """A BERT of one layer with random weights."""
+    import torch
+    from sentence_transformers.sentence_transformer.modules import Transformer
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer(), **special).save_pretrained(folder)
+    return Transformer(str(folder), max_seq_length=16)
+
+
+def modules(kind: str, folder: Path) -> list[Any]:
+    from sentence_transformers.sentence_transformer import modules as models
+
+    if kind == "static":
+        rng = np.random.default_rng(0)
+        weights = rng.standard_normal((len(WORDS), HIDDEN)).astype(np.float32)
+        return [models.StaticEmbedding(tokenizer(), embedding_weights=weights), models.Normalize()]
+    first = transformer(folder)
+    if kind == "dense":
+        return [first, models.Pooling(HIDDEN, "mean"), models.Dense(HIDDEN, 24), models.Normalize()]
+    if kind == "cnn":
+        return [first, models.CNN(HIDDEN, 24), models.Pooling(24, "mean")]
+    if kind == "no_prompt":
+        return [first, models.Pooling(HIDDEN, "mean", include_prompt=False)]
+    return [first, models.Pooling(HIDDEN, kind)]
+
+
+def saved(kind: str, folder: Path, **options: Any) -> Path:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(modules=modules(kind, folder / "transformer"), device="cpu", **options)
+    model.save(str(folder / "model"), create_model_card=False)
+    return folder / "model"
+
+
+@pytest.mark.parametrize(
+    "kind", ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", "dense", "static"]
+)
+def test_the_exported_graph_is_the_model(kind: str, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    path = saved(kind, tmp_path)
+    expected = SentenceTransformer(str(path), device="cpu").encode(TEXTS, normalize_embeddings=True)
+    encoder = OnnxEncoder.load(exported_encoder(str(path)))
+    np.testing.assert_allclose(encoder.encode(TEXTS, "query"), expected, atol=1e-6)
+    assert encoder.config.dimension == expected.shape[1]
+    assert encoder.config.pooling == ("mean" if kind in {"dense", "static"} else kind)
+    assert 0 <= encoder.config.max_cosine_difference < 1e-9
+
+
+def test_prompts_and_truncated_dimensions_travel(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    prompts = {"query": "query ", "document": "passage "}
+    path = saved("mean", tmp_path, prompts=prompts, truncate_dim=16)
+    model = SentenceTransformer(str(path), device="cpu")
+    encoder = OnnxEncoder.load(exported_encoder(str(path)))
+    assert (encoder.config.query_prompt, encoder.config.document_prompt) == ("query ", "passage ")
+    assert encoder.config.dimension == model.encode_query(TEXTS).shape[1]
+    for role, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        np.testing.assert_allclose(encoder.encode(TEXTS, role), encode(TEXTS, normalize_embeddings=True), atol=1e-6)
+
+
+def test_a_module_without_a_graph_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="module 1 is a CNN"):
+        exported_encoder(str(saved("cnn", tmp_path)))
+
+
+def test_pooling_that_depends_on_the_prompt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="module 1 .Pooling. leaves the prompt out"):
+        exported_encoder(str(saved("no_prompt", tmp_path, prompts={"query": "query "})))
+
+
+def test_a_damaged_model_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    path = saved("mean", tmp_path)
+    (path / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(EncoderError, match="no sentence-transformers model"):
+        exported_encoder(str(path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(EncoderError, match="neither modules.json nor config.json"):
+        exported_encoder(str(tmp_path / "empty"))
+
+
+def test_the_default_encoder_comes_from_its_package_and_is_exported_once() -> None:
+    folder = exported_encoder(DEFAULT_ENCODER)
+    config = json.loads((folder / CONFIG).read_bytes())
+    assert (config["name"], config["dimension"], config["max_length"]) == (DEFAULT_ENCODER, 384, 256)
+    assert config["max_cosine_difference"] < 1e-11
+    written = (folder / CONFIG).stat().st_mtime_ns
+    assert exported_encoder(DEFAULT_ENCODER) == folder
+    assert (folder / CONFIG).stat().st_mtime_ns == written
+    assert exported_encoder(str(folder)) == folder
+
+
+def test_a_model_exports_to_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved("mean", tmp_path)
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "one"))
+    first = OnnxEncoder.load(exported_encoder(str(path))).sha256
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "two"))
+    assert OnnxEncoder.load(exported_encoder(str(path))).sha256 == first
+
+
+def test_a_name_that_no_hub_delivers_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(EncoderError, match="no-such/model.*hub did not deliver it"):
+        exported_encoder("no-such/model")

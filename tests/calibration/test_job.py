@@ -1,0 +1,112 @@
+"""The same input gives the same digest, a known text is not encoded twice, and a failure leaves nothing."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.layout import content_digest
+from retrieval.release.verify import verify
+
+
+@pytest.fixture
+def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def calibrate(data: Path, releases: Path, encoder: Path, *options: str) -> int:
+    return taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *options])
+
+
+def digests(releases: Path) -> set[str]:
+    return {
+        content_digest(json.loads((releases / name / "manifest.json").read_bytes())) for name in release_ids(releases)
+    }
+
+
+def test_the_same_command_gives_the_same_digest_with_and_without_a_cache(
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path
+) -> None:
+    assert calibrate(sample, tmp_path / "a", encoder) == 0
+    assert calibrate(sample, tmp_path / "b", encoder) == 0
+    shutil.rmtree(fresh_cache)
+    assert calibrate(sample, tmp_path / "c", encoder) == 0
+    assert len(digests(tmp_path / "a") | digests(tmp_path / "b") | digests(tmp_path / "c")) == 1
+    assert calibrate(sample, tmp_path / "a", encoder, "--seed", "1") == 0
+    assert len(digests(tmp_path / "a")) == 2
+
+
+def test_a_changed_corpus_encodes_only_what_is_new(
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changed = shutil.copytree(sample, tmp_path / "changed")
+    lines = (changed / "corpus.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[3] = json.dumps(json.loads(lines[3]) | {"text": "A new text for an old document."}) + "\n"
+    lines.append(json.dumps({"_id": "new", "text": "A document that was not there."}) + "\n")
+    (changed / "corpus.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    assert calibrate(sample, tmp_path / "r", encoder) == 0
+    assert "encoded 503 of 503 documents" in capfd.readouterr().err
+    assert calibrate(changed, tmp_path / "r", encoder) == 0
+    assert "encoded 2 of 504 documents and 0 of 503 queries" in capfd.readouterr().err
+    shutil.rmtree(fresh_cache)
+    assert calibrate(changed, tmp_path / "s", encoder) == 0
+    assert digests(tmp_path / "s") < digests(tmp_path / "r")
+
+
+def test_a_broken_cache_is_as_good_as_none(
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, tmp_path / "r", encoder) == 0
+    (database,) = fresh_cache.rglob("*.sqlite")
+    database.write_bytes(b"not a database" * 1000)
+    assert calibrate(sample, tmp_path / "s", encoder) == 0
+    assert "warning: no embedding cache" in capfd.readouterr().err
+    assert digests(tmp_path / "s") == digests(tmp_path / "r")
+
+
+def test_what_the_encoder_cuts_off_is_counted(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, tmp_path, encoder, "--json") == 0
+    out, error = capfd.readouterr()
+    truncated = json.loads(out)["manifest"]["data"]["truncated_documents"]
+    assert truncated > 0
+    assert f"warning: {truncated} of 503 documents are longer than the 64 tokens" in error
+
+
+def test_promotion_can_be_left_out(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    assert calibrate(sample, tmp_path, encoder, "--no-promote") == 0
+    assert current_id(tmp_path) is None
+    assert calibrate(sample, tmp_path, encoder) == 0
+    first = current_id(tmp_path)
+    assert calibrate(sample, tmp_path, encoder, "--seed", "9", "--no-promote") == 0
+    assert current_id(tmp_path) == first
+    (other,) = set(release_ids(tmp_path)) - {first}
+    assert verify(tmp_path / other).parent == first
+
+
+def test_unanswerable_queries_measure_abstention_only(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = shutil.copytree(sample, tmp_path / "data")
+    with (asked / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.write(json.dumps({"_id": "u", "text": "zzz yyy xxx"}) + "\n")
+    with (asked / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.write("u\tbygglov-001\t0\n")
+    assert calibrate(sample, tmp_path / "r", encoder, "--json") == 0
+    without = json.loads(capfd.readouterr().out)["manifest"]
+    assert calibrate(asked, tmp_path / "r", encoder, "--json") == 0
+    manifest = json.loads(capfd.readouterr().out)["manifest"]
+    assert (manifest["data"]["answerable"], manifest["data"]["unanswerable"]) == (503, 1)
+    assert manifest["policy"] == without["policy"]
+    part, before = manifest["metrics"]["calibration"], without["metrics"]["calibration"]
+    assert part["abstention"]["unanswerable_empty"] in {0.0, 1.0}
+    assert before["abstention"]["unanswerable_empty"] is None
+    assert {name: part[name] for name in part if name != "abstention"} == {
+        name: before[name] for name in before if name != "abstention"
+    }

@@ -1,0 +1,43 @@
+"""kill -9 at any moment of a calibration: what was current still is, and nothing half-written is listed."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.reader import load
+from retrieval.release.verify import verify
+
+MOMENTS = 20
+
+
+def start(sample: Path, releases: Path, encoder: Path, seed: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "taugate", "calibrate", str(sample), "--releases", str(releases)]
+    options = ["--encoder", str(encoder), "--seed", str(seed)]
+    return subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def test_twenty_moments(sample: Path, encoder: Path, releases: Path, tmp_path: Path) -> None:
+    """Half of the moments are spread over the run, half over its last part, where the release is written."""
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    began = time.monotonic()
+    assert start(sample, copy, encoder, seed=1).wait() == 0
+    seconds = time.monotonic() - began
+    moments = np.concatenate([np.linspace(0, 1, MOMENTS // 2), np.linspace(0.8, 1.02, MOMENTS // 2)]) * seconds
+    for seed, moment in enumerate(moments.tolist(), start=2):
+        before, known = current_id(copy), set(release_ids(copy))
+        process = start(sample, copy, encoder, seed)
+        time.sleep(moment)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for name in release_ids(copy):
+            verify(copy / name)
+        assert current_id(copy) in {before, *release_ids(copy)} - (known - {before})
+    assert load(copy / str(current_id(copy))).manifest.data.documents == 503
+    visible = {entry.name for entry in copy.iterdir() if not entry.name.startswith(".")}
+    assert visible == {*release_ids(copy), "current"}

@@ -1,0 +1,147 @@
+"""POST /search answers what the release's own retriever answers, to the last bit, and says what it left out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zaragoza_construction_faq
+
+from retrieval.release.catalog import find
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Query
+from service.schemas import SearchResponse
+from tests.fake_encoder import MAX_LENGTH
+from tests.service_process import ServiceProcess
+
+QUESTIONS = [entry["q"] for entry in zaragoza_construction_faq.load(lang="en")]
+QUERY = "What does a building permit cost?"
+ANSWERS = " ".join(entry["a"] for entry in zaragoza_construction_faq.load(lang="en"))
+KEEP_ALL, DROP_ALL = -2.0, 2.0  # beyond any cosine
+
+
+@pytest.fixture(scope="module")
+def release(releases: Path) -> Iterator[Release]:
+    """The release that is in service, opened here."""
+    return load(find(releases), threads=1)
+
+
+def search(service: ServiceProcess, query: str = QUERY, **fields: Any) -> dict[str, Any]:
+    reply = service.http.post("/search", json={"query": query, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def expected(release: Release, query: Query) -> list[tuple[str, float]]:
+    (answer,) = release.retriever.search([query])
+    ids = [release.documents[position].id for position in answer.positions.tolist()]
+    return list(zip(ids, answer.scores.tolist(), strict=True))
+
+
+def found(reply: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(result["id"], result["score"]) for result in reply["results"]]
+
+
+def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, release: Release) -> None:
+    reply = service.http.post("/search", json={"query": QUERY})
+    body = reply.json()
+    assert " ".join(body) == (
+        "results threshold policy calibrated considered dropped best_score reason release query_id"
+    )
+    assert body["results"]
+    for result in body["results"]:
+        assert " ".join(result) == "id rank score relevance title text metadata"
+        document = release.documents[[each.id for each in release.documents].index(result["id"])]
+        assert (result["title"], result["text"], result["metadata"]) == (
+            document.title,
+            document.text,
+            document.metadata,
+        )
+    SearchResponse.model_validate_json(reply.content, strict=True)
+    assert (body["release"], body["policy"]) == (release.manifest.release_id, "similarity")
+
+
+@pytest.mark.parametrize("threshold", [None, KEEP_ALL, 0.5])
+def test_scores_are_the_retrievers_own(service: ServiceProcess, release: Release, threshold: float | None) -> None:
+    for query in QUESTIONS[:20]:
+        reply = search(service, query, k=20, threshold=threshold)
+        assert found(reply) == expected(release, Query(query, 20, threshold))
+
+
+@pytest.mark.parametrize("k", [None, 1, 100])
+@pytest.mark.parametrize("threshold", [None, KEEP_ALL, 0.0, 0.6, DROP_ALL])
+@pytest.mark.parametrize("min_results", [0, 1])
+def test_counts_add_up(
+    service: ServiceProcess, release: Release, k: int | None, threshold: float | None, min_results: int
+) -> None:
+    reply = search(service, k=k, threshold=threshold, min_results=min_results)
+    results, cut = reply["results"], reply["threshold"]
+    scores = [result["score"] for result in results]
+    assert reply["considered"] == (k or release.manifest.policy.k)
+    assert reply["dropped"] == reply["considered"] - len(results)
+    assert [result["rank"] for result in results] == list(range(1, len(results) + 1))
+    assert scores == sorted(scores, reverse=True)
+    assert cut == (release.retriever.policy.threshold if threshold is None else np.float32(threshold))
+    assert all(score >= cut for score in scores[min_results:])
+    assert reply["best_score"] == expected(release, Query(QUERY, 1, KEEP_ALL))[0][1]
+    assert (reply["reason"] is None) == bool(results)
+    assert reply["reason"] in (None, "all_below_threshold")
+
+
+def test_a_score_equal_to_the_threshold_is_kept(service: ServiceProcess) -> None:
+    for _, score in found(search(service, k=20, threshold=KEEP_ALL)):
+        assert found(search(service, k=20, threshold=score))[-1][1] == score
+        above = float(np.nextafter(np.float32(score), np.float32(2)))
+        assert all(kept > score for _, kept in found(search(service, k=20, threshold=above)))
+
+
+def test_zero_is_a_threshold(service: ServiceProcess, release: Release) -> None:
+    reply = search(service, k=100, threshold=0.0)
+    assert reply["threshold"] == 0.0
+    assert 0 <= reply["results"][-1]["score"] < release.manifest.policy.tau
+
+
+def test_calibrated_only_as_it_was_calibrated(service: ServiceProcess, release: Release) -> None:
+    k, tau = release.manifest.policy.k, release.manifest.policy.tau
+    assert all(search(service, k=each)["calibrated"] for each in (None, 1, k))
+    assert not search(service, k=k + 1)["calibrated"]
+    assert not search(service, threshold=tau)["calibrated"]
+    assert not search(service, threshold=0.0)["calibrated"]
+
+
+@pytest.mark.parametrize("least", [1, 3, 5])
+def test_min_results_are_returned_below_the_threshold(service: ServiceProcess, least: int) -> None:
+    reply = search(service, k=5, threshold=DROP_ALL, min_results=least)
+    assert found(reply) == found(search(service, k=5, threshold=KEEP_ALL))[:least]
+    assert (reply["dropped"], reply["reason"]) == (5 - least, None)
+
+
+def test_without_text_only_title_and_text_are_missing(service: ServiceProcess) -> None:
+    whole, bare = search(service)["results"], search(service, include_text=False)["results"]
+    assert bare == [result | {"title": None, "text": None} for result in whole]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Hur lång tid tar ett bygglov? åäö",
+        "a\u030a",
+        "🏗️",
+        "هل أحتاج رخصة بناء؟",
+        "建築許可",
+        "a\x00b",
+        "\u2028",
+        "\u200b",
+        "!",
+    ],
+)
+def test_any_character_can_be_asked_for(service: ServiceProcess, release: Release, query: str) -> None:
+    assert found(search(service, query, threshold=KEEP_ALL)) == expected(release, Query(query, 5, KEEP_ALL))
+
+
+def test_a_query_is_cut_where_the_encoder_stops_reading(service: ServiceProcess) -> None:
+    words = [word for word in ANSWERS.split() if word.isalpha()][: 4 * MAX_LENGTH]
+    cut = search(service, " ".join(words[:MAX_LENGTH]), threshold=KEEP_ALL)
+    assert found(search(service, " ".join(words), threshold=KEEP_ALL)) == found(cut)
+    assert found(search(service, " ".join(words[: MAX_LENGTH - 1]), threshold=KEEP_ALL)) != found(cut)
