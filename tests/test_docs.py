@@ -1,0 +1,90 @@
+"""Documentation that cannot rot: settings, version, commands and links are those of the code."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import taugate
+from calibration.settings import CalibrationSettings
+from service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Rows of the table of TAUGATE_* variables, by variable."""
+    lines = [line.strip().strip("|").split("|") for line in text.splitlines() if "| TAUGATE_" in line.replace("`", "")]
+    return {cells[0].strip(" `"): [cell.strip() for cell in cells[1:]] for cells in lines}
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    page = rows((ROOT / "docs" / "settings.md").read_text(encoding="utf-8"))
+    assert page == rows(Settings.__doc__ or "")
+    assert set(page) == {f"TAUGATE_{name.upper()}" for name in Settings.model_fields}
+    for name, field in Settings.model_fields.items():
+        if name not in {"releases", "encoder_threads"}:
+            assert page[f"TAUGATE_{name.upper()}"][0] == str(field.default)
+
+
+def test_the_version_is_the_changelogs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    released = re.findall(r"^## \[(\d[^\]]*)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert released[0] == project["version"]
+
+
+def test_every_dependency_is_justified_and_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+    ]
+    names = {re.split(r"[<>=\[]", requirement)[0] for requirement in listed}
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    pinned = {line.split("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert {name for name in names if name not in page} == set()
+    assert {name for name in names if name not in pinned} == {"faiss-gpu"}
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"`[^`]*make ([a-z-]+)", page.read_text(encoding="utf-8"))}
+    assert {"quickstart", "test", "acceptance"} <= named <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_paths_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link]
+    paths = re.findall(r"`((?:retrieval|calibration|service|tests|deploy|docs)/[\w./-]+)`", text)
+    missing = [link for link in links if not (page.parent / link).exists()]
+    missing += [path for path in paths if not (ROOT / path).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    "command", ["calibrate", "serve", "release list", "release show", "release verify", "quickstart"]
+)
+def test_the_commands_of_the_readme_are_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        f"taugate {command.split(maxsplit=1)[0]}" in (ROOT / "README.md").read_text(encoding="utf-8") or command == "quickstart"
+    )
+    with pytest.raises(SystemExit) as ended:
+        taugate.main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    assert "usage: taugate" in capsys.readouterr().out
+
+
+def test_defaults_of_calibrate_are_the_contracts() -> None:
+    default = CalibrationSettings()
+    assert (default.split, default.k, default.bootstraps, default.sample_size) == ("test", 5, 500, 100)
+    assert (default.seed, default.holdout, default.overlap_percentile) == (0, 0.3, 5)
+
+
+def test_the_module_runs_as_the_command_does() -> None:
+    shown = subprocess.run([sys.executable, "-m", "taugate", "--version"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"taugate \d+\.\d+\.\d+\n", shown.stdout)

@@ -1,0 +1,44 @@
+"""`taugate quickstart` with the real encoder: what a newcomer sees."""
+
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.model
+
+
+def test_it_serves_and_its_curl_line_works(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "taugate", "quickstart", "--port", str(port)]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        printed = []
+        for line in process.stdout:
+            printed.append(line)
+            if line.startswith("curl "):
+                break
+        try:
+            text = "".join(printed)
+            assert re.search(r"→ 0\.\d{3} \w+", text)
+            reply = subprocess.run(shlex.split(printed[-1]), capture_output=True, text=True, check=True).stdout
+            assert '"results":[{"id":' in reply
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+
+
+def test_it_answers_without_serving(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.search(r"→ 0\.\d{3} .*liable", done.stdout)
+    assert "results kept" in done.stderr
