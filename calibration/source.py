@@ -1,7 +1,5 @@
 """Where an encoder comes from: a name, a sentence-transformers folder, or an encoder exported before."""
 
-import shutil
-import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +8,7 @@ from calibration.cache import cache_folder
 from retrieval import encoder
 from retrieval.digest import sha256_files, sha256_json
 from retrieval.errors import EncoderError
+from retrieval.staging import publish, staging_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Weights that a package carries, so that the default needs no hub: module and folder in it.
@@ -78,11 +77,6 @@ def _versions() -> list[str]:
 def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
     from calibration.export import export  # imports PyTorch
 
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".export-", dir=kept.parent))
-    try:
+    with staging_folder(kept.parent, ".export-") as staging:
         export(folder, name, revision, staging)
-        if not kept.exists():
-            staging.rename(kept)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        publish(staging, kept)

@@ -87,6 +87,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _settings_message(error: ValidationError) -> str:
     detail = error.errors()[0]
+    if not detail["loc"]:  # a rule between two settings, which names them itself
+        return detail["msg"]
     name = str(detail["loc"][0])
     if detail["type"] == "missing":
         return f"no {name} given: use --{name} DIR or TAUGATE_{name.upper()}"

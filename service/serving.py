@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from retrieval.errors import TaugateError
+from retrieval.errors import InputError, TaugateError
 from retrieval.release.catalog import find
 from retrieval.release.reader import Release, load
 from service.engine import Engine
@@ -62,7 +62,11 @@ class Serving:
         _log.info("ready", extra={"release": release.manifest.release_id, "documents": release.manifest.data.documents})
 
     def _open(self) -> Release:
-        return self._load(find(self._settings.releases), self._settings.encoder_threads)
+        release = self._load(find(self._settings.releases), self._settings.encoder_threads)
+        k = release.manifest.policy.k
+        if k > self._settings.max_k:
+            raise InputError(f"TAUGATE_MAX_K {self._settings.max_k}: the release was calibrated at K = {k}; raise it")
+        return release
 
     def stop(self) -> None:
         """Turn readiness off and wait for what is in flight."""

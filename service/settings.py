@@ -1,9 +1,10 @@
 """Every setting of the service, from TAUGATE_* variables; read when it starts and frozen after that."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -40,3 +41,10 @@ class Settings(BaseSettings):
     deadline_ms: int = Field(default=5000, ge=1)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @model_validator(mode="after")
+    def _a_batch_fits_the_queue(self) -> Self:
+        if self.max_batch > self.queue_limit:
+            message = "TAUGATE_MAX_BATCH is over TAUGATE_QUEUE_LIMIT: no full batch would ever be admitted; lower it"
+            raise PydanticCustomError("batch_over_queue", message)
+        return self

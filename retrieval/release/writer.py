@@ -1,8 +1,6 @@
 """Write a release so that it is complete or absent: staged beside the others, synced, renamed; `current` moves last."""
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +13,7 @@ from retrieval.errors import InputError
 from retrieval.release.catalog import current_id, sync_folder
 from retrieval.release.layout import MANIFEST, STAGING_PREFIX, content_digest, release_id, stored_files
 from retrieval.release.manifest import Manifest
-
-# A staging folder this old has no living writer: the longest calibration copies its files in minutes.
-_STALE_SECONDS = 24 * 3600
+from retrieval.staging import publish, staging_folder
 
 
 def write(
@@ -29,23 +25,15 @@ def write(
     folder that it is given. Returns the manifest. When anything fails, nothing is left behind.
     """
     try:
-        releases.mkdir(parents=True, exist_ok=True)
+        with staging_folder(releases, STAGING_PREFIX) as staging:
+            fill(staging)
+            manifest = _manifest(staging, facts, current_id(releases), (now or _utc_now)())
+            (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
+            _finish(staging)
+            publish(staging, releases / manifest.release_id)
+            sync_folder(releases)
     except OSError as error:
-        raise InputError(
-            f"{releases}: cannot be made a releases directory ({error.strerror}); name one that is, or a new one"
-        ) from error
-    _remove_stale(releases)
-    staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=releases))
-    try:
-        fill(staging)
-        manifest = _manifest(staging, facts, current_id(releases), (now or _utc_now)())
-        (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
-        _finish(staging)
-        if not (releases / manifest.release_id).exists():  # else: the same content, written within the same second
-            staging.rename(releases / manifest.release_id)
-        sync_folder(releases)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        raise InputError(f"{releases}: no release could be written there ({error}); nothing of it is left") from error
     return manifest
 
 
@@ -74,10 +62,3 @@ def _finish(folder: Path) -> None:
             sync_folder(path)
     folder.chmod(0o755)
     sync_folder(folder)
-
-
-def _remove_stale(releases: Path) -> None:
-    """Clear away what writers left that were killed. They never become releases, they only take space."""
-    for folder in releases.glob(f"{STAGING_PREFIX}*"):
-        if datetime.now(UTC).timestamp() - folder.stat().st_mtime > _STALE_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)
