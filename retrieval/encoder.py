@@ -23,6 +23,7 @@ Role = Literal["query", "document"]
 
 # Tokens a batch. Larger batches fall out of the L2 cache: see docs/benchmarks/calibration.md for the measurement.
 _BATCH_TOKENS = 1024
+_REMEDY = "give another encoder, or remove this one from the cache"
 
 
 class EncoderConfig(BaseModel):
@@ -72,9 +73,7 @@ class OnnxEncoder:
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
-            raise EncoderError(
-                f"{folder / TOKENIZER}: not a tokenizer.json; give another encoder, or remove this one from the cache"
-            ) from error
+            raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(config.max_length)
 
@@ -86,15 +85,11 @@ class OnnxEncoder:
         """
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
-            raise EncoderError(
-                f"{folder}: no exported encoder: {', '.join(missing)} missing; give another encoder, or remove this one from the cache"
-            )
+            raise EncoderError(f"{folder}: {', '.join(missing)} missing; {_REMEDY}")
         try:
             config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
         except ValidationError as error:
-            raise EncoderError(
-                f"{folder / CONFIG}: {_first(error)}; give another encoder, or remove this one from the cache"
-            ) from error
+            raise EncoderError(f"{folder / CONFIG}: {_first(error)}; {_REMEDY}") from error
         return cls(folder, config, sha256_files(folder, FILES), threads or len(os.sched_getaffinity(0)))
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
@@ -142,9 +137,7 @@ def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has an exception type for each of its status codes, with no common base
-        raise EncoderError(
-            f"{path}: onnxruntime cannot load this model; give another encoder, or remove this one from the cache"
-        ) from error
+        raise EncoderError(f"{path}: onnxruntime cannot load this model; {_REMEDY}") from error
 
 
 def _equal_length_batches(lengths: Sequence[int]) -> Iterator[list[int]]:
