@@ -21,7 +21,7 @@ MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
 FILES = (MODEL, TOKENIZER, CONFIG)
 Role = Literal["query", "document"]
 
-# Tokens a batch. Larger batches fall out of the L2 cache: see docs/benchmarks/calibration.md for the measurement.
+# Tokens a batch: no other size is faster by more than the noise (docs/benchmarks/encoder.md).
 _BATCH_TOKENS = 1024
 _REMEDY = "give another encoder, or remove this one from the cache"
 

@@ -36,8 +36,8 @@ class Engine:
     async def search(self, queries: Sequence[Query]) -> list[Found]:
         """Answer queries together, in order.
 
-        Raises Overloaded at once when they would not fit the queue, DeadlineExceeded when the answer comes too late. A
-        caller that leaves before its turn costs nothing.
+        Raises Overloaded at once when they would not fit the queue, DeadlineExceeded when the answer comes too late;
+        what passes its deadline before its turn is never encoded.
         """
         if self.depth + len(queries) > self._limit:
             raise Overloaded(f"{self.depth} queries are waiting (limit {self._limit}); try again later")

@@ -59,6 +59,9 @@ class DeadlineExceeded(ApiError):
     status, code = 504, "deadline_exceeded"
 
 
+_MOST_DETAILS = 3  # of a body with many faults: enough to mend it, never as long as the body
+_LONGEST_NAME = 40
+
 # What the framework, or a body read for it, answers by status alone.
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
 
@@ -95,16 +98,22 @@ async def _validation_error(request: Request, error: RequestValidationError) -> 
 
 def _explain(request: Request, errors: Sequence[Mapping[str, Any]]) -> str:
     """Name the field, but never repeat its value: it may be a query's text."""
-    if errors[0]["loc"] == ("body",) and "json" not in request.headers.get("content-type", "json"):
+    if errors[0]["loc"] == ("body",) and "json" not in request.headers.get("content-type", ""):
         return "the body is not declared as JSON: send the header Content-Type: application/json"
-    parts = (f"{'.'.join(map(str, detail['loc'][1:])) or 'body'}: {detail['msg']}" for detail in errors[:3])
+    parts = (f"{_field(detail['loc'])}: {detail['msg']}" for detail in errors[:_MOST_DETAILS])
     return "; ".join(parts)
+
+
+def _field(location: Sequence[object]) -> str:
+    """Path of a field below the body. Unknown names are the client's own words, so they are cut short."""
+    names = (str(name) for name in location[1:])
+    return ".".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names) or "body"
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
     code = _FRAMEWORK_CODES.get(error.status_code, Invalid.code)
     messages = {
-        400: "the body is not JSON in UTF-8",
+        400: "the body cannot be read as JSON in UTF-8",
         404: f"there is no {request.url.path}; /openapi.json lists what there is",
         405: f"{request.url.path} does not take {request.method}",
     }

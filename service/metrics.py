@@ -1,5 +1,7 @@
 """Every Prometheus metric of the service, on a registry of its own (contract §5)."""
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from retrieval.release.manifest import Manifest
@@ -65,8 +67,7 @@ class Metrics:
         """Describe the release now in service; loaded_at: Unix time in seconds."""
         self.release_info.clear()
         self.release_info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind).set(1)
-        if manifest.policy.tau is not None:
-            self.release_threshold.set(manifest.policy.tau)
+        self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]
         for gauge, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):

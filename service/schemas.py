@@ -2,10 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from retrieval.documents import Scalar
+
+# Far above any limit: what is larger is told so in a few words instead of being repeated.
+_LARGEST_INT = 2**31 - 1
+_LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
 def _query_text(text: str) -> str:
@@ -28,17 +32,28 @@ class SearchRequest(_Request):
     """One query. `k` defaults to the K that the threshold was calibrated at."""
 
     query: QueryText
-    k: int | None = Field(default=None, ge=1, description="documents considered")
+    k: int | None = Field(default=None, ge=1, le=_LARGEST_INT, description="documents considered")
     filter: dict[str, Any] | None = Field(default=None, description="not available in this version")
-    min_results: int = Field(default=0, ge=0, description="return at least so many, even below the threshold")
-    threshold: float | None = Field(default=None, description="in place of the calibrated one")
+    min_results: int = Field(
+        default=0, ge=0, le=_LARGEST_INT, description="return at least so many, even below the threshold"
+    )
+    threshold: float | None = Field(
+        default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
+    )
     include_text: bool = Field(default=True, description="whether results carry title and text")
+
+
+def _as_request(value: object) -> object:
+    """A text is a request with nothing but its query."""
+    return {"query": value} if isinstance(value, str) else value
 
 
 class BatchRequest(_Request):
     """Several queries at once, each a text or a whole search request."""
 
-    queries: list[QueryText | SearchRequest] = Field(min_length=1)
+    queries: list[
+        Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=str | SearchRequest)]
+    ] = Field(min_length=1)
 
 
 class Result(BaseModel):

@@ -1,6 +1,7 @@
 """POST /search and POST /search/batch: one path for both."""
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import APIRouter
@@ -23,9 +24,9 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
     router = APIRouter(tags=["search"])
 
-    async def answer(requests: list[SearchRequest]) -> list[dict[str, Any]]:
+    async def answer(requests: list[SearchRequest], names: Iterable[str]) -> list[dict[str, Any]]:
         engine = serving.engine
-        queries = [_query(request, engine, settings) for request in requests]
+        queries = [_query(request, name, engine, settings) for request, name in zip(requests, names, strict=False)]
         found = await engine.search(queries)
         for each in found:
             metrics.observe_answer(each.answer)
@@ -35,30 +36,30 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
     @router.post("/search", response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
     async def search(body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
-        return json_reply((await answer([body]))[0])
+        return json_reply((await answer([body], [""]))[0])
 
     @router.post("/search/batch", response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
     async def search_batch(body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
         if len(body.queries) > settings.max_batch:
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
-        requests = [SearchRequest(query=each) if isinstance(each, str) else each for each in body.queries]
-        return json_reply({"responses": await answer(requests)})
+        names = (f"queries.{position}." for position in range(len(body.queries)))
+        return json_reply({"responses": await answer(body.queries, names)})
 
     return router
 
 
-def _query(request: SearchRequest, engine: Engine, settings: Settings) -> Query:
-    """A request as a query, within the limits. Raises Invalid."""
+def _query(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Query:
+    """A request as a query, within the limits. Raises Invalid; `name` says which of a batch it is."""
     if request.filter is not None:
-        raise Invalid("filter: this version cannot filter; leave it out")
+        raise Invalid(f"{name}filter: this version cannot filter; leave it out")
     if len(request.query) > settings.max_query_chars:
-        raise Invalid(f"query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
+        raise Invalid(f"{name}query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
     k = engine.release.manifest.policy.k if request.k is None else request.k
     if k > settings.max_k:
-        raise Invalid(f"k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
+        raise Invalid(f"{name}k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
-        raise Invalid(f"min_results: {request.min_results} is over k, which is {k}")
+        raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
     return Query(request.query, k, request.threshold, request.min_results)
 
 

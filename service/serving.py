@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from retrieval.errors import InputError, TaugateError
+from retrieval.errors import InputError
 from retrieval.release.catalog import find
 from retrieval.release.reader import Release, load
 from service.engine import Engine
@@ -32,7 +32,7 @@ class Serving:
         self._engine: Engine | None = None
         self._stopping = False
         self.loaded_at: datetime | None = None
-        self.failure: TaugateError | None = None
+        self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
 
     @property
@@ -49,7 +49,7 @@ class Serving:
         settings = self._settings
         try:
             release = await asyncio.to_thread(self._open)
-        except TaugateError as error:
+        except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
             return

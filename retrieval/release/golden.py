@@ -11,8 +11,8 @@ from retrieval.errors import ReleaseError
 from retrieval.index import TopK
 from retrieval.retriever import Encoder, Index
 
-# Another processor sums an encoder's products in another order. Between AVX-512 and AVX2 code of onnxruntime scores of
-# MiniLM differ by less than 1e-6; an encoder of other weights or a wrong tokenizer differs by more than 1e-2.
+# Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
+# (1e-2): docs/benchmarks/encoder.md has the measurements.
 TOLERANCE = 1e-4
 
 

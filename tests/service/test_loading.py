@@ -1,0 +1,78 @@
+"""Alive from the first moment, ready only with a release, and never waiting for one that will not come."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from retrieval.errors import ReleaseError
+from retrieval.release.reader import Release, load
+from service.app import create_app
+from service.settings import Settings
+from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate
+
+
+async def check_not_ready(http: httpx.AsyncClient, message: str) -> None:
+    """Everything that needs a release says not_ready, and /livez does not need one."""
+    assert (await http.get("/livez")).json() == {"status": "alive"}
+    assert (await http.get("/metrics")).status_code == 200
+    search, batch = {"query": "permit"}, {"queries": ["permit"]}
+    replies = [await http.get("/readyz"), await http.get("/release")]
+    replies += [await http.post("/search", json=search), await http.post("/search/batch", json=batch)]
+    for reply in replies:
+        assert (reply.status_code, reply.json()["error"]["code"]) == (503, "not_ready")
+        assert message in reply.json()["error"]["message"]
+
+
+def test_not_ready_while_loading(releases: Path) -> None:
+    loading, go_on = threading.Event(), threading.Event()
+
+    def slow(folder: Path, threads: int | None) -> Release:
+        loading.set()
+        assert go_on.wait(PATIENCE)
+        return load(folder, threads)
+
+    async def scenario() -> None:
+        async with serving(create_app(Settings(releases=releases), slow)) as http:
+            try:
+                assert await asyncio.to_thread(loading.wait, PATIENCE)
+                await check_not_ready(http, "being loaded")
+            finally:
+                go_on.set()
+            await until(lambda: status(http, "/readyz", 200))
+            assert (await http.post("/search", json={"query": "permit"})).status_code == 200
+            assert (await http.get("/readyz")).json() == {"status": "ready", "release": _name(releases)}
+
+    asyncio.run(scenario())
+
+
+def test_not_ready_while_shutting_down(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        app.state.serving.stop()
+        await check_not_ready(http, "shutting down")
+
+    with_gate(releases, scenario)
+
+
+@pytest.mark.parametrize("error", [ReleaseError("not whole"), PermissionError("not readable"), RuntimeError("a bug")])
+def test_whatever_keeps_it_from_loading_ends_the_process(releases: Path, error: Exception) -> None:
+    ended = asyncio.Event()
+
+    def broken(folder: Path, threads: int | None) -> Release:
+        raise error
+
+    async def scenario() -> None:
+        app = create_app(Settings(releases=releases), broken)
+        app.state.serving.on_failure = ended.set
+        async with serving(app) as http:
+            await asyncio.wait_for(ended.wait(), 1)
+            await check_not_ready(http, "no release could be loaded")
+
+    asyncio.run(scenario())
+
+
+def _name(releases: Path) -> str:
+    return (releases / "current").read_text().strip()

@@ -1,0 +1,115 @@
+"""/metrics counts what was answered, in a form Prometheus takes, and a stranger's paths do not make it grow."""
+
+import shutil
+import subprocess
+from collections import Counter
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.service_process import ServiceProcess
+
+QUERY = "What does a building permit cost?"
+
+
+def scrape(service: ServiceProcess) -> Counter[str]:
+    """Every series as `name{label values}`."""
+    families = text_string_to_metric_families(service.http.get("/metrics").text)
+    return Counter(
+        {
+            f"{each.name}{{{','.join(sorted(each.labels.values()))}}}": each.value
+            for family in families
+            for each in family.samples
+        }
+    )
+
+
+def moved(service: ServiceProcess, path: str, body: object) -> dict[str, float]:
+    """How much each series of our own but the histograms' sums and buckets moved with one POST."""
+    before = scrape(service)
+    service.http.post(path, json=body)
+    after = scrape(service)
+    return {
+        name.removeprefix("taugate_"): after[name] - before[name]
+        for name in after
+        if name.startswith("taugate_")
+        and not any(part in name for part in ("/metrics", "_bucket", "_sum"))
+        and after[name] != before[name]
+    }
+
+
+def test_promtool_accepts_them(service: ServiceProcess) -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed: make test-servers")
+    service.http.post("/search", json={"query": QUERY, "threshold": 2.0})
+    text = service.http.get("/metrics").text
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_kept_search(service: ServiceProcess) -> None:
+    assert moved(service, "/search", {"query": QUERY, "k": 7, "threshold": -2.0}) == {
+        "requests_total{/search,200}": 1,
+        "request_duration_seconds_count{/search}": 1,
+        "stage_duration_seconds_count{encode}": 1,
+        "stage_duration_seconds_count{search}": 1,
+        "results_total{kept}": 7,
+    }
+
+
+def test_a_search_that_drops_everything(service: ServiceProcess) -> None:
+    assert moved(service, "/search", {"query": QUERY, "k": 7, "threshold": 2.0}) == {
+        "requests_total{/search,200}": 1,
+        "request_duration_seconds_count{/search}": 1,
+        "stage_duration_seconds_count{encode}": 1,
+        "stage_duration_seconds_count{search}": 1,
+        "results_total{dropped}": 7,
+        "empty_responses_total{all_below_threshold}": 1,
+    }
+
+
+def test_a_batch_counts_each_of_its_queries(service: ServiceProcess) -> None:
+    queries = [{"query": QUERY, "k": 3, "threshold": threshold} for threshold in (-2.0, 2.0, 2.0)]
+    counted = moved(service, "/search/batch", {"queries": queries})
+    assert counted["requests_total{/search/batch,200}"] == 1
+    assert counted["results_total{kept}"] == 3
+    assert counted["results_total{dropped}"] == 6
+    assert counted["empty_responses_total{all_below_threshold}"] == 2
+
+
+def test_an_invalid_search_is_a_request_and_nothing_else(service: ServiceProcess) -> None:
+    assert moved(service, "/search", {"query": ""}) == {
+        "requests_total{/search,422}": 1,
+        "request_duration_seconds_count{/search}": 1,
+    }
+
+
+def test_the_release_is_described(service: ServiceProcess) -> None:
+    reply = service.http.post("/search", json={"query": QUERY}).json()
+    series = scrape(service)
+    assert series[f"taugate_release_info{{{reply['release']},fake,similarity}}"] == 1
+    assert series["taugate_release_threshold{}"] == pytest.approx(reply["threshold"], abs=1e-7)
+    assert series["taugate_queue_depth{}"] == 0
+    for overlap in ("coe", "roe"):
+        bounds = [series[f"taugate_{overlap}_reference{{{bound}}}"] for bound in ("lower", "mean", "upper")]
+        assert bounds == sorted(bounds)
+
+
+def test_unknown_paths_share_one_label(service: ServiceProcess) -> None:
+    before = scrape(service)
+    for number in range(20):
+        service.http.get(f"/stranger-{number}")
+    after = scrape(service)
+    assert after["taugate_requests_total{404,unmatched}"] - before["taugate_requests_total{404,unmatched}"] == 20
+    assert not [name for name in after if "stranger" in name]
+    assert len(after) < 500
+
+
+def test_openmetrics_where_it_is_asked_for(service: ServiceProcess) -> None:
+    plain = service.http.get("/metrics")
+    assert plain.headers["content-type"].startswith("text/plain; version=0.0.4")
+    asked = service.http.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert asked.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert asked.text.endswith("# EOF\n")
+    assert "taugate_requests" in {family.name for family in openmetrics_families(asked.text)}
