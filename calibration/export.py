@@ -15,8 +15,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
+from calibration.graph import sum_tokens_by_product
 from calibration.probes import PROBES
-from retrieval.encoder import CONFIG, FILES, MODEL, TOKENIZER, EncoderConfig, OnnxEncoder
+from retrieval.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, OnnxEncoder
 from retrieval.errors import EncoderError
 from retrieval.release.golden import TOLERANCE
 
@@ -66,29 +67,31 @@ def export(folder: Path, name: str, revision: str, target: Path) -> None:
     tokenizer, max_length = _tokenizer(model, name)
     tokenizer.save(str(target / TOKENIZER))
     _write_graph(model, tokenizer, target / MODEL, name)
-    pooling = _pooling(model)
+    if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
+        raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
+    sum_tokens_by_product(target / MODEL)
     config = EncoderConfig(
         name=name,
         revision=revision,
         dimension=int(model.truncate_dim or model.get_embedding_dimension() or 0),
         max_length=max_length,
-        pooling=pooling,
+        pooling=_pooling(model),
         query_prompt=_prompt(model, "query"),
         document_prompt=_prompt(model, "document", "passage", "corpus"),
         special_tokens=_is_transformer(model),
+        pair_lone_texts=False,
         max_cosine_difference=0.0,
     )
     _write_config(config, target)
-    difference = _cosine_difference(model, OnnxEncoder.load(target))
+    encoder = OnnxEncoder.load(target)
+    difference = _cosine_difference(model, encoder)
     if not difference <= MAX_COSINE_DIFFERENCE:
         raise EncoderError(
             f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
             f"texts, more than {MAX_COSINE_DIFFERENCE:.2g}; this model cannot be served as it was trained"
         )
-    _write_config(config.model_copy(update={"max_cosine_difference": difference}), target)
-    extra = sorted(path.name for path in target.iterdir() if path.name not in FILES)
-    if extra:
-        raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
+    measured = {"max_cosine_difference": difference, "pair_lone_texts": _depends_on_company(encoder)}
+    _write_config(config.model_copy(update=measured), target)
 
 
 def _load(folder: Path, name: str) -> SentenceTransformer:
@@ -187,6 +190,13 @@ def _write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, n
 
 def _write_config(config: EncoderConfig, target: Path) -> None:
     (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _depends_on_company(encoder: OnnxEncoder) -> bool:
+    """Whether a text alone in its batch gets other bits than the same text in company."""
+    pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
+    alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
+    return not np.array_equal(pairs, alone)
 
 
 def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> float:

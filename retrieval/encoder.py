@@ -29,8 +29,9 @@ _REMEDY = "give another encoder, or remove this one from the cache"
 class EncoderConfig(BaseModel):
     """Everything about an exported encoder that its graph and tokenizer do not say themselves.
 
-    max_length: tokens, special ones included; max_cosine_difference: the largest 1 − cosine between PyTorch and the
-    exported graph over the texts that the export was checked on.
+    max_length: tokens, special ones included; pair_lone_texts: whether the graph gives a text alone in its batch other
+    last bits than in company; max_cosine_difference: the largest 1 − cosine between PyTorch and the graph over the
+    texts that the export was checked on.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +47,7 @@ class EncoderConfig(BaseModel):
     query_prompt: str = ""
     document_prompt: str = ""
     special_tokens: bool = True
+    pair_lone_texts: bool = True
     max_cosine_difference: float
 
 
@@ -61,7 +63,7 @@ class OnnxEncoder:
     """An exported encoder, loaded from its folder.
 
     A vector depends on its text alone, to the last bit: texts of equal length share a batch, so there is no padding,
-    and no batch has a single row, for which onnxruntime sums in another order.
+    and where a graph gives a lone text other bits, it is run beside itself.
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
@@ -122,7 +124,7 @@ class OnnxEncoder:
 
     def _run(self, ids: NDArray[np.int64]) -> Float32:
         rows = len(ids)
-        if rows == 1:
+        if rows == 1 and self.config.pair_lone_texts:
             ids = np.repeat(ids, 2, axis=0)
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]

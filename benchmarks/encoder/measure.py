@@ -1,6 +1,6 @@
-"""Where the encoder's constants come from: tokens a batch, the price of a lone text, and the golden queries' tolerance.
+"""Where the encoder's constants come from: tokens a batch, and the tolerance of the golden queries.
 
-Writes docs/benchmarks/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about six minutes on 2 cores.
+Writes docs/benchmarks/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about three minutes on 2 cores.
 """
 
 import json
@@ -53,18 +53,6 @@ def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) 
             cells.append(f"{rate:.0f}/s ({statistics.median(ratios):.2f})")
         rows.append(f"| {size}{' (in use)' if size == kept else ''} | {' | '.join(cells)} |")
     return rows
-
-
-def lone_text(encoder: OnnxEncoder, queries: list[str]) -> str:
-    """Milliseconds for one query encoded beside itself, as it is, and alone, as it would be."""
-    alone, paired = [], []
-    for query in queries[:300]:
-        ids = np.array([encoder.tokenize([query], "query")[0].ids])
-        for times, batch in ((alone, ids), (paired, np.repeat(ids, 2, axis=0))):
-            began = time.perf_counter()
-            encoder._session.run(None, {"input_ids": batch, "attention_mask": np.ones_like(batch)})
-            times.append(1000 * (time.perf_counter() - began))
-    return f"{statistics.median(paired):.2f} ms beside itself, {statistics.median(alone):.2f} ms alone"
 
 
 def similarities(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> np.ndarray:
@@ -131,10 +119,6 @@ def main() -> None:
         "| tokens a batch | documents | queries |",
         "|---|---|---|",
         *batch_sizes(encoder, documents, queries),
-        "",
-        "## A lone text",
-        "",
-        f"One query: {lone_text(encoder, queries)} (medians of 300). The difference buys a vector that depends on its text only.",
         "",
         f"## Tolerance of the golden queries: {TOLERANCE:g}",
         "",

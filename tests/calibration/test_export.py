@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibration.probes import PROBES
 from calibration.source import DEFAULT_ENCODER, exported_encoder
 from retrieval.encoder import CONFIG, OnnxEncoder
 from retrieval.errors import EncoderError
@@ -89,6 +90,9 @@ def test_the_exported_graph_is_the_model(kind: str, tmp_path: Path) -> None:
     assert encoder.config.dimension == expected.shape[1]
     assert encoder.config.pooling == ("mean" if kind in {"dense", "static"} else kind)
     assert 0 <= encoder.config.max_cosine_difference < 1e-9
+    assert not encoder.config.pair_lone_texts
+    alone = np.concatenate([encoder.encode([text], "query") for text in TEXTS])
+    np.testing.assert_array_equal(encoder.encode(TEXTS * 3, "query")[: len(TEXTS)], alone)
 
 
 def test_prompts_and_truncated_dimensions_travel(tmp_path: Path) -> None:
@@ -126,6 +130,10 @@ def test_a_damaged_model_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -
 
 def test_the_default_encoder_comes_from_its_package_and_is_exported_once() -> None:
     folder = exported_encoder(DEFAULT_ENCODER)
+    encoder = OnnxEncoder.load(folder)
+    alone = np.concatenate([encoder.encode([text], "query") for text in PROBES])
+    np.testing.assert_array_equal(encoder.encode(PROBES * 2, "query")[: len(PROBES)], alone)
+    assert not encoder.config.pair_lone_texts
     config = json.loads((folder / CONFIG).read_bytes())
     assert (config["name"], config["dimension"], config["max_length"]) == (DEFAULT_ENCODER, 384, 256)
     assert config["max_cosine_difference"] < 1e-11
