@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import calibration.command
-from calibration.sample import write_sample
+from calibration.data.sample import write_sample
 from retrieval.release.catalog import find
 from retrieval.release.reader import load
 from retrieval.retriever import Query

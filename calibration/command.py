@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.report import table, times
 from calibration.settings import CalibrationSettings
-from calibration.source import DEFAULT_ENCODER
 from calibration.stopwatch import Stopwatch
 from retrieval.release.catalog import promote
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.bootstrap import Draw, Split
-from calibration.cache import EmbeddingCache
-from calibration.contents import Contents, golden_queries
-from calibration.corpus import encode_dataset
-from calibration.dataset import Dataset, read_dataset
-from calibration.facts import manifest_facts
-from calibration.judged import JudgedQueries
-from calibration.measure import measure
+from calibration.artifact.contents import Contents, golden_queries
+from calibration.artifact.facts import manifest_facts
+from calibration.data.dataset import Dataset, read_dataset
+from calibration.encoding.cache import EmbeddingCache
+from calibration.encoding.corpus import encode_dataset
+from calibration.encoding.source import exported_encoder
+from calibration.metrics.bootstrap import Draw, Split
+from calibration.metrics.judged import JudgedQueries
+from calibration.metrics.measure import measure
 from calibration.settings import CalibrationSettings
-from calibration.source import exported_encoder
 from calibration.stopwatch import Stopwatch
 from calibration.threshold import Threshold, bootstrap_threshold
 from retrieval.encoder import OnnxEncoder

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.bootstrap import Rows, bootstrapped
-from calibration.judged import JudgedQueries
+from calibration.metrics.bootstrap import Rows, bootstrapped
+from calibration.metrics.judged import JudgedQueries
 from retrieval.similarity import Float32
 
 PERCENTILES = np.arange(101)

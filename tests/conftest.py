@@ -8,7 +8,7 @@ import pytest
 import zaragoza_construction_faq
 
 import taugate
-from calibration.sample import write_sample
+from calibration.data.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
 from tests.service_process import ServiceProcess
 

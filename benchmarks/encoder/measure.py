@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import retrieval.encoder
-from calibration.source import DEFAULT_ENCODER, exported_encoder
+from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from retrieval.encoder import FILES, MODEL, OnnxEncoder
 from retrieval.release.golden import TOLERANCE
 

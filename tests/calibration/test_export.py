@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.probes import PROBES
-from calibration.source import DEFAULT_ENCODER, exported_encoder
+from calibration.encoding.probes import PROBES
+from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from retrieval.encoder import CONFIG, OnnxEncoder
 from retrieval.errors import EncoderError
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from calibration.bootstrap import Split, bootstrapped
-from calibration.judged import JudgedQueries
+from calibration.metrics.bootstrap import Split, bootstrapped
+from calibration.metrics.judged import JudgedQueries
 from calibration.threshold import bootstrap_threshold, gamma
 from retrieval.index import TopK
 from retrieval.overlap import overlap_thresholds, share_above

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from tqdm import tqdm
 
-from calibration.cache import CachedEmbedding, EmbeddingCache
+from calibration.encoding.cache import CachedEmbedding, EmbeddingCache
 from retrieval.encoder import OnnxEncoder, Role
 from retrieval.similarity import Float32
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calibration.lines import Fault, new_id, read_objects, required_text
-from calibration.qrels import read_qrels
+from calibration.data.lines import Fault, new_id, read_objects, required_text
+from calibration.data.qrels import read_qrels
 from retrieval.digest import sha256_file
 from retrieval.documents import Document, DocumentStore, DocumentWriter
 from retrieval.errors import InputError

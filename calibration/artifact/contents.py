@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from calibration.dataset import LabelledQuery
-from calibration.judged import JudgedQueries
+from calibration.data.dataset import LabelledQuery
+from calibration.metrics.judged import JudgedQueries
 from retrieval import encoder
 from retrieval.documents import OFFSETS, TEXTS, DocumentStore
 from retrieval.index import FlatIndex

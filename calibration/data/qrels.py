@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from calibration.lines import Fault, read_lines
+from calibration.data.lines import Fault, read_lines
 from retrieval.errors import InputError
 
 HEADER = "query-id\tcorpus-id\tscore"

@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from calibration.cache import cache_folder
+from calibration.encoding.cache import cache_folder
 from retrieval import encoder
 from retrieval.digest import sha256_files, sha256_json
 from retrieval.errors import EncoderError
@@ -75,7 +75,7 @@ def _versions() -> list[str]:
 
 
 def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
-    from calibration.export import export  # imports PyTorch
+    from calibration.encoding.export import export  # imports PyTorch
 
     with staging_folder(kept.parent, ".export-") as staging:
         export(folder, name, revision, staging)

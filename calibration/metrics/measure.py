@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from calibration.bootstrap import Draw, bootstrapped, interval
-from calibration.judged import JudgedQueries
+from calibration.metrics.bootstrap import Draw, bootstrapped, interval
+from calibration.metrics.judged import JudgedQueries
 from retrieval.index import TopK
 from retrieval.overlap import overlap_thresholds, share_above
 from retrieval.policy import keep

@@ -7,9 +7,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.accuracy import accuracy
-from calibration.dataset import LabelledQuery
-from calibration.ndcg import ideal_dcg, ndcg
+from calibration.data.dataset import LabelledQuery
+from calibration.metrics.accuracy import accuracy
+from calibration.metrics.ndcg import ideal_dcg, ndcg
 from retrieval.index import FlatIndex, TopK
 from retrieval.policy import keep
 from retrieval.similarity import Float32, pair_similarity

@@ -3,8 +3,8 @@
 from importlib.metadata import version
 from typing import Any
 
-from calibration.corpus import EncodedDataset
-from calibration.dataset import Dataset
+from calibration.data.dataset import Dataset
+from calibration.encoding.corpus import EncodedDataset
 from calibration.settings import CONFIDENCE, CalibrationSettings
 from calibration.threshold import Threshold
 from retrieval.encoder import OnnxEncoder

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from calibration.cache import EmbeddingCache
-from calibration.dataset import Dataset
-from calibration.encode import encode
+from calibration.data.dataset import Dataset
+from calibration.encoding.cache import EmbeddingCache
+from calibration.encoding.encode import encode
 from calibration.stopwatch import Stopwatch
 from retrieval.encoder import OnnxEncoder
 from retrieval.similarity import Float32

@@ -1,0 +1,1 @@
+"""From a model and texts to vectors: export once, encode what is new."""

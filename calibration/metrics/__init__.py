@@ -1,0 +1,1 @@
+"""What is measured on queries: one measure a file, and the bootstrap they share."""
