@@ -15,7 +15,7 @@ from typing import overload
 import numpy as np
 import orjson
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from retrieval.errors import ReleaseError
 
@@ -55,7 +55,8 @@ class DocumentWriter:
     def close(self) -> None:
         """Finish both files."""
         self._file.close()
-        save_file({"offsets": np.array(self._offsets, dtype=np.int64)}, self._folder / OFFSETS)
+        offsets = np.array(self._offsets, dtype=np.int64)
+        (self._folder / OFFSETS).write_bytes(save({"offsets": offsets}))
 
 
 class DocumentStore(Sequence[Document]):

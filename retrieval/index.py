@@ -61,8 +61,11 @@ class FlatIndex:
         return cls(index)
 
     def save(self, path: Path) -> None:
-        """Write FAISS's own format."""
-        faiss.write_index(self._index, str(path))
+        """Write FAISS's own format. Raises OSError."""
+        try:
+            faiss.write_index(self._index, str(path))
+        except RuntimeError as error:  # FAISS says so for a full disk, too
+            raise OSError(f"{path}: {error}") from error
 
     @property
     def dimension(self) -> int:

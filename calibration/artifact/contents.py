@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from calibration.data.dataset import LabelledQuery
 from calibration.metrics.judged import JudgedQueries
@@ -51,7 +51,8 @@ class Contents:
             "correct": self.calibration.correct,
             "random": self.random_scores,
         }
-        save_file({name: np.ascontiguousarray(scores) for name, scores in reference.items()}, release / REFERENCE)
+        arrays = {name: np.ascontiguousarray(scores) for name, scores in reference.items()}
+        (release / REFERENCE).write_bytes(save(arrays))
 
 
 def golden_queries(

@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from retrieval.digest import sha256_file
-from retrieval.errors import InputError
 from retrieval.release.catalog import current_id, sync_folder
 from retrieval.release.layout import MANIFEST, STAGING_PREFIX, content_digest, release_id, stored_files
 from retrieval.release.manifest import Manifest
@@ -22,7 +21,7 @@ def write(
     """Add a release to a directory.
 
     facts: the manifest less schema_version, release_id, created_at, parent and files; fill: writes every file into the
-    folder that it is given. Returns the manifest. When anything fails, nothing is left behind.
+    folder that it is given. Returns the manifest. Raises OSError; nothing is left behind then.
     """
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
@@ -33,7 +32,7 @@ def write(
             publish(staging, releases / manifest.release_id)
             sync_folder(releases)
     except OSError as error:
-        raise InputError(f"{releases}: no release could be written there ({error}); nothing of it is left") from error
+        raise OSError(f"{releases}: no release could be written there ({error}); nothing of it is left") from error
     return manifest
 
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from retrieval.release.catalog import current_id, release_ids
 from retrieval.release.reader import load
@@ -41,3 +42,23 @@ def test_twenty_moments(sample: Path, encoder: Path, releases: Path, tmp_path: P
     assert load(copy / str(current_id(copy))).manifest.data.documents == 503
     visible = {entry.name for entry in copy.iterdir() if not entry.name.startswith(".")}
     assert visible == {*release_ids(copy), "current"}
+
+
+def test_a_full_disk_leaves_nothing(
+    sample: Path, encoder: Path, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Files may not grow beyond a limit, as on a full disk; what was current still is."""
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    before = sorted(path.name for path in copy.iterdir())
+    command = [sys.executable, "-m", "taugate", "calibrate", str(sample), "--releases", str(copy), "--seed", "1"]
+    for limit in (100_000, 500_000):  # bytes: too little for the spooled corpus, then for the encoder
+        done = subprocess.run(
+            ["prlimit", f"--fsize={limit}", *command, "--encoder", str(encoder)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith("taugate: ")
+        assert "Traceback" not in done.stderr
+        assert sorted(path.name for path in copy.iterdir()) == before
