@@ -5,7 +5,6 @@ import json
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from calibration.data.sample import write_sample
 from retrieval.release.catalog import find
 from retrieval.release.reader import load
 from retrieval.retriever import Query
-from service.command import serve
-from service.settings import Settings
+from service.command import listen, read_settings, serve
 
 _QUESTION = "Who is liable for hidden defects when I buy a house?"
 _READY_SECONDS = 60  # loading the sample release takes about one; a machine that needs more has another problem
@@ -38,17 +36,19 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate on the sample, then serve it until interrupted."""
     data, releases = arguments.directory / "data", arguments.directory / "releases"
+    settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
+    listener = None if arguments.no_serve else listen(settings)  # a port in use is found out before the work
     write_sample(data)
     commands = argparse.ArgumentParser().add_subparsers()
     calibration.command.add_parser(commands)
     calibrate = commands.choices["calibrate"].parse_args([str(data), "--releases", str(releases)])
     calibration.command.run(calibrate)
-    if arguments.no_serve:
+    if listener is None:
         _search_here(releases)
         return 0
-    settings = Settings(releases=releases, port=arguments.port, log_level="warning")
-    threading.Thread(target=_search_there, args=(f"http://{settings.host}:{settings.port}",), daemon=True).start()
-    serve(settings)
+    host, port = listener.getsockname()[:2]
+    threading.Thread(target=_search_there, args=(f"http://{host}:{port}",), daemon=True).start()
+    serve(settings, listener)
     return 0
 
 
@@ -68,7 +68,7 @@ def _search_there(base: str) -> None:
         try:
             with urllib.request.urlopen(request, timeout=5) as reply:  # noqa: S310 (our own loopback address)
                 best = json.load(reply)["results"][0]
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # not yet ready, or not yet listening: urllib's errors are all of them
             time.sleep(0.1)
             continue
         _say(f"\n{_QUESTION}\n→ {best['score']:.3f} {best['text']}\n\nServing on {base}; Ctrl-C stops it. Try:\n")
@@ -77,5 +77,5 @@ def _search_there(base: str) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    sys.stdout.buffer.write(f"{text}\n".encode())  # documents are UTF-8, whatever the terminal's locale says
+    sys.stdout.buffer.flush()

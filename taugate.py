@@ -4,6 +4,7 @@ Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 1 anything else.
 """
 
 import argparse
+import signal
 import sys
 from importlib.metadata import version
 
@@ -22,6 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     for room in (quickstart, calibration.command, calibration.release_command, service.command):
         room.add_parser(commands)
     parsed = parser.parse_args(arguments)
+    # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(parsed.run(parsed))
     except TaugateError as error:

@@ -1,5 +1,6 @@
 """One calibration from data set to release. `calibrate` reads top to bottom in the order in which it happens."""
 
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.threshold import Threshold, bootstrap_threshold
 from retrieval.encoder import OnnxEncoder
-from retrieval.errors import InputError
+from retrieval.errors import InputError, ReleaseError
 from retrieval.index import FlatIndex, TopK
 from retrieval.release import writer
+from retrieval.release.catalog import current_id
 from retrieval.release.manifest import Manifest, Metrics
 from retrieval.similarity import Float32, pair_similarity
 
@@ -49,8 +51,7 @@ def calibrate(
     say: told one line of progress or warning at a time. Raises InputError, EncoderError or ReleaseError; then nothing
     has been written.
     """
-    if releases.exists() and not releases.is_dir():  # found out now, not after the work
-        raise InputError(f"{releases}: is a file; name a directory for releases")
+    _check_releases(releases, say)
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = read_dataset(data, settings.split, Path(spool))
@@ -78,6 +79,19 @@ def calibrate(
             )
             facts = manifest_facts(dataset, encoded, encoder, threshold, metrics, settings)
             return writer.write(releases, facts, contents.fill)
+
+
+def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
+    """Find out now, and not after the work, what would keep a release from being written."""
+    existing = next(path for path in (releases.absolute(), *releases.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"{existing}: is a file; name a directory for releases")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{existing}: cannot be written to; name another directory, or mend its permissions")
+    try:
+        current_id(releases)
+    except ReleaseError as error:
+        say(f"warning: {error}")
 
 
 def _check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:

@@ -29,8 +29,13 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    current = current_id(arguments.releases)
-    for name in release_ids(arguments.releases):
+    names = release_ids(arguments.releases)
+    try:
+        current = current_id(arguments.releases)
+    except ReleaseError as error:
+        current = None
+        sys.stderr.write(f"taugate: {error}\n")
+    for name in names:
         sys.stdout.write(f"{'*' if name == current else ' '} {name}\n")
     return 0
 
@@ -48,7 +53,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         try:
             verify(find(arguments.releases, name))
             sys.stdout.write(f"ok {name}\n")
-        except ReleaseError as error:
+        except (ReleaseError, OSError) as error:
             failed += 1
             sys.stdout.write(f"failed {name}\n")
             sys.stderr.write(f"taugate: {error}\n")

@@ -7,7 +7,7 @@ from retrieval.errors import InputError
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1)
-_MOST_DRAWS = 10_000_000  # 200 times the default, and 80 MB
+_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class CalibrationSettings:
         for name in ("k", "bootstraps", "sample_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: give a whole number of 1 or more")
-        if self.bootstraps * self.sample_size > _MOST_DRAWS:
+        if self.bootstraps * self.sample_size * self.k > _MOST_SIMILARITIES:
             raise InputError(
-                f"--bootstraps {self.bootstraps} × --sample-size {self.sample_size}: more than {_MOST_DRAWS:,} draws; "
-                "give fewer, they narrow no interval any more"
+                f"--bootstraps {self.bootstraps} × --sample-size {self.sample_size} × --k {self.k}: more than "
+                f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
             )
         if not 0 <= self.seed < 2**63:
             raise InputError(f"--seed {self.seed}: give a whole number from 0 to {2**63 - 1}")

@@ -29,13 +29,14 @@ def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
 def bootstrap_threshold(queries: JudgedQueries, rows: Rows) -> Threshold:
     """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped accuracy is not below the unthresholded interval.
 
-    ψ = 0 always qualifies: no bootstrap has a similarity below the smallest of Γ.
+    τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
+    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1.
     """
     lower = bootstrapped(queries.accuracy(), rows).lower
     candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
     weights = np.bincount(rows.ravel(), minlength=len(queries))
     for psi in reversed(PERCENTILES.tolist()):
         hits = weights @ queries.accuracy(np.float32(candidates[psi]))
-        if hits / rows.size >= lower:  # sums of whole numbers: exact, unlike a mean of means
+        if hits / rows.size >= lower:  # one division of whole numbers, no mean of means
             return Threshold(float(candidates[psi]), psi)
     return Threshold(float(candidates[0]), 0)

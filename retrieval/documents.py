@@ -71,9 +71,25 @@ class DocumentStore(Sequence[Document]):
         except (SafetensorError, KeyError, OSError) as error:
             raise ReleaseError(f"{folder / OFFSETS}: not an array of offsets; calibrate again") from error
         with (folder / TEXTS).open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._offsets.ndim != 1 or len(self._offsets) < 2 or self._offsets[-1] != len(self._bytes):
-            raise ReleaseError(f"{folder / TEXTS}: its length does not match {OFFSETS}; calibrate again")
+            try:
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError as error:  # an empty file
+                raise ReleaseError(f"{folder / TEXTS}: holds no document; calibrate again") from error
+        self._check(folder)
+
+    def _check(self, folder: Path) -> None:
+        """Offsets that rise from the first byte to the last, and records where they say, by a look at three of them."""
+        offsets = self._offsets
+        rising = (
+            offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 1 and bool((np.diff(offsets) > 0).all())
+        )
+        if not rising or offsets[0] != 0 or offsets[-1] != len(self._bytes):
+            raise ReleaseError(f"{folder / TEXTS}: does not match {OFFSETS}; calibrate again")
+        try:
+            for position in {0, len(self) // 2, len(self) - 1}:
+                self[position]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise ReleaseError(f"{folder / TEXTS}: holds no documents; calibrate again") from error
 
     def __len__(self) -> int:
         return len(self._offsets) - 1

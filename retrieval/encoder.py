@@ -72,6 +72,10 @@ class OnnxEncoder:
         self.sha256 = sha256
         self._session = _session(folder / MODEL, threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
+        width = self._session.get_outputs()[0].shape[-1]
+        strange = not self._inputs <= {"input_ids", "attention_mask"}
+        if strange or (isinstance(width, int) and width != config.dimension):
+            raise EncoderError(f"{folder / MODEL}: inputs or dimension are not those of {CONFIG}; {_REMEDY}")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
@@ -92,7 +96,7 @@ class OnnxEncoder:
             config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
         except ValidationError as error:
             raise EncoderError(f"{folder / CONFIG}: {_first(error)}; {_REMEDY}") from error
-        return cls(folder, config, sha256_files(folder, FILES), threads or len(os.sched_getaffinity(0)))
+        return cls(folder, config, sha256_files(folder, FILES), threads or _processors())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
         """Token ids of texts, the role's prompt in front of each."""
@@ -128,7 +132,16 @@ class OnnxEncoder:
             ids = np.repeat(ids, 2, axis=0)
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        if output.shape != (len(ids), self.config.dimension):
+            raise EncoderError(
+                f"{self.config.name}: gives vectors of shape {output.shape[1:]}, not {CONFIG}'s; {_REMEDY}"
+            )
         return output[:rows]
+
+
+def _processors() -> int:
+    """Processors this process may use; where the system cannot say, those there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:

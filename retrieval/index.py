@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.errors import ReleaseError
-from retrieval.similarity import Float32, pair_similarity, rounding_bound
+from retrieval.similarity import Float32, pair_similarity, rounding_bound, similarity
 
 # Candidates fetched beyond K on the first try: enough that a second try is rare (ties of more than 16 documents).
 _SPARE = 16
+# Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
+_MOST_CANDIDATES = 1024
 _GPU_LIMIT = 2048  # FAISS on a GPU returns at most 2,048 neighbours (faiss wiki, "Faiss on the GPU", limitations).
 
 
@@ -66,6 +68,9 @@ class FlatIndex:
             faiss.write_index(self._index, str(path))
         except RuntimeError as error:  # FAISS says so for a full disk, too
             raise OSError(f"{path}: {error}") from error
+        expected = faiss.serialize_index(faiss.IndexFlatIP(self.dimension)).nbytes + self.vectors.nbytes
+        if path.stat().st_size != expected:  # what fails when FAISS closes the file, it does not say
+            raise OSError(f"{path}: {path.stat().st_size} bytes were written of {expected}")
 
     @property
     def dimension(self) -> int:
@@ -85,13 +90,22 @@ class FlatIndex:
         positions = np.empty((len(queries), k), dtype=np.int64)
         pending = np.arange(len(queries))
         fetch = k + _SPARE
-        while len(pending):
+        while len(pending) and fetch <= max(_MOST_CANDIDATES, k + _SPARE):
             fetch = min(fetch, len(self))
             top, proven = self._candidates(queries[pending], k, fetch)
             scores[pending], positions[pending] = top.scores, top.positions
             pending = pending[~proven]
             fetch *= 4
+        for row in pending:
+            scores[row], positions[row] = self._among_all(queries[row : row + 1], k)
         return TopK(scores, positions)
+
+    def _among_all(self, query: Float32, k: int) -> tuple[Float32, NDArray[np.int64]]:
+        """Top k of one query, (1, d), by scoring every document."""
+        parts = [similarity(query, part[None])[0] for part in np.array_split(self.vectors, len(self) // 4096 + 1)]
+        scores = np.concatenate(parts)
+        best = np.argsort(-scores, kind="stable")[:k]
+        return scores[best], best
 
     def _candidates(self, queries: Float32, k: int, fetch: int) -> tuple[TopK, NDArray[np.bool_]]:
         """Top k of `fetch` candidates, and for which queries no document left out can belong to it."""

@@ -42,6 +42,7 @@ def create_app(settings: Settings, load_release: Load = load) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # the interactive page would load its scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
     app.state.serving = serving
     app.include_router(search_routes(settings, serving, metrics))

@@ -36,22 +36,25 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop. Raises InputError or ReleaseError when there is nothing to serve."""
-    given = {name: getattr(arguments, name) for name in ("releases", "host", "port")}
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        raise InputError(_settings_message(error)) from error
+    settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port")})
     find(settings.releases)  # before anything is bound: the usual mistake is a directory without a release
-    serve(settings)
+    serve(settings, listen(settings))
     return 0
 
 
-def serve(settings: Settings) -> None:
-    """Run the service in this process. Raises what kept it from loading its release."""
+def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
+    """Settings from the environment, with what is given and not None in front. Raises InputError."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise InputError(_settings_message(error)) from error
+
+
+def serve(settings: Settings, listener: socket.socket) -> None:
+    """Run the service in this process on a listening socket. Raises what kept it from loading its release."""
     configure(settings.log_level)
     app = create_app(settings)
     serving: Serving = app.state.serving
-    listener = _listen(settings.host, settings.port)
     config = uvicorn.Config(
         app,
         log_config=None,  # the root logger has it all already
@@ -77,12 +80,13 @@ def serve(settings: Settings) -> None:
         raise serving.failure
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(settings: Settings) -> socket.socket:
     """A listening TCP socket. Raises InputError.
 
     The protocol is named, which socket.create_server leaves out: asyncio sets TCP_NODELAY only where it is, and without
     it every reply on a kept connection waits some 40 ms for the client's delayed ACK.
     """
+    host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -91,6 +91,8 @@ async def _api_error(request: Request, error: ApiError) -> Response:
 
 async def _validation_error(request: Request, error: RequestValidationError) -> Response:
     errors = error.errors()
+    if errors[0]["type"] == TooLarge.code:
+        return _reply(request, TooLarge.status, TooLarge.code, _explain(request, errors))
     if any(detail["type"] == "json_invalid" for detail in errors):
         return _reply(request, 400, "bad_json", f"the body is not JSON: {errors[0]['ctx']['error']}")
     return _reply(request, 422, "invalid", _explain(request, errors))

@@ -20,7 +20,7 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
 
     @router.get("/livez", response_model_exclude_none=True)
     async def livez() -> Health:
-        """The process answers. True while a release is loaded and while the service shuts down."""
+        """The process answers, also while a release is being loaded."""
         return Health(status="alive")
 
     @router.get("/readyz", responses=_NOT_READY)

@@ -14,7 +14,6 @@ from service.metrics import Metrics
 
 _log = logging.getLogger("taugate.request")
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
-_CLIENT_LEFT = 499  # nginx's code for a caller that closed the connection before the reply began
 _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
 
 
@@ -49,7 +48,8 @@ class RequestScope:
             if not status:
                 await _send_internal(send_with_id, request_id)
         finally:
-            self._record(scope, status or _CLIENT_LEFT, time.perf_counter() - began, request_id)
+            if status:  # else nothing was answered: the process is going down
+                self._record(scope, status, time.perf_counter() - began, request_id)
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", _UNMATCHED)

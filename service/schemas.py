@@ -2,13 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 from pydantic_core import PydanticCustomError
 
 from retrieval.documents import Scalar
+from retrieval.policy import PolicyKind
+from retrieval.retriever import Reason
 
 # Far above any limit: what is larger is told so in a few words instead of being repeated.
 _LARGEST_INT = 2**31 - 1
+MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
+TOO_LARGE = "too_large"
 _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
@@ -16,8 +20,10 @@ def _query_text(text: str) -> str:
     """A text the encoder can read: not blank, and without halves of surrogate pairs, which JSON lets through."""
     if not text.strip():
         raise PydanticCustomError("blank", "a query needs text")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is no character")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is no character") from error
     return text
 
 
@@ -43,17 +49,25 @@ class SearchRequest(_Request):
     include_text: bool = Field(default=True, description="whether results carry title and text")
 
 
+def _few(value: object) -> object:
+    """Counted before any item is looked at: a body full of tiny items must not hold the event loop."""
+    if isinstance(value, list) and len(value) > MOST_QUERIES:
+        raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
+    return value
+
+
 def _as_request(value: object) -> object:
     """A text is a request with nothing but its query."""
     return {"query": value} if isinstance(value, str) else value
 
 
+_Item = Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=str | SearchRequest)]
+
+
 class BatchRequest(_Request):
     """Several queries at once, each a text or a whole search request."""
 
-    queries: list[
-        Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=str | SearchRequest)]
-    ] = Field(min_length=1)
+    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_few)]
 
 
 class Result(BaseModel):
@@ -73,12 +87,12 @@ class SearchResponse(BaseModel):
 
     results: list[Result]
     threshold: float | None
-    policy: Literal["similarity", "none"]
+    policy: PolicyKind
     calibrated: bool
     considered: int
     dropped: int
     best_score: float | None
-    reason: Literal["all_below_threshold"] | None
+    reason: Reason | None
     release: str
     query_id: str
 

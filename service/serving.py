@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,18 +45,18 @@ class Serving:
 
     async def start(self) -> None:
         """Load the current release in a thread, so that /livez answers meanwhile."""
-        settings = self._settings
         try:
-            release = await asyncio.to_thread(self._open)
+            self._begin(await asyncio.to_thread(self._open))
         except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
-            return
-        deadline = settings.deadline_ms / 1000
-        engine = Engine(release, settings.queue_limit, deadline, self._metrics.observe_stage)
+
+    def _begin(self, release: Release) -> None:
+        deadline = self._settings.deadline_ms / 1000
+        engine = Engine(release, self._settings.queue_limit, deadline, self._metrics.observe_stage)
         self._metrics.queue_depth.set_function(lambda: engine.depth)
         self.loaded_at = datetime.now(UTC)
-        self._metrics.announce(release.manifest, time.time())
+        self._metrics.announce(release.manifest, self.loaded_at.timestamp())
         self._engine = engine
         _log.info("ready", extra={"release": release.manifest.release_id, "documents": release.manifest.data.documents})
 

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.schemas import MOST_QUERIES
+
 
 class Settings(BaseSettings):
     """Settings of `taugate serve`; `--releases`, `--host` and `--port` go before the environment.
@@ -18,9 +20,9 @@ class Settings(BaseSettings):
     | TAUGATE_PORT | 8000 | port to listen on |
     | TAUGATE_ENCODER_THREADS | the processors it may use | threads of the encoder |
     | TAUGATE_MAX_K | 100 | largest `k` of a search |
-    | TAUGATE_MAX_BATCH | 64 | most queries in one /search/batch |
+    | TAUGATE_MAX_BATCH | 64 | most queries in one /search/batch; 1024 at most |
     | TAUGATE_MAX_QUERY_CHARS | 8192 | longest query, in characters: four times what an encoder of 512 tokens reads |
-    | TAUGATE_MAX_BODY_BYTES | 1048576 | largest request body: a full batch of long queries fits |
+    | TAUGATE_MAX_BODY_BYTES | 1048576 | largest request body: a full batch of queries of 16 kB fits |
     | TAUGATE_QUEUE_LIMIT | 256 | queries waiting or at work before the next is answered 429; at least MAX_BATCH |
     | TAUGATE_DEADLINE_MS | 5000 | longest time to an answer before it is 504 |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
@@ -34,7 +36,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     encoder_threads: int | None = Field(default=None, ge=1)
     max_k: int = Field(default=100, ge=1)
-    max_batch: int = Field(default=64, ge=1)
+    max_batch: int = Field(default=64, ge=1, le=MOST_QUERIES)
     max_query_chars: int = Field(default=8192, ge=1)
     max_body_bytes: int = Field(default=1 << 20, ge=1)
     queue_limit: int = Field(default=256, ge=1)

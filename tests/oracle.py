@@ -51,7 +51,7 @@ def transcribe(questions, documents, correct, *, k, m, l, seed, overlap_percenti
                 hits += any(document in correct[q] for document, stays in zip(row, keep, strict=True) if stays)
             means.append(hits / l)
         accuracy_at[psi] = float(np.mean(means))
-    psi = max(psi for psi, value in accuracy_at.items() if value >= lower - 1e-12)
+    psi = max((psi for psi, value in accuracy_at.items() if value >= lower - 1e-12), default=0)
 
     similarity = (questions.astype(float) @ documents.astype(float).T).astype(np.float32)
     s_corr = np.array([max(similarity[q, document] for document in relevant) for q, relevant in enumerate(correct)])

@@ -4,10 +4,12 @@ Every vector depends on its text alone, so a run that finds some of them here gi
 """
 
 import os
+import platform
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
@@ -55,8 +57,9 @@ class EmbeddingCache:
 
     @classmethod
     def of(cls, encoder_sha256: str, dimension: int) -> Self:
-        """The cache of an encoder, by its digest."""
-        return cls(cache_folder() / "embeddings" / f"{encoder_sha256}.sqlite", dimension)
+        """The cache of an encoder, by its digest and by what decides the last bits of what it computes."""
+        machine = sha256(f"{version('onnxruntime')} {_processor()}".encode()).hexdigest()
+        return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)
 
     @staticmethod
     def key(text: str) -> bytes:
@@ -71,8 +74,11 @@ class EmbeddingCache:
                 if self._database is None:
                     break
                 row = self._database.execute("SELECT truncated, vector FROM embedding WHERE key = ?", (key,)).fetchone()
-                if row is not None and len(row[1]) == 4 * self._dimension:
-                    found[key] = CachedEmbedding(np.frombuffer(row[1], dtype=np.float32), bool(row[0]))
+                if row is None or len(row[1]) != 4 * self._dimension:
+                    continue
+                vector = np.frombuffer(row[1], dtype=np.float32)
+                if np.isfinite(vector).all():
+                    found[key] = CachedEmbedding(vector, bool(row[0]))
         except sqlite3.Error as error:
             self._give_up(str(error))
         return found
@@ -92,3 +98,12 @@ class EmbeddingCache:
     def _give_up(self, failure: str) -> None:
         self._database = None
         self.failure = failure
+
+
+def _processor() -> str:
+    """What instructions the processor has: onnxruntime chooses its code, and so its order of sums, by them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith(("flags", "Features")))
+    except (OSError, StopIteration):
+        return f"{platform.machine()} {platform.processor()}"

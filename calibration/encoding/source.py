@@ -7,7 +7,7 @@ from pathlib import Path
 from calibration.encoding.cache import cache_folder
 from retrieval import encoder
 from retrieval.digest import sha256_files, sha256_json
-from retrieval.errors import EncoderError
+from retrieval.errors import EncoderError, InputError
 from retrieval.staging import publish, staging_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -77,6 +77,11 @@ def _versions() -> list[str]:
 def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
     from calibration.encoding.export import export  # imports PyTorch
 
-    with staging_folder(kept.parent, ".export-") as staging:
-        export(folder, name, revision, staging)
-        publish(staging, kept)
+    try:
+        with staging_folder(kept.parent, ".export-") as staging:
+            export(folder, name, revision, staging)
+            publish(staging, kept)
+    except OSError as error:
+        raise InputError(
+            f"{kept.parent}: an exported encoder cannot be kept there ({error}); name another folder in TAUGATE_CACHE"
+        ) from error

@@ -1,6 +1,7 @@
 """Which releases a directory holds and which one is promoted."""
 
 import os
+import tempfile
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
@@ -24,7 +25,9 @@ def current_id(releases: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{pointer}: cannot be read as one line with a release id") from error
     if not is_release_id(name) or not (releases / name / MANIFEST).is_file():
-        raise ReleaseError(f"{pointer}: names {name!r}, which is no release in {releases}; promote one that is")
+        raise ReleaseError(
+            f"{pointer}: names {name!r}, which is no release in {releases}; calibrate to have one promoted"
+        )
     return name
 
 
@@ -44,12 +47,14 @@ def find(releases: Path, name: str | None = None) -> Path:
 def promote(releases: Path, name: str) -> None:
     """Make a release the current one, atomically: a reader sees the old id or the new one, never less."""
     find(releases, name)
-    partial = releases / f".{CURRENT}-{os.getpid()}"
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{CURRENT}-", dir=releases)
+    partial = Path(temporary)
     try:
-        with partial.open("w", encoding="ascii") as file:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
             file.write(name + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            os.fchmod(descriptor, 0o644)  # whoever serves may be another user
+            os.fsync(descriptor)
         partial.replace(releases / CURRENT)
         sync_folder(releases)
     finally:

@@ -32,11 +32,15 @@ def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
 
 
 def read(path: Path) -> list[GoldenQuery]:
-    """Raises ReleaseError when the file does not hold golden queries."""
+    """Raises ReleaseError when the file does not hold golden queries, each with as many scores as the first."""
     try:
-        return [GoldenQuery(**orjson.loads(line)) for line in path.read_bytes().splitlines()]
-    except (orjson.JSONDecodeError, TypeError) as error:
+        queries = [GoldenQuery(**orjson.loads(line)) for line in path.read_bytes().splitlines()]
+        scores = np.array([query.scores for query in queries], dtype=np.float32)
+    except (ValueError, TypeError) as error:
         raise ReleaseError(f"{path}: does not hold golden queries; calibrate again") from error
+    if scores.ndim != 2 or not scores.size or not np.isfinite(scores).all():
+        raise ReleaseError(f"{path}: does not hold golden queries with scores; calibrate again")
+    return queries
 
 
 def check(encoder: Encoder, index: Index, queries: Sequence[GoldenQuery]) -> None:
@@ -44,13 +48,13 @@ def check(encoder: Encoder, index: Index, queries: Sequence[GoldenQuery]) -> Non
 
     Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
     """
-    if not queries:
-        return
-    top: TopK = index.search(encoder.encode([query.text for query in queries], "query"), len(queries[0].scores))
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
+    top: TopK = index.search(encoder.encode([query.text for query in queries], "query"), recorded.shape[1])
+    if top.scores.shape != recorded.shape:
+        raise ReleaseError(f"golden queries have {recorded.shape[1]} scores, the index has fewer documents")
     difference = np.abs(top.scores - recorded).max(axis=1)
     worst = int(difference.argmax())
-    if difference[worst] > TOLERANCE:
+    if not difference[worst] <= TOLERANCE:
         raise ReleaseError(
             f"golden query {worst} scores {difference[worst]:.2g} away from its record (tolerance {TOLERANCE:g}): "
             "encoder or index do not answer as they did at calibration; calibrate again on this kind of machine"

@@ -1,8 +1,9 @@
 """What a release says about itself: manifest.json, schema version 1 (contract §3)."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from retrieval.encoder import EncoderConfig
 from retrieval.policy import PolicyKind
@@ -45,13 +46,19 @@ class PolicyRecord(_Part):
     """The rule in force; tau is unrounded and compared in float32; psi is the percentile of Γ it was taken at."""
 
     kind: PolicyKind
-    tau: float | None
+    tau: FiniteFloat | None
     psi: int | None
     k: int = Field(ge=1)
     method: Literal["bootstrap"]
     metric: Literal["accuracy"]
     max_loss: float | None
     confidence: float
+
+    @model_validator(mode="after")
+    def _tau_fits_the_kind(self) -> Self:
+        if (self.tau is None) != (self.kind == "none"):
+            raise PydanticCustomError("tau", "a policy has a tau unless its kind is none")
+        return self
 
 
 class BootstrapRecord(_Part):
@@ -118,3 +125,10 @@ class Manifest(_Part):
     golden: str
     reference: str
     files: dict[str, FileRecord]
+
+    @field_validator("metrics")
+    @classmethod
+    def _calibration_is_there(cls, metrics: dict[str, Metrics]) -> dict[str, Metrics]:
+        if "calibration" not in metrics:
+            raise PydanticCustomError("no_calibration", "has no part named calibration")
+        return metrics

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from retrieval.digest import sha256_file
+from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id, sync_folder
 from retrieval.release.layout import MANIFEST, STAGING_PREFIX, content_digest, release_id, stored_files
 from retrieval.release.manifest import Manifest
@@ -26,7 +27,7 @@ def write(
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, facts, current_id(releases), (now or _utc_now)())
+            manifest = _manifest(staging, facts, _parent(releases), (now or _utc_now)())
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _finish(staging)
             publish(staging, releases / manifest.release_id)
@@ -44,6 +45,14 @@ def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, creat
     draft = Manifest(release_id="", created_at=created_at.isoformat(), parent=parent, files=files, **facts)
     identifier = release_id(created_at, content_digest(draft.model_dump()))
     return draft.model_copy(update={"release_id": identifier})
+
+
+def _parent(releases: Path) -> str | None:
+    """The current release, where there is one: a pointer to none must not keep a new release from being written."""
+    try:
+        return current_id(releases)
+    except ReleaseError:
+        return None
 
 
 def _utc_now() -> datetime:
