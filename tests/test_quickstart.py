@@ -37,6 +37,15 @@ def test_it_serves_and_its_curl_line_works(tmp_path: Path) -> None:
         assert process.wait(timeout=30) == 0
 
 
+def test_a_port_in_use_is_found_out_before_the_work(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        command = [sys.executable, "-m", "taugate", "quickstart", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("taugate: cannot listen on 127.0.0.1 port")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_answers_without_serving(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

@@ -143,6 +143,13 @@ def test_the_default_encoder_comes_from_its_package_and_is_exported_once() -> No
     assert exported_encoder(str(folder)) == folder
 
 
+def test_the_default_encoder_gives_the_same_bits_on_any_number_of_threads() -> None:
+    folder = exported_encoder(DEFAULT_ENCODER)
+    vectors = [OnnxEncoder.load(folder, threads).encode(PROBES, "document") for threads in (1, 2, 3, 4, 8)]
+    for other in vectors[1:]:
+        np.testing.assert_array_equal(other, vectors[0])
+
+
 def test_a_model_exports_to_the_same_bytes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved("mean", tmp_path)
     monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "one"))

@@ -2,14 +2,17 @@
 
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import taugate
 from retrieval.release.catalog import current_id, release_ids
 from retrieval.release.layout import content_digest
 from retrieval.release.verify import verify
+from tests.fake_encoder import DIMENSION
 
 
 @pytest.fixture
@@ -66,6 +69,21 @@ def test_a_broken_cache_is_as_good_as_none(
     database.write_bytes(b"not a database" * 1000)
     assert calibrate(sample, tmp_path / "s", encoder) == 0
     assert "warning: no embedding cache" in capfd.readouterr().err
+    assert digests(tmp_path / "s") == digests(tmp_path / "r")
+
+
+def test_a_poisoned_cache_is_not_believed(
+    sample: Path, encoder: Path, tmp_path: Path, fresh_cache: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, tmp_path / "r", encoder) == 0
+    (database,) = fresh_cache.rglob("*.sqlite")
+    with sqlite3.connect(database) as connection:
+        nan = np.full(DIMENSION, np.nan, dtype=np.float32).tobytes()
+        connection.execute("UPDATE embedding SET vector = ? WHERE key IN (SELECT key FROM embedding LIMIT 3)", (nan,))
+        connection.execute("UPDATE embedding SET vector = x'00' WHERE key IN (SELECT MAX(key) FROM embedding)")
+    capfd.readouterr()
+    assert calibrate(sample, tmp_path / "s", encoder) == 0
+    assert "encoded 0 of 503" not in capfd.readouterr().err
     assert digests(tmp_path / "s") == digests(tmp_path / "r")
 
 

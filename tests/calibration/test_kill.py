@@ -44,6 +44,20 @@ def test_twenty_moments(sample: Path, encoder: Path, releases: Path, tmp_path: P
     assert visible == {*release_ids(copy), "current"}
 
 
+def test_a_calibration_that_is_told_to_end_clears_away(
+    sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    process = start(sample, tmp_path / "releases", encoder, seed=0)
+    while not list((tmp_path / "tmp").glob("taugate-*")) and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() in {0, 1}
+    assert list((tmp_path / "tmp").glob("taugate-*")) == []
+
+
 def test_a_full_disk_leaves_nothing(
     sample: Path, encoder: Path, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,18 @@ def test_everything_to_lose_gives_the_smallest_gamma() -> None:
     assert (queries.accuracy(np.float32(found.tau))[np.unique(rows)] == 1).all()
 
 
+def test_where_nothing_reaches_the_interval_nothing_is_lost() -> None:
+    """Two misses in 5,000 queries: the mean is .9996 and the 2.5th percentile of 40-query bootstraps is 1."""
+    rng = np.random.default_rng(0)
+    grades = np.tile([1, 0], (5000, 1))
+    grades[:2] = 0
+    queries = judged(np.column_stack([rng.uniform(0.5, 0.9, 5000), rng.uniform(0.1, 0.5, 5000)]), grades)
+    rows = rng.integers(0, 5000, size=(500, 40))
+    assert bootstrapped(queries.accuracy(), rows).lower > bootstrapped(queries.accuracy(), rows).mean
+    found = bootstrap_threshold(queries, rows)
+    assert (found.psi, found.tau) == (0, gamma(queries, rows).min())
+
+
 def test_a_score_equal_to_tau_is_not_lost() -> None:
     queries = judged(np.full((40, 3), 0.5), np.tile([1, 0, 0], (40, 1)))
     rows = np.random.default_rng(0).integers(0, 40, size=(20, 10))

@@ -44,6 +44,16 @@ def test_ties_go_to_the_lower_position_however_many(rng: np.random.Generator) ->
     np.testing.assert_array_equal(top.scores, scores)
 
 
+def test_a_corpus_of_copies_is_scored_as_a_whole(rng: np.random.Generator) -> None:
+    """More ties than candidates are ever fetched: memory stays bounded and the lowest positions win."""
+    documents = np.repeat(unit(rng.standard_normal((3, 48))), 3000, axis=0)
+    queries = unit(rng.standard_normal((40, 48)))
+    top = FlatIndex.build(documents).search(queries, 5)
+    scores, positions = brute_force(queries, documents, 5)
+    np.testing.assert_array_equal(top.positions, positions)
+    np.testing.assert_array_equal(top.scores, scores)
+
+
 def test_near_ties_are_ordered_by_their_exact_similarity(rng: np.random.Generator) -> None:
     """Documents closer to each other than float32 sums can tell apart: FAISS's own order would be chance."""
     base = unit(rng.standard_normal((1, 384)))

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,26 @@ def test_promotion_replaces_the_pointer_and_refuses_what_is_not_there(copy: Path
         promote(copy, "20200101T000000Z-000000000000")
     assert current_id(copy) == before
     assert sorted(path.name for path in copy.iterdir()) == [before, "current"]
+
+
+def test_promotions_at_once_do_not_get_in_each_others_way(copy: Path) -> None:
+    name = str(current_id(copy))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: promote(copy, name), range(100)))
+    assert current_id(copy) == name
+    assert (copy / "current").stat().st_mode & 0o777 == 0o644
+    assert sorted(path.name for path in copy.iterdir()) == [name, "current"]
+
+
+def test_a_pointer_to_nothing_stops_neither_listing_nor_calibrating(
+    copy: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(find(copy))
+    assert taugate.main(["release", "list", "--releases", str(copy)]) == 0
+    assert "names" in capfd.readouterr().err
+    assert taugate.main(["calibrate", str(sample), "--releases", str(copy), "--encoder", str(encoder)]) == 0
+    assert "warning: " in capfd.readouterr().err
+    assert verify(find(copy)).parent is None
 
 
 def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -112,3 +112,13 @@ def test_json_that_is_not_declared(strict: httpx.Client, headers: dict[str, str]
 @pytest.mark.parametrize(("method", "path", "status", "code", "fragment"), ELSEWHERE)
 def test_what_is_not_there(strict: httpx.Client, method: str, path: str, status: int, code: str, fragment: str) -> None:
     check(strict.request(method, path), status, code, fragment)
+
+
+def test_a_batch_of_countless_items_is_refused_before_any_is_looked_at(strict: httpx.Client) -> None:
+    for item in ("{}", '"a"'):
+        content = f'{{"queries": [{",".join([item] * 200_000)}]}}'
+        check(strict.post("/search/batch", content=content, headers=JSON), 413, "too_large", "more queries")
+
+
+def test_nothing_redirects_to_where_a_header_says(strict: httpx.Client) -> None:
+    check(strict.post("/search/", json={"query": "a"}, headers={"Host": "evil.example"}), 404, "not_found", "/search/")

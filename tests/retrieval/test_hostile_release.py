@@ -1,0 +1,87 @@
+"""A release whose digests fit but whose contents do not is refused at load, with one message that names the file."""
+
+import json
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save
+
+from retrieval.errors import TaugateError
+from retrieval.release.catalog import find
+from retrieval.release.layout import MANIFEST, content_digest
+from retrieval.release.reader import load
+
+
+def forge(release: Path, change: Callable[[Path, dict], None]) -> Path:
+    """Change a release and make its digests fit again, as somebody could who may write there."""
+    raw = json.loads((release / MANIFEST).read_bytes())
+    change(release, raw)
+    for name, record in raw["files"].items():
+        content = (release / name).read_bytes()
+        record.update(sha256=sha256(content).hexdigest(), bytes=len(content))
+    raw["release_id"] = raw["release_id"][:17] + content_digest(raw)[:12]
+    (release / MANIFEST).write_text(json.dumps(raw), encoding="utf-8")
+    return release.rename(release.parent / raw["release_id"])
+
+
+def golden(change: Callable[[list[dict]], list[dict]]) -> Callable[[Path, dict], None]:
+    def apply(release: Path, raw: dict) -> None:
+        path = release / "golden.jsonl"
+        queries = change([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
+        path.write_text("".join(json.dumps(query) + "\n" for query in queries), encoding="utf-8")
+
+    return apply
+
+
+def rewrite(name: str, content: Callable[[bytes], bytes]) -> Callable[[Path, dict], None]:
+    return lambda release, raw: (release / name).write_bytes(content((release / name).read_bytes())) and None
+
+
+def offsets(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path, dict], None]:
+    def apply(release: Path, raw: dict) -> None:
+        path = release / "documents.safetensors"
+        path.write_bytes(save({"offsets": change(load_file(path)["offsets"])}))
+
+    return apply
+
+
+CHANGES = {
+    "golden without scores": (golden(lambda queries: [query | {"scores": []} for query in queries]), "golden"),
+    "golden scores null": (golden(lambda queries: [query | {"scores": [None] * 5} for query in queries]), "golden"),
+    "golden ragged": (golden(lambda queries: [queries[0] | {"scores": [1.0]}, *queries[1:]]), "golden"),
+    "golden empty": (rewrite("golden.jsonl", lambda content: b""), "golden"),
+    "golden of another encoder": (golden(lambda queries: [q | {"scores": [0.9] * 5} for q in queries]), "golden"),
+    "documents empty": (rewrite("documents.jsonl", lambda content: b""), "documents.jsonl"),
+    "documents garbage": (rewrite("documents.jsonl", lambda content: b"x" * len(content)), "documents.jsonl"),
+    "offsets falling": (offsets(lambda array: array[::-1].copy()), "documents.jsonl"),
+    "offsets fractions": (offsets(lambda array: array.astype(np.float64)), "documents.jsonl"),
+    "offsets negative": (offsets(lambda array: array - 1), "documents.jsonl"),
+    "index of nothing": (rewrite("index.faiss", lambda content: b"IxFI" + bytes(60)), "index.faiss"),
+    "encoder garbage": (rewrite("encoder/model.onnx", lambda content: b"\x00" * 100), "model.onnx"),
+    "encoder dimension": (
+        rewrite("encoder/encoder.json", lambda content: content.replace(b'"dimension":128', b'"dimension":64')),
+        "model.onnx",
+    ),
+    "no metrics": (lambda release, raw: raw.update(metrics={}), "metrics"),
+    "tau missing": (lambda release, raw: raw["policy"].update(tau=None), "tau"),
+    "tau infinite": (lambda release, raw: raw["policy"].update(tau=1e999), "policy.tau|JSON"),
+    "other document count": (lambda release, raw: raw["data"].update(documents=5), "count"),
+}
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES.values(), ids=CHANGES.keys())
+def test_it_is_refused(releases: Path, tmp_path: Path, change: Callable[[Path, dict], None], said: str) -> None:
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    forged = forge(find(copy), change)
+    with pytest.raises(TaugateError, match=said):
+        load(forged)
+
+
+def test_a_forgery_that_changes_nothing_loads(releases: Path, tmp_path: Path) -> None:
+    """So that the refusals above are for the change, and not for the forging."""
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    assert load(forge(find(copy), lambda release, raw: None)).manifest.data.documents == 503
