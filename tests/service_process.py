@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +22,10 @@ class ServiceProcess:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         command = [sys.executable, "-m", "taugate", "serve", "--releases", str(releases), "--port", str(self.port)]
+        # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self.process = subprocess.Popen(
-            command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=self._log
         )
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
 
@@ -31,9 +34,7 @@ class ServiceProcess:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise AssertionError(
-                    f"the service ended with {self.process.returncode}: {self.process.communicate()[1]}"
-                )
+                raise AssertionError(f"the service ended with {self.process.returncode}: {self._logged()}")
             try:
                 if self.http.get("/readyz").status_code == 200:
                     return self
@@ -46,8 +47,11 @@ class ServiceProcess:
         """Signal the process; returns its exit code and what it logged."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
-        _, log = self.process.communicate(timeout=60)
-        return self.process.returncode, log
+        return self.process.wait(timeout=60), self._logged()
+
+    def _logged(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
 
     def __enter__(self) -> Self:
         return self
@@ -58,4 +62,5 @@ class ServiceProcess:
         self.http.close()
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=60)
+        self.process.wait(timeout=60)
+        self._log.close()
