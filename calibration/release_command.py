@@ -1,4 +1,4 @@
-"""`taugate release list|show|verify`: what a releases directory holds."""
+"""`taugate release list|show|verify|promote`: what a releases directory holds, and which release is current."""
 
 import argparse
 import sys
@@ -6,23 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id, find, release_ids
+from retrieval.release.catalog import current_id, find, promote, release_ids
 from retrieval.release.layout import MANIFEST
 from retrieval.release.verify import verify
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
     """Add the subcommand `release` and its actions."""
-    parser = commands.add_parser("release", help="list, show or verify releases")
+    parser = commands.add_parser("release", help="list, show, verify or promote releases")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     for name, run, text in (
         ("list", _list, "ids, oldest first; * marks the current one"),
         ("show", _show, "the manifest, as stored"),
         ("verify", _verify, "check every digest; without ID, of all releases"),
+        ("promote", _promote, "make a release the current one, if it verifies"),
     ):
         action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
         action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
-        if name != "list":
+        if name == "promote":
+            action.add_argument("id", metavar="ID", help="release id")
+        elif name != "list":
             default = "the current one" if name == "show" else "all"
             action.add_argument("id", metavar="ID", nargs="?", help=f"release id; default {default}")
         action.set_defaults(run=run)
@@ -58,3 +61,10 @@ def _verify(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"failed {name}\n")
             sys.stderr.write(f"taugate: {error}\n")
     return 1 if failed else 0
+
+
+def _promote(arguments: argparse.Namespace) -> int:
+    verify(find(arguments.releases, arguments.id))
+    promote(arguments.releases, arguments.id)
+    sys.stdout.write(f"* {arguments.id}\n")
+    return 0

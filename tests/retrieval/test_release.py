@@ -164,6 +164,23 @@ def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureF
     assert release_ids(copy) == [name]
 
 
+def test_the_command_promotes_what_verifies_and_nothing_else(
+    copy: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = str(current_id(copy))
+    options = ["--releases", str(copy), "--encoder", str(encoder), "--seed", "1", "--no-promote"]
+    assert taugate.main(["calibrate", str(sample), *options]) == 0
+    (second,) = set(release_ids(copy)) - {first}
+    capfd.readouterr()
+    assert taugate.main(["release", "promote", "--releases", str(copy), second]) == 0
+    assert capfd.readouterr().out == f"* {second}\n"
+    assert current_id(copy) == second
+    (copy / first / "index.faiss").write_bytes(b"")
+    assert taugate.main(["release", "promote", "--releases", str(copy), first]) == 2
+    assert "index.faiss" in capfd.readouterr().err
+    assert current_id(copy) == second
+
+
 def test_ids_sort_by_time() -> None:
     from datetime import UTC, datetime
 
