@@ -25,9 +25,7 @@ def current_id(releases: Path) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{pointer}: cannot be read as one line with a release id") from error
     if not is_release_id(name) or not (releases / name / MANIFEST).is_file():
-        raise ReleaseError(
-            f"{pointer}: names {name!r}, which is no release in {releases}; promote one that is"
-        )
+        raise ReleaseError(f"{pointer}: names {name!r}, which is no release in {releases}; promote one that is")
     return name
 
 
