@@ -3,14 +3,16 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 
 from calibration.encoding.source import DEFAULT_ENCODER
-from calibration.report import table, times
+from calibration.metrics.judged import Metric
+from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Guarantee, Method, Rule
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
+from calibration.terminal import table, times
 from retrieval.release.catalog import promote
 
 
@@ -30,8 +32,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.add_argument("--sample-size", type=int, default=default.sample_size, help="l, queries in each of them")
     parser.add_argument("--seed", type=int, default=default.seed, help="of every random choice")
     parser.add_argument("--holdout", type=float, default=default.holdout, help="share of queries kept out")
-    parser.add_argument("--method", choices=["bootstrap"], default="bootstrap", help="how the threshold is chosen")
-    parser.add_argument("--policy", choices=["similarity"], default="similarity", help="what is compared with it")
+    _add_rule(parser)
     parser.add_argument("--projection", choices=["none"], default="none", help="of embeddings before the search")
     parser.add_argument("--index", choices=["flat"], default="flat", help="kind of index")
     parser.add_argument(
@@ -45,15 +46,41 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.set_defaults(run=run)
 
 
+def _add_rule(parser: argparse.ArgumentParser) -> None:
+    """How the threshold is chosen. Without any of these it is the papers' rule; --max-loss alone certifies a cut."""
+    rule = parser.add_argument_group(
+        "threshold", "without any of these: the papers' rule; --max-loss alone: a certified cut"
+    )
+    chosen = argparse.SUPPRESS  # no default to show: what is left out follows from what is given
+    rule.add_argument("--method", choices=get_args(Method), default=chosen, help="how the threshold is chosen")
+    rule.add_argument("--policy", choices=get_args(AskedPolicy), default=chosen, help="what is compared with it")
+    rule.add_argument(
+        "--max-loss", metavar="X", type=float, default=chosen, help=f"share that may be lost ({MAX_LOSS})"
+    )
+    rule.add_argument("--metric", choices=get_args(Metric), default="accuracy", help="what it is a share of")
+    rule.add_argument(
+        "--guarantee", choices=get_args(Guarantee), default=chosen, help="of risk-control (high-probability)"
+    )
+    rule.add_argument(
+        "--confidence", metavar="P", type=float, default=chosen, help=f"of the certified statement ({CONFIDENCE})"
+    )
+    rule.add_argument(
+        "--max-empty", metavar="X", type=float, default=chosen, help="share of answerable queries left without a result"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, report. Returns the exit code; a TaugateError is the caller's to report."""
     from calibration.job import calibrate  # what it needs comes with the extra `calibration`, and serving does not
 
     watch = Stopwatch()
     names = ("split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile")
-    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names})
+    asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
+    rule = Rule.asked(**{name: getattr(arguments, name) for name in asked if name in arguments})
+    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule)
     manifest = calibrate(arguments.data, arguments.releases, arguments.encoder, settings, say, watch)
-    if not arguments.no_promote:
+    certified = manifest.policy.kind != "none"
+    if certified and not arguments.no_promote:
         promote(arguments.releases, manifest.release_id)
     say(table(manifest))
     say(times(watch))
@@ -63,7 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
     else:
         sys.stdout.write(path + "\n")
-    return 0
+    if certified:
+        return 0
+    say(f"taugate: {manifest.policy.guarantee} The release keeps every result and is not promoted.")
+    return 3
 
 
 def say(line: str) -> None:

@@ -1,12 +1,12 @@
 """What a calibration is asked for, checked before anything is read."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from calibration.risk.rule import Rule
 from retrieval.errors import InputError
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 
-CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1)
 _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
 
 
@@ -15,7 +15,8 @@ class CalibrationSettings:
     """Settings of `taugate calibrate`; defaults are the contract's (§2).
 
     k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
-    queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100].
+    queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100]; rule: how the
+    threshold is chosen.
 
     Raises InputError for a value that cannot be used.
     """
@@ -27,6 +28,7 @@ class CalibrationSettings:
     seed: int = 0
     holdout: float = 0.3
     overlap_percentile: float = DEFAULT_OVERLAP_PERCENTILE
+    rule: Rule = field(default_factory=Rule.asked)
 
     def __post_init__(self) -> None:
         for name in ("k", "bootstraps", "sample_size"):

@@ -1,4 +1,4 @@
-"""τ(ψ): the highest percentile of Γ that leaves accuracy within its own 95 % interval (thresholds paper §2.2)."""
+"""τ(ψ): the highest percentile of Γ that leaves the metric within its own 95 % interval (thresholds paper §2.2)."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.metrics.bootstrap import Rows, bootstrapped
-from calibration.metrics.judged import JudgedQueries
+from calibration.metrics.judged import JudgedQueries, Metric
+from retrieval.policy import keep
 from retrieval.similarity import Float32
 
 PERCENTILES = np.arange(101)
@@ -26,17 +27,18 @@ def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
     return lowest
 
 
-def bootstrap_threshold(queries: JudgedQueries, rows: Rows) -> Threshold:
-    """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped accuracy is not below the unthresholded interval.
+def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> Threshold:
+    """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped metric is not below the unthresholded interval.
 
     τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
     where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1.
     """
-    lower = bootstrapped(queries.accuracy(), rows).lower
+    lower = bootstrapped(queries.metric(metric), rows).lower
     candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
     weights = np.bincount(rows.ravel(), minlength=len(queries))
     for psi in reversed(PERCENTILES.tolist()):
-        hits = weights @ queries.accuracy(np.float32(candidates[psi]))
-        if hits / rows.size >= lower:  # one division of whole numbers, no mean of means
+        kept = keep(queries.top.scores, np.float32(candidates[psi]))
+        total = weights @ queries.metric(metric, kept)
+        if total / rows.size >= lower - 1e-12:  # of a mean of means, which rounds otherwise
             return Threshold(float(candidates[psi]), psi)
     return Threshold(float(candidates[0]), 0)

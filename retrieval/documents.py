@@ -14,6 +14,7 @@ from typing import overload
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -93,6 +94,12 @@ class DocumentStore(Sequence[Document]):
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes that each document takes, (N,): known without reading one."""
+        sizes: NDArray[np.int64] = np.diff(self._offsets)
+        return sizes
 
     @overload
     def __getitem__(self, position: int) -> Document: ...

@@ -1,4 +1,8 @@
-"""The rule that keeps or drops a result. One comparator, score ≥ τ in float32, for every query and everywhere."""
+"""The rule that keeps or drops a result. One comparator, decision score ≥ τ in float32, for every query, everywhere.
+
+What is compared is the policy's decision score: the similarity itself, its share of the query's best similarity, or the
+estimated probability that the document is relevant.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,14 +12,17 @@ from numpy.typing import NDArray
 
 from retrieval.similarity import Float32
 
-PolicyKind = Literal["similarity", "none"]
+PolicyKind = Literal["similarity", "relative", "probability", "none"]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """`similarity` keeps what scores at least τ; `none` keeps everything (no threshold could be certified).
+    """What is compared with τ, and τ.
 
-    tau: in units of cosine similarity, None for `none`; k: the K that τ was calibrated at.
+    `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
+    `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was certified).
+    tau: in units of the decision score, None for `none`; k: the K that τ was calibrated at.
     """
 
     kind: PolicyKind
@@ -27,9 +34,42 @@ class Policy:
         """τ as it is compared: rounded once to float32, so that a score equal to it is kept on every machine."""
         return None if self.tau is None else np.float32(self.tau)
 
+    def covers(self, k: int) -> bool:
+        """Whether what was calibrated for the first K results holds for the first k.
 
-def keep(scores: Float32, threshold: np.float32 | None) -> NDArray[np.bool_]:
-    """Which results are kept; scores: float32 of any shape. A threshold of None keeps all, 0.0 is a threshold."""
+        A cut by score keeps a prefix of the list, so that it loses no more among fewer results, but it may among more.
+        A cut by probability may keep the second relevant document and drop the first: it was tested on K only.
+        """
+        if self.kind == "probability":
+            return k == self.k
+        return self.kind != "none" and k <= self.k
+
+
+def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
+    """What a policy compares with τ, (n, K) float32 as `scores`.
+
+    scores: (n, K) float32 similarities, best first; relevance: (n, K) float32 probabilities, which `probability` needs.
+    """
+    if kind == "probability":
+        if relevance is None:
+            raise ValueError("the policy probability needs relevance")  # a release without a model cannot have it
+        return relevance
+    return relative(scores) if kind == "relative" else scores
+
+
+def relative(scores: Float32) -> Float32:
+    """Score / best score of the query, divided in float64 and rounded once to float32; 1 for the best.
+
+    0 for every result of a query whose best score is 0 or less: nothing resembles it, so there is nothing to be close
+    to, and any τ above 0 drops them all. scores: (n, K) float32, best first. Returns (n, K) float32.
+    """
+    best = scores[:, :1].astype(np.float64)
+    share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
+    return share.astype(np.float32)
+
+
+def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
+    """Which results are kept; decisions: float32 of any shape. A threshold of None keeps all, 0.0 is a threshold."""
     if threshold is None:
-        return np.ones(scores.shape, dtype=np.bool_)
-    return scores >= threshold
+        return np.ones(decisions.shape, dtype=np.bool_)
+    return decisions >= threshold

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from retrieval.encoder import Role
 from retrieval.index import TopK
-from retrieval.policy import Policy, PolicyKind, keep
+from retrieval.policy import Policy, PolicyKind, decision_scores, keep
+from retrieval.relevance.model import Relevance
 from retrieval.similarity import Float32
 
 Reason = Literal["all_below_threshold"]
@@ -47,13 +48,15 @@ class Query:
 class Answer:
     """What is kept of one query's top-K, best first, and why nothing else is.
 
-    positions, scores: (kept,) document positions and float32 similarities; considered: how many the index returned;
+    positions, scores: (kept,) document positions and float32 similarities; relevance: (kept,) float32 probability that
+    each is relevant, None where the release has no model of it; considered: how many the index returned;
     best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the evidence
     for it, was in force.
     """
 
     positions: NDArray[np.int64]
     scores: Float32
+    relevance: Float32 | None
     considered: int
     best_score: float | None
     threshold: float | None
@@ -69,41 +72,66 @@ def _no_observer(stage: str, seconds: float) -> None:
 class Retriever:
     """An encoder, an index and a policy that were calibrated together."""
 
-    def __init__(self, encoder: Encoder, index: Index, policy: Policy) -> None:
+    def __init__(self, encoder: Encoder, index: Index, policy: Policy, relevance: Relevance | None = None) -> None:
         self.encoder = encoder
         self.index = index
         self.policy = policy
+        self.relevance = relevance
 
     def search(self, queries: Sequence[Query], observe: Observe = _no_observer) -> list[Answer]:
         """Answer queries together: one pass through the encoder, one through the index.
 
-        `observe` is told the seconds spent in each stage, "encode" and "search".
+        `observe` is told the seconds spent in each stage, "encode", "search" and "filter" (what is kept and why).
         """
         if not queries:
             return []
         start = time.perf_counter()
         vectors = self.encoder.encode([query.text for query in queries], "query")
         encoded = time.perf_counter()
-        top = self.index.search(vectors, max(query.k for query in queries))
-        observe("encode", encoded - start)
-        observe("search", time.perf_counter() - encoded)
-        return [
-            self._cut(query, top.positions[row, : query.k], top.scores[row, : query.k])
+        # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for.
+        top = self.index.search(vectors, max(self.policy.k, *(query.k for query in queries)))
+        searched = time.perf_counter()
+        relevance = self.relevance.estimate(vectors, top) if self.relevance else None
+        decisions = decision_scores(self.policy.kind, top.scores, relevance)
+        answers = [
+            self._cut(
+                query,
+                top.positions[row],
+                top.scores[row],
+                decisions[row],
+                None if relevance is None else relevance[row],
+            )
             for row, query in enumerate(queries)
         ]
+        observe("encode", encoded - start)
+        observe("search", searched - encoded)
+        observe("filter", time.perf_counter() - searched)
+        return answers
 
-    def _cut(self, query: Query, positions: NDArray[np.int64], scores: Float32) -> Answer:
+    def _cut(
+        self,
+        query: Query,
+        positions: NDArray[np.int64],
+        scores: Float32,
+        decisions: Float32,
+        relevance: Float32 | None,
+    ) -> Answer:
+        """Keep what passes of the first k; should that be too few, what comes first of the rest."""
         threshold = self.policy.threshold if query.threshold is None else np.float32(query.threshold)
-        kept = max(int(keep(scores, threshold).sum()), min(query.min_results, len(scores)))
-        # τ was calibrated for the first K results. It loses no more among fewer of them, but may among more.
-        calibrated = query.threshold is None and self.policy.kind != "none" and query.k <= self.policy.k
+        kept = keep(decisions[: query.k], threshold)
+        missing = query.min_results - int(kept.sum())
+        if missing > 0:
+            kept[np.flatnonzero(~kept)[:missing]] = True
+        chosen = np.flatnonzero(kept)
+        calibrated = query.threshold is None and self.policy.covers(query.k)
         return Answer(
-            positions=positions[:kept],
-            scores=scores[:kept],
-            considered=len(scores),
-            best_score=float(scores[0]) if len(scores) else None,
+            positions=positions[chosen],
+            scores=scores[chosen],
+            relevance=None if relevance is None else relevance[chosen],
+            considered=len(kept),
+            best_score=float(scores[0]) if len(kept) else None,
             threshold=None if threshold is None else float(threshold),
             policy=self.policy.kind,
             calibrated=calibrated,
-            reason=None if kept else "all_below_threshold",
+            reason=None if len(chosen) else "all_below_threshold",
         )

@@ -71,7 +71,7 @@ class BatchRequest(_Request):
 
 
 class Result(BaseModel):
-    """One kept document. `relevance` is null unless the policy estimates it."""
+    """One kept document. `relevance`: the probability that it is relevant, null where the release has no model."""
 
     id: str
     rank: int

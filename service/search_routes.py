@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from retrieval.retriever import Query
+from retrieval.retriever import Answer, Query
 from service.engine import Engine, Found
 from service.errors import Invalid, TooLarge
 from service.json_reply import json_reply
@@ -70,12 +70,14 @@ def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]
             "id": document.id,
             "rank": rank,
             "score": score,
-            "relevance": None,
+            "relevance": relevance,
             "title": document.title if text else None,
             "text": document.text if text else None,
             "metadata": document.metadata,
         }
-        for rank, (document, score) in enumerate(zip(found.documents, answer.scores.tolist(), strict=True), start=1)
+        for rank, (document, score, relevance) in enumerate(
+            zip(found.documents, answer.scores.tolist(), _relevance(answer), strict=True), start=1
+        )
     ]
     return {
         "results": results,
@@ -89,3 +91,8 @@ def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]
         "release": release,
         "query_id": uuid.uuid4().hex,
     }
+
+
+def _relevance(answer: Answer) -> list[float] | list[None]:
+    """One for each result; null where the release has no model of it."""
+    return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()

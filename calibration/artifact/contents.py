@@ -1,22 +1,20 @@
 """The files of a release, as calibration has them before they are written."""
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from calibration.data.dataset import LabelledQuery
-from calibration.metrics.judged import JudgedQueries
+from calibration.data.dataset import Dataset
+from calibration.study import Findings
 from retrieval import encoder
-from retrieval.documents import OFFSETS, TEXTS, DocumentStore
-from retrieval.index import FlatIndex
+from retrieval.documents import OFFSETS, TEXTS
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, REFERENCE
-from retrieval.similarity import Float32
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, REFERENCE, RELEVANCE, REPORT
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -26,16 +24,14 @@ _GOLDEN_QUERIES = 32
 class Contents:
     """Everything a release holds beside its manifest.
 
-    encoder, documents: folders to copy from; calibration: the queries behind the reference distributions, with their
-    random_scores, S_rand, (q,) float32.
+    encoder, documents: folders to copy from; report: the page for people, whole.
     """
 
     encoder: Path
     documents: Path
-    index: FlatIndex
     golden: list[GoldenQuery]
-    calibration: JudgedQueries
-    random_scores: Float32
+    found: Findings
+    report: str
 
     def fill(self, release: Path) -> None:
         """Write every file into an empty folder."""
@@ -44,28 +40,32 @@ class Contents:
             shutil.copyfile(self.encoder / name, release / ENCODER_FOLDER / name)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
-        self.index.save(release / INDEX)
+        self.found.index.save(release / INDEX)
         golden.write(release / GOLDEN, self.golden)
-        reference = {
-            "topk": self.calibration.top.scores,
-            "correct": self.calibration.correct,
-            "random": self.random_scores,
-        }
-        arrays = {name: np.ascontiguousarray(scores) for name, scores in reference.items()}
-        (release / REFERENCE).write_bytes(save(arrays))
+        (release / REFERENCE).write_bytes(save(_reference(self.found)))
+        if self.found.estimated is not None:
+            self.found.estimated.relevance.save(release / RELEVANCE)
+        (release / REPORT).write_text(self.report, encoding="utf-8")
 
 
-def golden_queries(
-    queries: Sequence[LabelledQuery], judged: JudgedQueries, documents: DocumentStore
-) -> list[GoldenQuery]:
+def _reference(found: Findings) -> dict[str, NDArray[np.float32]]:
+    """S_topK, S_corr and S_rand of the calibration queries: what drift is measured against."""
+    part = found.parts["calibration"]
+    queries = found.scored.judged.take(part.members)
+    arrays = {"topk": queries.top.scores, "correct": queries.correct, "random": part.random_scores}
+    return {name: np.ascontiguousarray(scores) for name, scores in arrays.items()}
+
+
+def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
     """Evenly spaced calibration queries with their top-K."""
-    chosen = np.unique(np.linspace(0, len(queries) - 1, num=min(_GOLDEN_QUERIES, len(queries))).astype(int))
+    members, top = found.parts["calibration"].members, found.scored.judged.top
+    chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
     return [
         GoldenQuery(
-            text=queries[row].text,
-            relevant=[documents[position].id for position in queries[row].relevant],
-            documents=[documents[position].id for position in judged.top.positions[row].tolist()],
-            scores=judged.top.scores[row].tolist(),
+            text=dataset.answerable[row].text,
+            relevant=[dataset.documents[position].id for position in dataset.answerable[row].relevant],
+            documents=[dataset.documents[position].id for position in top.positions[row].tolist()],
+            scores=top.scores[row].tolist(),
         )
-        for row in chosen.tolist()
+        for row in members[chosen].tolist()
     ]

@@ -1,24 +1,23 @@
 """What a calibration found, in the manifest's words."""
 
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
 from calibration.data.dataset import Dataset
 from calibration.encoding.corpus import EncodedDataset
-from calibration.settings import CONFIDENCE, CalibrationSettings
-from calibration.threshold import Threshold
+from calibration.settings import CalibrationSettings
+from calibration.study import Findings
 from retrieval.encoder import OnnxEncoder
 from retrieval.index import FlatIndex
 from retrieval.release.layout import GOLDEN, REFERENCE
-from retrieval.release.manifest import Metrics
 
 
 def manifest_facts(
     dataset: Dataset,
     encoded: EncodedDataset,
     encoder: OnnxEncoder,
-    threshold: Threshold,
-    metrics: dict[str, Metrics],
+    found: Findings,
     settings: CalibrationSettings,
 ) -> dict[str, Any]:
     """The manifest less what only the writer knows: schema version, ids, times and files."""
@@ -38,16 +37,7 @@ def manifest_facts(
         "encoder": encoder.config.model_dump() | {"sha256": encoder.sha256},
         "projection": None,
         "index": {"kind": FlatIndex.kind, "metric": "cosine", "documents": len(dataset.documents)},
-        "policy": {
-            "kind": "similarity",
-            "tau": threshold.tau,
-            "psi": threshold.psi,
-            "k": settings.k,
-            "method": "bootstrap",
-            "metric": "accuracy",
-            "max_loss": None,
-            "confidence": CONFIDENCE,
-        },
+        "policy": found.policy,
         "bootstrap": {
             "bootstraps": settings.bootstraps,
             "sample_size": settings.sample_size,
@@ -55,7 +45,11 @@ def manifest_facts(
             "holdout": settings.holdout,
             "overlap_percentile": settings.overlap_percentile,
         },
-        "metrics": metrics,
+        "metrics": found.metrics,
+        "alternatives": found.alternatives,
+        "relevance": found.relevance,
+        "isotropy": asdict(found.isotropy),
+        "query_set": found.query_set,
         "gate": [],
         "golden": GOLDEN,
         "reference": REFERENCE,

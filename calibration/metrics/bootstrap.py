@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.settings import CalibrationSettings
-from retrieval.release.manifest import Interval
+from retrieval.release.interval import Interval
 
 Rows = NDArray[np.int64]
 

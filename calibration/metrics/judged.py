@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,10 @@ from calibration.data.dataset import LabelledQuery
 from calibration.metrics.accuracy import accuracy
 from calibration.metrics.ndcg import ideal_dcg, ndcg
 from retrieval.index import FlatIndex, TopK
-from retrieval.policy import keep
+from retrieval.policy import Mask
 from retrieval.similarity import Float32, pair_similarity
 
-Threshold32 = np.float32 | None
+Metric = Literal["accuracy", "ndcg"]
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,25 @@ class JudgedQueries:
         top = TopK(self.top.scores[rows], self.top.positions[rows])
         return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows])
 
-    def accuracy(self, threshold: Threshold32 = None) -> NDArray[np.float64]:
-        """Top-K accuracy of each query under a threshold, (q,)."""
-        return accuracy(self.grades, keep(self.top.scores, threshold))
+    def accuracy(self, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Top-K accuracy of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
+        return accuracy(self.grades, self._all if kept is None else kept)
 
-    def ndcg(self, threshold: Threshold32 = None) -> NDArray[np.float64]:
-        """NDCG@K of each query under a threshold, (q,)."""
-        return ndcg(self.grades, keep(self.top.scores, threshold), self.ideal)
+    def ndcg(self, kept: Mask | None = None) -> NDArray[np.float64]:
+        """NDCG@K of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
+        return ndcg(self.grades, self._all if kept is None else kept, self.ideal)
+
+    def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Accuracy or NDCG, by name."""
+        return self.accuracy(kept) if name == "accuracy" else self.ndcg(kept)
+
+    def lost(self, name: Metric, kept: Mask) -> NDArray[np.float64]:
+        """What each query loses when only some of its results are kept, (q,) in 0…1: never less than nothing."""
+        return self.metric(name) - self.metric(name, kept)
+
+    @property
+    def _all(self) -> Mask:
+        return np.ones(self.grades.shape, dtype=np.bool_)
 
 
 def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex) -> Float32:

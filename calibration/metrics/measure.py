@@ -2,43 +2,38 @@
 
 import numpy as np
 
+from calibration.metrics.abstention import abstention
 from calibration.metrics.bootstrap import Draw, bootstrapped, interval
-from calibration.metrics.judged import JudgedQueries
-from retrieval.index import TopK
+from calibration.scored import Scored
 from retrieval.overlap import overlap_thresholds, share_above
-from retrieval.policy import keep
-from retrieval.release.manifest import Abstention, Metrics
+from retrieval.policy import PolicyKind, keep
+from retrieval.release.manifest import Metrics
 from retrieval.similarity import Float32
 
 
 def measure(
-    queries: JudgedQueries,
+    queries: Scored,
     random_scores: Float32,
-    unanswerable: TopK,
     draw: Draw,
-    threshold: np.float32,
+    kind: PolicyKind,
+    threshold: np.float32 | None,
     overlap_percentile: float,
 ) -> Metrics:
-    """Metrics of answerable `queries` under `draw`, without and with the threshold.
+    """Metrics of the answerable `queries` under `draw`, without and with the cut.
 
-    random_scores: (q,) float32, S_rand; unanswerable: top-K of the queries that no document answers.
+    random_scores: (q,) float32, S_rand; threshold: in units of the policy's decision scores, None to keep everything.
     """
-    thetas = overlap_thresholds(queries.top.scores, draw.rows, overlap_percentile)
-    kept = keep(queries.top.scores, threshold)
+    judged = queries.judged
+    thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
+    decisions = queries.decisions(kind)
+    kept = keep(decisions, threshold)
     return Metrics(
-        accuracy=bootstrapped(queries.accuracy(), draw.rows),
-        ndcg=bootstrapped(queries.ndcg(), draw.rows),
-        accuracy_at_tau=bootstrapped(queries.accuracy(threshold), draw.rows),
-        ndcg_at_tau=bootstrapped(queries.ndcg(threshold), draw.rows),
-        coe=interval(share_above(queries.correct, thetas)),
+        accuracy=bootstrapped(judged.accuracy(), draw.rows),
+        ndcg=bootstrapped(judged.ndcg(), draw.rows),
+        accuracy_at_tau=bootstrapped(judged.accuracy(kept), draw.rows),
+        ndcg_at_tau=bootstrapped(judged.ndcg(kept), draw.rows),
+        coe=interval(share_above(judged.correct, thetas)),
         roe=interval(share_above(random_scores, thetas)),
         kept_fraction=float(kept.mean()),
-        abstention=Abstention(
-            answerable_empty=_empty_share(queries.top, threshold),
-            unanswerable_empty=_empty_share(unanswerable, threshold) if len(unanswerable) else None,
-        ),
+        abstention=abstention(decisions, judged.accuracy(), queries.unanswerable_decisions(kind), threshold),
     )
-
-
-def _empty_share(top: TopK, threshold: np.float32) -> float:
-    return float((~keep(top.scores, threshold).any(axis=1)).mean())

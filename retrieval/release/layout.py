@@ -16,7 +16,12 @@ ENCODER_FOLDER = "encoder"
 INDEX = "index.faiss"
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
-FILES = frozenset({*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE})
+RELEVANCE = "relevance.safetensors"
+REPORT = "report.html"
+FILES = frozenset(
+    {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
+)
+OPTIONAL_FILES = frozenset({RELEVANCE})  # only with enough queries to fit a model on
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
 STAGING_PREFIX = ".staging-"
@@ -26,9 +31,12 @@ _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})
 def content_digest(manifest: Mapping[str, Any]) -> str:
     """Hex digest of what a release contains: every file, through `files`, and the manifest less ids and times.
 
-    `parent` is an id as well: it says what was current before, so it differs when the same command runs twice.
+    `parent` is an id as well: it says what was current before, so it differs when the same command runs twice. The
+    report compares with the parent and says nothing else that is not in the other files: left out for the same reason.
     """
-    return sha256_json({key: value for key, value in manifest.items() if key not in _NOT_CONTENT})
+    content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
+    content["files"] = {name: record for name, record in content["files"].items() if name != REPORT}
+    return sha256_json(content)
 
 
 def release_id(created_at: datetime, digest: str) -> str:

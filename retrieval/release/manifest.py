@@ -1,21 +1,20 @@
-"""What a release says about itself: manifest.json, schema version 1 (contract §3)."""
+"""What a release says about itself: manifest.json, schema version 2 (contract §3)."""
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from retrieval.encoder import EncoderConfig
 from retrieval.policy import PolicyKind
+from retrieval.release.evidence import Alternative, Certificate, Choice, IsotropyRecord, RelevanceRecord
+from retrieval.release.interval import Interval, Record
+from retrieval.release.query_set import QuerySetRecord
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Data(_Part):
+class Data(Record):
     """The data set a release was calibrated on; sha256 is keyed by corpus, queries and qrels."""
 
     name: str
@@ -34,7 +33,7 @@ class EncoderRecord(EncoderConfig):
     sha256: str
 
 
-class IndexRecord(_Part):
+class IndexRecord(Record):
     """The index; `documents` is the number of vectors in it."""
 
     kind: Literal["flat"]
@@ -42,17 +41,26 @@ class IndexRecord(_Part):
     documents: int
 
 
-class PolicyRecord(_Part):
-    """The rule in force; tau is unrounded and compared in float32; psi is the percentile of Γ it was taken at."""
+class PolicyRecord(Record):
+    """The rule in force, and why.
+
+    tau: unrounded, compared in float32; psi: the percentile of Γ it was taken at, with the method bootstrap; guarantee:
+    one plain sentence that says what was certified, for whom and by which theorem, or why nothing could be; choice:
+    how `auto` came to this kind.
+    """
 
     kind: PolicyKind
     tau: FiniteFloat | None
     psi: int | None
     k: int = Field(ge=1)
-    method: Literal["bootstrap"]
-    metric: Literal["accuracy"]
+    method: Literal["bootstrap", "non-inferiority", "risk-control"]
+    metric: Literal["accuracy", "ndcg"]
     max_loss: float | None
+    max_empty: float | None
     confidence: float
+    guarantee: str
+    certificates: list[Certificate]
+    choice: Choice | None
 
     @model_validator(mode="after")
     def _tau_fits_the_kind(self) -> Self:
@@ -61,7 +69,7 @@ class PolicyRecord(_Part):
         return self
 
 
-class BootstrapRecord(_Part):
+class BootstrapRecord(Record):
     """How the bootstrap was drawn: m rows of l queries."""
 
     bootstraps: int
@@ -71,22 +79,20 @@ class BootstrapRecord(_Part):
     overlap_percentile: float
 
 
-class Interval(_Part):
-    """A bootstrapped mean with its 2.5th and 97.5th percentiles."""
+class Abstention(Record):
+    """Share of queries answered with nothing; None where the split lists no unanswerable query.
 
-    mean: float
-    lower: float
-    upper: float
-
-
-class Abstention(_Part):
-    """Share of queries answered with nothing; None where the split lists no unanswerable query."""
+    auroc: probability that an answerable query's best decision score is above an unanswerable one's (ties count half);
+    aurc: area under the risk-coverage curve, the mean share of wrong answers over all shares of queries answered.
+    """
 
     answerable_empty: float
     unanswerable_empty: float | None
+    auroc: float | None
+    aurc: float | None
 
 
-class Metrics(_Part):
+class Metrics(Record):
     """What was measured on one part of the answerable queries; all in 0…1."""
 
     accuracy: Interval
@@ -99,17 +105,17 @@ class Metrics(_Part):
     abstention: Abstention
 
 
-class FileRecord(_Part):
+class FileRecord(Record):
     """Digest and size in bytes of one file."""
 
     sha256: str
     bytes: int
 
 
-class Manifest(_Part):
+class Manifest(Record):
     """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times)."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     release_id: str
     created_at: str
     taugate_version: str
@@ -121,6 +127,10 @@ class Manifest(_Part):
     policy: PolicyRecord
     bootstrap: BootstrapRecord
     metrics: dict[Literal["calibration", "heldout"], Metrics]
+    alternatives: list[Alternative]
+    relevance: RelevanceRecord | None
+    isotropy: IsotropyRecord
+    query_set: QuerySetRecord
     gate: list[dict[str, Any]]
     golden: str
     reference: str

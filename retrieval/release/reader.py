@@ -9,9 +9,10 @@ from retrieval.errors import ReleaseError
 from retrieval.index import FlatIndex
 from retrieval.policy import Policy
 from retrieval.release import golden
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, RELEVANCE
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
+from retrieval.relevance.model import Relevance
 from retrieval.retriever import Retriever
 
 
@@ -36,8 +37,19 @@ def load(release: Path, threads: int | None = None) -> Release:
     documents = DocumentStore(release)
     _agree(release, manifest, encoder, index, documents)
     golden.check(encoder, index, golden.read(release / GOLDEN))
+    relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k)
-    return Release(manifest, Retriever(encoder, index, policy), documents)
+    return Release(manifest, Retriever(encoder, index, policy, relevance), documents)
+
+
+def _relevance(release: Path, manifest: Manifest, index: FlatIndex) -> Relevance | None:
+    if (manifest.relevance is None) != (RELEVANCE not in manifest.files):
+        raise ReleaseError(f"{release}: the manifest and its files disagree on {RELEVANCE}; calibrate again")
+    if manifest.relevance is None:
+        if manifest.policy.kind == "probability":
+            raise ReleaseError(f"{release}: the policy is probability, but there is no {RELEVANCE}; calibrate again")
+        return None
+    return Relevance.load(release / RELEVANCE, index.dimension, len(index))
 
 
 def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: FlatIndex, documents: DocumentStore) -> None:

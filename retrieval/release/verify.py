@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from retrieval.digest import sha256_file
 from retrieval.errors import ReleaseError
-from retrieval.release.layout import FILES, MANIFEST, content_digest, stored_files
+from retrieval.release.layout import FILES, MANIFEST, OPTIONAL_FILES, content_digest, stored_files
 from retrieval.release.manifest import SCHEMA_VERSION, Manifest
 
 _REMEDY = "calibrate again, or promote another release"
@@ -53,11 +53,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _verify_files(release: Path, manifest: Manifest) -> None:
     """Exactly the files of this schema version, each as recorded. Names come from FILES, never from the manifest."""
-    if set(manifest.files) != FILES:
-        names = ", ".join(sorted(FILES ^ set(manifest.files)))
+    if set(manifest.files) - OPTIONAL_FILES != FILES:
+        names = ", ".join(sorted(FILES ^ (set(manifest.files) - OPTIONAL_FILES)))
         raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
     stored = stored_files(release)
-    for name in sorted(FILES | stored):
+    for name in sorted(set(manifest.files) | stored):
         path, record = release / name, manifest.files.get(name)
         if record is None:
             raise ReleaseError(f"{path}: not part of this release; remove it")

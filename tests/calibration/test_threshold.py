@@ -7,6 +7,7 @@ from calibration.metrics.judged import JudgedQueries
 from calibration.threshold import bootstrap_threshold, gamma
 from retrieval.index import TopK
 from retrieval.overlap import overlap_thresholds, share_above
+from retrieval.policy import keep
 
 
 def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:
@@ -35,7 +36,7 @@ def test_everything_to_lose_gives_the_smallest_gamma() -> None:
     found = bootstrap_threshold(queries, rows)
     # With every query a hit the interval is [1, 1]: not one may be lost.
     assert found.tau == gamma(queries, rows).min()
-    assert (queries.accuracy(np.float32(found.tau))[np.unique(rows)] == 1).all()
+    assert (queries.accuracy(keep(queries.top.scores, np.float32(found.tau)))[np.unique(rows)] == 1).all()
 
 
 def test_where_nothing_reaches_the_interval_nothing_is_lost() -> None:
@@ -55,7 +56,7 @@ def test_a_score_equal_to_tau_is_not_lost() -> None:
     rows = np.random.default_rng(0).integers(0, 40, size=(20, 10))
     found = bootstrap_threshold(queries, rows)
     assert (found.tau, found.psi) == (0.5, 100)
-    assert queries.accuracy(np.float32(found.tau)).all()
+    assert queries.accuracy(keep(queries.top.scores, np.float32(found.tau))).all()
 
 
 def test_the_interval_is_the_percentiles_of_the_bootstraps() -> None:

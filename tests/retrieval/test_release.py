@@ -11,7 +11,7 @@ import pytest
 import taugate
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id, find, promote, release_ids
-from retrieval.release.layout import FILES, MANIFEST, content_digest, release_id
+from retrieval.release.layout import FILES, MANIFEST, REPORT, content_digest, release_id
 from retrieval.release.manifest import Manifest
 from retrieval.release.reader import load
 from retrieval.release.verify import verify
@@ -52,7 +52,7 @@ def test_every_file_is_covered_by_its_digest(copy: Path, name: str) -> None:
 
 
 CHANGES = {
-    "schema_version": (lambda m: m.update(schema_version=2), "schema version 2"),
+    "schema_version": (lambda m: m.update(schema_version=1), "schema version 1"),
     "tau": (lambda m: m["policy"].update(tau=0.1), "content digest"),
     "k": (lambda m: m["policy"].update(k=0), "policy.k"),
     "policy_kind": (lambda m: m["policy"].update(kind="magic"), "policy.kind"),
@@ -109,7 +109,11 @@ def test_the_digest_leaves_out_ids_and_times_only(releases: Path) -> None:
     moved = raw | {"release_id": "x", "created_at": "y", "parent": "z"}
     assert content_digest(raw) == content_digest(moved)
     for field in set(Manifest.model_fields) - {"release_id", "created_at", "parent"}:
-        assert content_digest(raw) != content_digest(raw | {field: "changed"}), field
+        assert content_digest(raw) != content_digest(raw | {field: {"changed": field}}), field
+    for name in raw["files"]:
+        other = raw | {"files": raw["files"] | {name: {"sha256": "0", "bytes": 0}}}
+        # The report compares with the parent, which is no part of the content either.
+        assert (content_digest(raw) == content_digest(other)) == (name == REPORT), name
 
 
 @pytest.mark.parametrize("pointer", ["", "../../etc", "20200101T000000Z-000000000000", "x" * 5000])

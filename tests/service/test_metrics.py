@@ -54,6 +54,7 @@ def test_a_kept_search(service: ServiceProcess) -> None:
         "request_duration_seconds_count{/search}": 1,
         "stage_duration_seconds_count{encode}": 1,
         "stage_duration_seconds_count{search}": 1,
+        "stage_duration_seconds_count{filter}": 1,
         "results_total{kept}": 7,
     }
 
@@ -64,6 +65,7 @@ def test_a_search_that_drops_everything(service: ServiceProcess) -> None:
         "request_duration_seconds_count{/search}": 1,
         "stage_duration_seconds_count{encode}": 1,
         "stage_duration_seconds_count{search}": 1,
+        "stage_duration_seconds_count{filter}": 1,
         "results_total{dropped}": 7,
         "empty_responses_total{all_below_threshold}": 1,
     }

@@ -1,7 +1,9 @@
 """The outcome of a calibration as a table for a terminal."""
 
 from calibration.stopwatch import Stopwatch
-from retrieval.release.manifest import Interval, Manifest
+from retrieval.release.evidence import Alternative
+from retrieval.release.interval import Interval
+from retrieval.release.manifest import Manifest
 
 _ROWS = ("accuracy", "accuracy_at_tau", "ndcg", "ndcg_at_tau", "coe", "roe")
 _LABELS = {
@@ -28,9 +30,22 @@ def table(manifest: Manifest) -> str:
     ):
         cells = (f"{'–' if value is None else f'{value:.4f}':<11}" for value in values)
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
-    policy = manifest.policy
-    lines.append(f"τ = {policy.tau:.6f}, percentile {policy.psi} of Γ ({policy.method}, 95 % intervals)")
+    lines.append(_rule(manifest))
+    lines += [_alternative(other) for other in manifest.alternatives]
     return "\n".join(lines)
+
+
+def _rule(manifest: Manifest) -> str:
+    policy = manifest.policy
+    where = f", percentile {policy.psi} of Γ" if policy.psi is not None else ""
+    cut = "no cut" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{where}"
+    return f"in force: {cut} ({policy.method}). {policy.guarantee}"
+
+
+def _alternative(other: Alternative) -> str:
+    limit = "" if other.max_loss is None else f", loss at most {other.max_loss:g}"
+    cut = "no cut" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"
+    return f"beside it: {cut} ({other.method}{limit}) would keep {other.kept_fraction:.4f} and lose {other.loss:.4f}"
 
 
 def times(watch: Stopwatch) -> str:

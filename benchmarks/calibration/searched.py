@@ -1,0 +1,112 @@
+"""A data set encoded and searched once: every split of its queries after that works on arrays."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.data.dataset import LabelledQuery, read_dataset
+from calibration.encoding.cache import EmbeddingCache
+from calibration.encoding.corpus import EncodedDataset, encode_dataset
+from calibration.encoding.source import exported_encoder
+from calibration.metrics.judged import JudgedQueries
+from calibration.relevance.estimate import Estimated, estimate
+from calibration.relevance.fit import fit
+from calibration.relevance.parts import Parts
+from calibration.stopwatch import Stopwatch
+from retrieval.encoder import OnnxEncoder
+from retrieval.index import FlatIndex, TopK
+from retrieval.relevance.background import Background, Float64
+from retrieval.relevance.features import features
+from retrieval.relevance.model import Relevance
+from retrieval.similarity import Float32
+
+# The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A split of a data set as vectors, with the length of each document in bytes."""
+
+    name: str
+    split: str
+    queries: list[LabelledQuery]
+    vectors: EncodedDataset
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def read(cls, data: Path, name: str, split: str, encoder_name: str) -> Self:
+        """Encode through the project's own cache; progress goes to stdout."""
+        encoder = OnnxEncoder.load(exported_encoder(encoder_name))
+        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        with tempfile.TemporaryDirectory() as spool:
+            dataset = read_dataset(data / name, split, Path(spool))
+            vectors = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+            return cls(name, split, dataset.answerable, vectors, dataset.documents.sizes)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """The answerable queries, n of them, with what a split needs to fit, decide and measure.
+
+    judged: positions in it are rows of `documents`, (r, d), which holds those that any query retrieves and no others;
+    background: of the whole corpus, less what depends on the queries that fit; query_background: (n,) each.
+    """
+
+    name: str
+    k: int
+    queries: list[LabelledQuery]
+    vectors: Float32
+    judged: JudgedQueries
+    documents: Float32
+    background: Background
+    query_background: tuple[Float64, Float64]
+
+    @classmethod
+    def of(cls, encoded: Encoded, k: int) -> Self:
+        """Search at K, and check on one partition that `estimate` below is the product's own."""
+        vectors, corpus = encoded.vectors.answerable, encoded.vectors.documents
+        index = FlatIndex.build(corpus)
+        judged = JudgedQueries.judge(encoded.queries, vectors, index, k)
+        background = Background.of(corpus, vectors, encoded.lengths)
+        retrieved, rows = np.unique(judged.top.positions, return_inverse=True)
+        local = replace(judged, top=TopK(judged.top.scores, rows.reshape(judged.top.positions.shape)))
+        few = replace(background, documents=background.documents[retrieved])
+        searched = cls(
+            encoded.name, k, encoded.queries, vectors, local, corpus[retrieved], few, background.of_queries(vectors)
+        )
+        parts = Parts.of(np.arange(len(vectors)), 0)
+        nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]
+        own, product = (
+            searched.estimate(parts.fit),
+            estimate(judged, vectors, nothing, parts, index, encoded.lengths),
+        )
+        if own is None or product is None or np.abs(own.answerable - product.answerable).max() > _ROUNDING:
+            raise AssertionError(f"{encoded.name}: the benchmark does not measure the product")
+        return searched
+
+    def values(self, fitting: NDArray[np.int64]) -> tuple[Float64, Background]:
+        """Features of every result, (n, K, F), with the background that the queries at `fitting` give.
+
+        How a document scores against queries is how it scores, as if it were a query, against a corpus of them.
+        """
+        some = self.vectors[fitting]
+        asked = Background.of(some, some[:1], np.ones(len(some), np.int64)).of_queries(self.documents)
+        documents = self.background.documents.copy()
+        documents[:, 2:4] = np.column_stack(asked)
+        background = replace(self.background, documents=documents)
+        top = self.judged.top
+        return features(top.scores, self.query_background, documents[top.positions], self.k), background
+
+    def estimate(self, fitting: NDArray[np.int64]) -> Estimated | None:
+        """`calibration.relevance.estimate` with the queries at `fitting`."""
+        values, background = self.values(fitting)
+        fitted = fit(values[fitting], self.judged.grades[fitting] >= 1)
+        if fitted is None:
+            return None
+        answerable = fitted.model.probability(values).astype(np.float32)
+        return Estimated(Relevance(fitted.model, background, self.k), fitted, answerable, answerable[:0])

@@ -1,0 +1,49 @@
+"""The rules that were not asked for, on the same queries: what each would keep and lose."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.decide import Evidence, decide
+from calibration.risk.rule import Rule
+from retrieval.errors import InputError
+from retrieval.policy import keep
+from retrieval.release.evidence import Alternative
+
+
+def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> list[Alternative]:
+    """The papers' rule and the two statements of risk control, less the one in force.
+
+    judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
+    """
+    policy = "auto" if evidence.parts is not None else "similarity"
+    limits = {"metric": rule.metric, "max_loss": rule.max_loss, "confidence": rule.confidence}
+    rules = [
+        Rule("bootstrap", "similarity", metric=rule.metric),
+        Rule("risk-control", policy, guarantee="high-probability", **limits),  # type: ignore[arg-type]
+        Rule("risk-control", policy, guarantee="expected-loss", **limits),  # type: ignore[arg-type]
+    ]
+    return [
+        outcome
+        for other in rules
+        if (other.method, other.guarantee) != (rule.method, rule.guarantee)
+        and (outcome := _outcome(other, evidence, judged_on)) is not None
+    ]
+
+
+def _outcome(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Alternative | None:
+    try:
+        policy = decide(rule, evidence)
+    except InputError:  # what this data set cannot have is no alternative
+        return None
+    queries = evidence.scored.take(judged_on)
+    kept = keep(queries.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
+    return Alternative(
+        method=policy.method,
+        policy=policy.kind,
+        tau=policy.tau,
+        psi=policy.psi,
+        max_loss=policy.max_loss,
+        guarantee=policy.guarantee,
+        kept_fraction=float(kept.mean()),
+        loss=float(queries.judged.lost(rule.metric, kept).mean()),
+    )

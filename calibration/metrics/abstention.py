@@ -1,0 +1,49 @@
+"""Answering with nothing: how well the best decision score of a query tells whether there is an answer at all."""
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from retrieval.policy import keep
+from retrieval.release.manifest import Abstention
+from retrieval.similarity import Float32
+
+
+def abstention(
+    answerable: Float32, hits: NDArray[np.float64], unanswerable: Float32, threshold: np.float32 | None
+) -> Abstention:
+    """Share of queries answered with nothing, and what any other threshold could do.
+
+    answerable: (q, K) and unanswerable: (u, K) decision scores; hits: (q,) accuracy of the uncut answerable queries.
+    """
+    empty = _empty_share(answerable, threshold)
+    if not len(unanswerable):
+        return Abstention(answerable_empty=empty, unanswerable_empty=None, auroc=None, aurc=None)
+    best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
+    is_answerable = np.arange(len(best)) < len(answerable)
+    _, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(unanswerable))]))
+    return Abstention(
+        answerable_empty=empty,
+        unanswerable_empty=_empty_share(unanswerable, threshold),
+        auroc=float(roc_auc_score(is_answerable, best)),
+        aurc=float(risk.mean()),
+    )
+
+
+def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coverage, the share of queries answered, and risk, the share of wrong ones among them, from the surest query on.
+
+    best: (n,) best decision score of each query; right: (n,) 1 where its results hold a relevant document, which an
+    unanswerable query's never do. Queries of equal score count as answered together: each has the risk of the last of
+    them. Returns two (n,) arrays; the mean of the second is the area under the curve (Geifman and El-Yaniv, "Selective
+    Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR 2010).
+    """
+    order = np.argsort(-best, kind="stable")
+    answered = np.arange(1, len(best) + 1)
+    risk = 1 - np.cumsum(right[order]) / answered
+    last = np.searchsorted(-best[order], -best[order], side="right") - 1
+    return answered / len(best), risk[last]
+
+
+def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:
+    return float((~keep(decisions, threshold).any(axis=1)).mean())

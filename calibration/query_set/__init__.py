@@ -1,0 +1,1 @@
+"""Is this query set worth calibrating on? How many independent queries it holds, of how many topics, how labelled."""

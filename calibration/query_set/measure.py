@@ -1,0 +1,64 @@
+"""Everything that a release says of its query set, measured once on the answerable queries."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calibration.data.dataset import LabelledQuery
+from calibration.metrics.judged import JudgedQueries
+from calibration.query_set.clusters import (
+    cluster_bootstrap,
+    clusters,
+    effective_sample_size,
+    intra_cluster_correlation,
+)
+from calibration.query_set.diversity import cosine_distance, topics
+from calibration.query_set.labels import duplicates, overtaken
+from calibration.query_set.warnings import Signs, query_set_warnings
+from retrieval.release.query_set import QuerySetRecord
+from retrieval.similarity import Float32
+
+_BOOTSTRAPS = 1000
+
+
+def measure_query_set(
+    queries: Sequence[LabelledQuery],
+    judged: JudgedQueries,
+    random_scores: Float32,
+    document_vectors: Float32,
+    seed: int,
+) -> QuerySetRecord:
+    """The record of answerable queries, q ≥ 1 of them, and of `judged`, the same in the same order.
+
+    random_scores: S_rand, float32, of any of them; document_vectors: (N, d) float32 of unit length, the whole corpus;
+    seed: of the bootstrap, and of the sample and start of the clustering. No other random choice depends on it.
+    """
+    labels = clusters(queries)
+    accuracy = judged.accuracy()
+    correlation = intra_cluster_correlation(accuracy, labels)
+    effective = effective_sample_size(labels, correlation)
+    relevant = document_vectors[sorted({position for query in queries for position in query.relevant})]
+    distance, whole = cosine_distance(relevant), cosine_distance(document_vectors)
+    found = topics(relevant, seed)
+    repeated = duplicates(query.text for query in queries)
+    signs = Signs(
+        queries=len(queries),
+        accuracy=float(accuracy.mean()),
+        clusters=int(labels.max()) + 1,
+        effective=effective,
+        spread=distance / whole if distance is not None and whole else None,
+        duplicates=repeated,
+        overtaken=overtaken(judged, random_scores),
+    )
+    return QuerySetRecord(
+        clusters=signs.clusters,
+        effective_sample_size=effective,
+        intra_cluster_correlation=correlation,
+        accuracy_by_cluster=cluster_bootstrap(accuracy, labels, np.random.default_rng(seed), _BOOTSTRAPS),
+        cosine_distance=distance,
+        topics=found and found.topics,
+        silhouette=found and found.silhouette,
+        topic_entropy=found and found.topic_entropy,
+        duplicate_queries=repeated,
+        warnings=query_set_warnings(signs),
+    )

@@ -1,0 +1,75 @@
+"""What is wrong with a query set, in sentences that say what to do.
+
+Limits were chosen on the public sets pubmedqa_labelled, covidqa_chunks, squad_v2_dev, cosqa and scifact (train and
+test), with all-MiniLM-L6-v2, K = 5. In brackets: a weaker encoder of 384 dimensions, on all of them but scifact.
+"""
+
+import math
+from dataclasses import dataclass
+
+# With 30, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)): more than one encoder differs from the next.
+FEWEST = 30
+# Above it a perfect encoder is less than .01 better, which is within the 95 % interval of fewer than 380 queries
+# (1.96·√(.99·.01 / 380) = .01), and what a miss looks like is learned from one query in a hundred. pubmedqa has .991.
+EASY = 0.99
+# Cosine distance of the relevant documents over that of the corpus: distances alone depend on the encoder. Whole sets:
+# .94 (.97) or more; 30 random relevant documents: .84 (.82) or more in 200 draws; one article of SQuAD: .47 to .69
+# (.28 to .71); two articles: .65 to .84 (.57 to .94), so that not every narrow set is caught.
+ONE_TOPIC = 0.75
+# Repeats below it move accuracy, or any mean of values in 0…1, by less than .01. Public sets: .0175 or less.
+REPEATED = 0.01
+# Share of queries that `overtaken` counts. Labels as published: .015 or less (.001, but .094 on covidqa, where the
+# encoder's accuracy is .12); labels of a fifth of the queries moved to random documents: .11 or more (.017 to .13).
+OVERTAKEN = 0.05
+# Fewer are chance: of 30 queries with good labels, 3 are overtaken once in a hundred times.
+FEWEST_OVERTAKEN = 3
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What was measured on the answerable queries.
+
+    effective: effective sample size; spread: cosine distance of relevant documents over that of the corpus, None for
+    too few; overtaken: queries whose labelled document is far below an unlabelled one.
+    """
+
+    queries: int
+    accuracy: float
+    clusters: int
+    effective: float
+    spread: float | None
+    duplicates: int
+    overtaken: int
+
+
+def query_set_warnings(signs: Signs) -> list[str]:
+    """One sentence for each thing to mend; none for a set to calibrate on."""
+    n = signs.queries
+    found = []
+    if n < FEWEST:
+        half = 1.96 * math.sqrt(0.25 / n)
+        found.append(f"only {n} answerable queries: accuracy is known to ± {half:.2f} at worst; label {FEWEST} or more")
+    if signs.accuracy >= EASY:
+        found.append(
+            f"the queries are too easy: accuracy {signs.accuracy:.3f} leaves next to no misses to learn from, and no "
+            "encoder can be shown to be better; add queries in your users' own words"
+        )
+    if signs.spread is not None and signs.spread < ONE_TOPIC:
+        found.append(
+            f"the queries are all of one topic: their documents are {signs.spread:.2f} times as far apart as the "
+            f"corpus's (below {ONE_TOPIC}); add queries on what else the corpus holds"
+        )
+    if signs.duplicates >= REPEATED * n and signs.duplicates:
+        found.append(f"{signs.duplicates} of {n} queries repeat the text of another and count twice; keep one of each")
+    if signs.effective < n / 2:
+        found.append(
+            f"the {n} queries share relevant documents in {signs.clusters} groups and are worth "
+            f"{signs.effective:.0f} independent ones; read the interval by cluster, and label queries on others"
+        )
+    if signs.overtaken >= max(FEWEST_OVERTAKEN, OVERTAKEN * n):
+        found.append(
+            f"labels look wrong or incomplete: for {signs.overtaken} of {n} queries an unlabelled document is far more "
+            "similar than the labelled one; judge the top results of these, and if the labels are right, the encoder "
+            "does not suit the texts"
+        )
+    return found

@@ -1,0 +1,73 @@
+"""Which policy `auto` takes: the one that keeps the fewest results near the allowed loss."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.metrics.judged import JudgedQueries, Metric
+from calibration.risk.rule import Rule
+from calibration.risk.steps import LossSteps
+from retrieval.policy import PolicyKind, keep
+from retrieval.release.evidence import Candidate
+from retrieval.similarity import Float32
+
+# Resamples of the queries for the standard error of a difference: an error of 1/√(2·100) = 7 % of it, which is enough.
+_RESAMPLES = 100
+# Up to twice the allowed loss: at it alone the choice hangs on where one or two queries fall.
+_RANGE = 2.0
+# Thresholds looked at in that range: 1 % of it from one to the next.
+_THRESHOLDS = 100
+
+
+def choose(
+    queries: JudgedQueries,
+    decisions: Mapping[PolicyKind, Float32],
+    rule: Rule,
+    rng: np.random.Generator,
+) -> tuple[PolicyKind, list[Candidate]]:
+    """The policy that keeps the fewest results, and what each of them keeps.
+
+    decisions: (q, K) decision scores of each policy for the same queries, the preferred one first. Another is taken
+    only where it keeps less by more than one standard error of the difference (the one-standard-error rule, Hastie,
+    Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10): with few queries the fewest is as
+    often luck.
+    """
+    size = len(queries)
+    rows = rng.integers(0, size, size=(_RESAMPLES, size))
+    counts = np.array([np.ones(size), *(np.bincount(row, minlength=size) for row in rows)])
+    kept = {kind: _kept(queries, scores, rule, counts) for kind, scores in decisions.items()}
+    best, *others = decisions
+    for kind in others:
+        difference = kept[best] - kept[kind]
+        if difference[0] > difference[1:].std():
+            best = kind
+    return best, [
+        Candidate(kind=kind, kept_fraction=float(each[0]), standard_error=float(each[1:].std()))
+        for kind, each in kept.items()
+    ]
+
+
+def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of results kept, averaged over every τ whose loss is at most twice the allowed one.
+
+    counts: (r, q), how often each resample has each query. Returns (r,).
+    """
+    most = _RANGE * rule.max_loss * len(queries)
+    steps = loss_steps(queries, decisions, rule.metric)
+    reach = np.searchsorted(steps.losses[:-1], 1.5 * most, side="right")  # a resample may lose less than all of them do
+    tried = steps.candidates[np.unique(np.linspace(0, max(int(reach) - 1, 0), _THRESHOLDS).astype(int))]
+    kept, lost = np.empty((len(queries), len(tried))), np.empty((len(queries), len(tried)))
+    for column, threshold in enumerate(tried):
+        mask = keep(decisions, threshold)
+        kept[:, column] = mask.mean(axis=1)
+        lost[:, column] = queries.lost(rule.metric, mask)
+    within = counts @ lost <= most
+    within[:, 0] = True  # the lowest candidate loses nothing
+    share: NDArray[np.float64] = ((counts @ kept) * within).sum(axis=1) / within.sum(axis=1) / len(queries)
+    return share
+
+
+def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric) -> LossSteps:
+    """The staircase of the metric that is to be kept."""
+    return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions)

@@ -1,0 +1,75 @@
+"""Three ways to know that a loss is at most δ, as a function of the total loss of n queries.
+
+Each is monotone in the loss, and the loss is monotone in τ: going up from the lowest candidate and stopping at the
+first that fails is fixed-sequence testing, which needs no correction for how many were tried (Bauer, "Multiple testing
+in clinical trials", 1991; Angelopoulos et al., "Learn then Test", 2022, fixed-sequence testing). So the largest τ that
+passes is where the staircase crosses one number.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special, stats
+
+Losses = NDArray[np.float64]
+
+
+def expected(losses: Losses, n: int, delta: float) -> NDArray[np.bool_]:
+    """Conformal risk control: (Σ loss + 1) / (n + 1) ≤ δ.
+
+    Then the loss of the next query, averaged over draws of the n and of it, is at most δ when all n + 1 are
+    exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
+    """
+    passed: NDArray[np.bool_] = losses + 1 <= delta * (n + 1) + 1e-9  # 1e-9: δ(n + 1) is no whole number in binary
+    return passed
+
+
+def exact_p_values(losses: Losses, n: float, delta: float) -> NDArray[np.float64]:
+    """P(Binomial(n, δ) ≤ Σ loss): the exact p-value of "the loss is above δ" where a query's loss is 0 or 1.
+
+    n need not be whole: the incomplete beta function continues it, which with an effective sample size is the interval
+    of Korn and Graubard (Survey Methodology 24, 1998).
+    """
+    p: NDArray[np.float64] = special.betainc(np.maximum(n - losses, 1e-12), losses + 1, 1 - delta)
+    return np.where(losses >= n, 1.0, p)
+
+
+def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
+    """Hoeffding–Bentkus p-value for losses anywhere in 0…1.
+
+    min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
+    (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
+    """
+    mean = np.minimum(losses / n, delta)
+    hoeffding = np.exp(-n * (special.rel_entr(mean, delta) + special.rel_entr(1 - mean, 1 - delta)))
+    bentkus = math.e * stats.binom.cdf(np.ceil(losses - 1e-9), n, delta)
+    p: NDArray[np.float64] = np.where(losses / n >= delta, 1.0, np.minimum(hoeffding, bentkus))
+    return p
+
+
+def upper_limit(loss: float, n: float, confidence: float, *, binary: bool) -> float:
+    """The largest δ that the data do not rule out: one-sided upper confidence limit of the mean loss."""
+    if binary:
+        return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
+    mean = loss / n
+    if mean >= 1:
+        return 1.0
+    return float(
+        optimize.brentq(
+            lambda delta: float(bounded_p_values(np.array([loss]), round(n), delta)[0]) - (1 - confidence),
+            mean + 1e-12,
+            1 - 1e-12,
+            xtol=1e-12,
+        )
+    )
+
+
+def queries_for_expected(delta: float) -> int:
+    """The fewest queries with which conformal risk control can pass, with no loss at all: 1 / (n + 1) ≤ δ."""
+    return max(1, math.ceil(1 / delta - 1 - 1e-9))
+
+
+def queries_for_confidence(delta: float, confidence: float) -> int:
+    """The fewest queries with which a loss of δ can be certified, with no loss at all: (1 − δ)ⁿ ≤ 1 − confidence."""
+    return max(1, math.ceil(math.log(1 - confidence) / math.log(1 - delta) - 1e-9))

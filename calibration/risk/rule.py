@@ -1,0 +1,80 @@
+"""What cut is asked for: method, policy and how much may be lost, checked and completed before anything is read."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from calibration.metrics.judged import Metric
+from retrieval.errors import InputError
+
+Method = Literal["bootstrap", "non-inferiority", "risk-control"]
+AskedPolicy = Literal["similarity", "relative", "probability", "auto"]
+Guarantee = Literal["high-probability", "expected-loss"]
+
+CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
+MAX_LOSS = 0.01  # the contract's (§2)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the threshold is chosen.
+
+    max_loss: δ, largest loss of the metric, and confidence: 1 − α of the statement; max_empty: largest share of
+    answerable queries that may be answered with nothing, None for no such limit.
+    """
+
+    method: Method
+    policy: AskedPolicy
+    metric: Metric = "accuracy"
+    guarantee: Guarantee = "high-probability"
+    max_loss: float = MAX_LOSS
+    confidence: float = CONFIDENCE
+    max_empty: float | None = None
+
+    @classmethod
+    def asked(  # noqa: PLR0913 (one for each option of the command line)
+        cls,
+        *,
+        method: Method | None = None,
+        policy: AskedPolicy | None = None,
+        metric: Metric = "accuracy",
+        guarantee: Guarantee | None = None,
+        max_loss: float | None = None,
+        confidence: float | None = None,
+        max_empty: float | None = None,
+    ) -> Self:
+        """Complete what the command line leaves open (contract §2).
+
+        Nothing asked for is the papers' rule; a limit, a guarantee or another policy asks for a certified cut. Raises
+        InputError for a value that cannot be used, or for two that contradict each other.
+        """
+        certified = {
+            "--max-loss": max_loss,
+            "--confidence": confidence,
+            "--guarantee": guarantee,
+            "--max-empty": max_empty,
+            f"--policy {policy}": None if policy in {None, "similarity"} else policy,
+        }
+        given = [name for name, value in certified.items() if value is not None]
+        if method is None:
+            method = "risk-control" if given else "bootstrap"
+        elif method == "bootstrap" and given:
+            raise InputError(
+                f"{given[0]}: the method bootstrap follows the papers and certifies nothing; leave one of the two out"
+            )
+        if guarantee is not None and method == "non-inferiority":
+            raise InputError("--guarantee: belongs to the method risk-control; non-inferiority has one, its confidence")
+        for name, value in (("--max-loss", max_loss), ("--max-empty", max_empty)):
+            if value is not None and not (math.isfinite(value) and 0 < value < 1):
+                raise InputError(f"{name} {value}: give a share of the queries above 0 and below 1")
+        if confidence is not None and not (math.isfinite(confidence) and 0.5 <= confidence < 1):
+            raise InputError(f"--confidence {confidence}: give a probability from 0.5 and below 1; nothing is certain")
+        return cls(
+            method=method,
+            policy=policy or ("similarity" if method == "bootstrap" else "auto"),
+            metric=metric,
+            guarantee=guarantee or "high-probability",
+            max_loss=MAX_LOSS if max_loss is None else max_loss,
+            confidence=CONFIDENCE if confidence is None else confidence,
+            max_empty=max_empty,
+        )

@@ -1,0 +1,61 @@
+"""What was certified, in one plain sentence; and what is missing where nothing could be."""
+
+from collections.abc import Sequence
+
+from calibration.risk.rule import Rule
+from retrieval.release.evidence import Certificate
+
+ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
+
+
+def papers(k: int) -> str:
+    """What the method bootstrap says."""
+    return (
+        f"Nothing is certified: the mean bootstrapped metric at K = {k} stays within its own 95 % interval, which "
+        "is not being shown to be worse (thresholds paper §2.2)."
+    )
+
+
+def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
+    """The guarantee that `certificates` give."""
+    what = " and ".join(_limit(certificate, k) for certificate in certificates)
+    queries = f"the {certificates[0].queries:,} queries that certified it"
+    if rule.method == "risk-control" and rule.guarantee == "expected-loss":
+        return (
+            f"On average over calibrations like this one, {what}, for queries drawn like {queries} (conformal risk "
+            "control, expected loss)."
+        )
+    if rule.method == "risk-control":
+        test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus"
+        return (
+            f"With {rule.confidence:.4g} confidence over the draw of {queries}, {what}, for queries drawn like them "
+            f"(Learn-then-Test, fixed sequence, {test})."
+        )
+    effective = certificates[0].effective_queries
+    return (
+        f"With {rule.confidence:.4g} confidence, {what}, against the same queries without the cut (paired "
+        f"non-inferiority on {queries}, which count as {effective:,.0f} independent ones)."
+    )
+
+
+def shortage(rule: Rule, certificates: Sequence[Certificate]) -> str:
+    """Which limit could not be certified, with how many queries it could be."""
+    worst = max(certificates, key=lambda each: each.queries_needed - each.queries)
+    what = "a share of empty replies" if worst.limit == EMPTY else "a loss"
+    if rule.method == "risk-control" and rule.guarantee == "expected-loss":
+        what, sure = f"an expected {what.removeprefix('a ')}", ""
+    else:
+        sure = f" at {100 * rule.confidence:.4g} %"
+    return (
+        f"with {worst.queries:,} queries {what} of {100 * worst.most:.4g} % cannot be certified{sure}; "
+        f"{worst.queries_needed:,} are needed"
+    )
+
+
+def _limit(certificate: Certificate, k: int) -> str:
+    share = f"{100 * certificate.most:.4g} %"
+    if certificate.limit == EMPTY:
+        return f"at most {share} of answerable queries are answered with nothing"
+    if certificate.limit == NDCG:
+        return f"NDCG@{k} is at most {certificate.most:.4g} lower than without the cut"
+    return f"at most {share} of answerable queries lose every relevant document of their top {k}"

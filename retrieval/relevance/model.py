@@ -1,0 +1,77 @@
+"""A logistic model of relevance, as plain numbers: what is fitted at calibration and evaluated for every reply."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from retrieval.errors import ReleaseError
+from retrieval.index import TopK
+from retrieval.relevance.background import Background, Float64
+from retrieval.relevance.features import FEATURES, features
+from retrieval.similarity import Float32
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log-odds = intercept + Σ weights · (feature − center) / scale; center, scale, weights: (F,) float64."""
+
+    center: Float64
+    scale: Float64
+    weights: Float64
+    intercept: float
+
+    def probability(self, values: Float64) -> Float64:
+        """Probability of relevance; values: (…, F) features. Returns (…)."""
+        odds = self.intercept + ((values - self.center) / self.scale) @ self.weights
+        result: Float64 = 1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700)))
+        return result
+
+
+@dataclass(frozen=True)
+class Relevance:
+    """The model, the background that its features need, and the K it was fitted at."""
+
+    model: Logistic
+    background: Background
+    k: int
+
+    def estimate(self, queries: Float32, top: TopK) -> Float32:
+        """Probability that each result is relevant, (n, w) float32; queries: (n, d) of `top`, which has n rows.
+
+        Computed in float64 and rounded once, as similarity is, so that what is compared with τ does not depend on how a
+        batch was split.
+        """
+        if not top.scores.size:
+            return np.empty(top.scores.shape, dtype=np.float32)
+        documents = self.background.documents[top.positions]
+        values = features(top.scores, self.background.of_queries(queries), documents, self.k)
+        return self.model.probability(values).astype(np.float32)
+
+    def save(self, path: Path) -> None:
+        """Write arrays, and nothing else, to one safetensors file."""
+        arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
+        arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
+        arrays |= {name: getattr(self.background, name) for name in ("mean", "covariance", "documents")}
+        path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+    @classmethod
+    def load(cls, path: Path, dimension: int, documents: int) -> Self:
+        """Read what `save` wrote for an index of so many documents. Raises ReleaseError when it is anything else."""
+        expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
+        expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
+        expected |= {"documents": (documents, 5)}
+        try:
+            arrays = load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
+        if {name: array.shape for name, array in arrays.items()} != expected or not all(
+            np.isfinite(array).all() for array in arrays.values()
+        ):
+            raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
+        model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], float(arrays["intercept"][0]))
+        background = Background(arrays["mean"], arrays["covariance"], arrays["documents"])
+        return cls(model, background, int(arrays["k"][0]))
