@@ -48,7 +48,8 @@ class Query:
 class Answer:
     """What is kept of one query's top-K, best first, and why nothing else is.
 
-    positions, scores: (kept,) document positions and float32 similarities; relevance: (kept,) float32 probability that
+    positions, scores: (kept,) document positions and float32 similarities; ranks: (kept,) their places in the uncut
+    list, from 1, which a cut by probability does not always keep from the top down; relevance: (kept,) float32 probability that
     each is relevant, None where the release has no model of it; considered: how many the index returned;
     best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the evidence
     for it, was in force.
@@ -56,6 +57,7 @@ class Answer:
 
     positions: NDArray[np.int64]
     scores: Float32
+    ranks: NDArray[np.int64]
     relevance: Float32 | None
     considered: int
     best_score: float | None
@@ -127,6 +129,7 @@ class Retriever:
         return Answer(
             positions=positions[chosen],
             scores=scores[chosen],
+            ranks=chosen + 1,
             relevance=None if relevance is None else relevance[chosen],
             considered=len(kept),
             best_score=float(scores[0]) if len(kept) else None,

@@ -75,8 +75,8 @@ def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]
             "text": document.text if text else None,
             "metadata": document.metadata,
         }
-        for rank, (document, score, relevance) in enumerate(
-            zip(found.documents, answer.scores.tolist(), _relevance(answer), strict=True), start=1
+        for document, rank, score, relevance in zip(
+            found.documents, answer.ranks.tolist(), answer.scores.tolist(), _relevance(answer), strict=True
         )
     ]
     return {

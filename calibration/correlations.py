@@ -1,0 +1,79 @@
+"""How the papers' measures go together over several releases of one data set: their Table 3, for your encoders."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.release.layout import content_digest
+from retrieval.release.manifest import Manifest
+
+FEWEST_RELEASES = 3  # two points always correlate perfectly
+
+_PAIRS = (
+    ("accuracy", "coe"),
+    ("accuracy", "roe"),
+    ("accuracy", "τ"),
+    ("τ", "roe"),
+    ("accuracy", "I_A"),
+    ("accuracy", "I_B"),
+)
+
+
+@dataclass(frozen=True)
+class Correlations:
+    """Pearson correlations over `releases` releases of one data set and K; None where one of the two never changes."""
+
+    data: str
+    k: int
+    releases: int
+    values: dict[tuple[str, str], float | None]
+
+
+def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
+    """One for each data set and K with three releases or more (thresholds paper §4, Table 3).
+
+    Bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in force. Releases
+    of equal content count once.
+    """
+    groups: dict[tuple[str, str, str, str, int], dict[str, Manifest]] = {}
+    for manifest in manifests:
+        sha256 = manifest.data.sha256
+        key = (manifest.data.name, sha256["corpus"], sha256["queries"], sha256["qrels"], manifest.policy.k)
+        groups.setdefault(key, {})[content_digest(manifest.model_dump())] = manifest
+    return [
+        Correlations(name, k, len(group), _correlate(list(group.values())))
+        for (name, *_, k), group in groups.items()
+        if len(group) >= FEWEST_RELEASES
+    ]
+
+
+def _correlate(manifests: Sequence[Manifest]) -> dict[tuple[str, str], float | None]:
+    columns = {name: np.array([row[name] for row in map(_row, manifests)]) for name in _row(manifests[0])}
+    return {(x, y): _pearson(columns[x], columns[y]) for x, y in _PAIRS}
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> float | None:
+    if x.std() == 0 or y.std() == 0 or not np.isfinite(x + y).all():
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _row(manifest: Manifest) -> dict[str, float]:
+    metrics = manifest.metrics["calibration"]
+    return {
+        "accuracy": metrics.accuracy.mean,
+        "coe": metrics.coe.mean,
+        "roe": metrics.roe.mean,
+        "τ": _papers_tau(manifest),
+        "I_A": manifest.isotropy.i_a,
+        "I_B": manifest.isotropy.i_b,
+    }
+
+
+def _papers_tau(manifest: Manifest) -> float:
+    if manifest.policy.method == "bootstrap":
+        tau = manifest.policy.tau
+    else:
+        tau = next((other.tau for other in manifest.alternatives if other.method == "bootstrap"), None)
+    return float("nan") if tau is None else tau
