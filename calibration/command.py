@@ -10,6 +10,7 @@ import orjson
 from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.metrics.judged import Metric
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Guarantee, Method, Rule
+from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(path + "\n")
     if certified:
         return 0
-    say(f"taugate: {manifest.policy.guarantee} The release keeps every result and is not promoted.")
+    say(f"taugate: {manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted.")
     return 3
 
 

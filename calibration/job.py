@@ -20,6 +20,8 @@ from retrieval.release import writer
 from retrieval.release.catalog import current_id
 from retrieval.release.manifest import Manifest
 
+_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
+
 
 def calibrate(
     data: Path,
@@ -70,6 +72,11 @@ def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
 def _check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     if settings.k > len(dataset.documents):
         raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
+    if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
+        raise InputError(
+            f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
+            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
+        )
     answerable = len(dataset.answerable)
     if answerable == round(settings.holdout * answerable):
         raise InputError(

@@ -7,8 +7,6 @@ from calibration.risk.rule import Rule
 from retrieval.errors import InputError
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 
-_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
-
 
 @dataclass(frozen=True)
 class CalibrationSettings:
@@ -34,11 +32,6 @@ class CalibrationSettings:
         for name in ("k", "bootstraps", "sample_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: give a whole number of 1 or more")
-        if self.bootstraps * self.sample_size * self.k > _MOST_SIMILARITIES:
-            raise InputError(
-                f"--bootstraps {self.bootstraps} × --sample-size {self.sample_size} × --k {self.k}: more than "
-                f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
-            )
         if not 0 <= self.seed < 2**63:
             raise InputError(f"--seed {self.seed}: give a whole number from 0 to {2**63 - 1}")
         if not (math.isfinite(self.holdout) and 0 <= self.holdout < 1):

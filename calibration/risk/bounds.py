@@ -3,7 +3,8 @@
 Each is monotone in the loss, and the loss is monotone in τ: going up from the lowest candidate and stopping at the
 first that fails is fixed-sequence testing, which needs no correction for how many were tried (Bauer, "Multiple testing
 in clinical trials", 1991; Angelopoulos et al., "Learn then Test", 2022, fixed-sequence testing). So the largest τ that
-passes is where the staircase crosses one number.
+passes is where the staircase crosses one number. That the candidates come from the same queries costs nothing: every
+real τ is tested, and between two candidates the staircase is level (Bates et al., JACM 2021, Theorem 1).
 """
 
 import math

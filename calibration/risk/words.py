@@ -1,9 +1,11 @@
 """What was certified, in one plain sentence; and what is missing where nothing could be."""
 
+import math
 from collections.abc import Sequence
 
 from calibration.risk.rule import Rule
 from retrieval.release.evidence import Certificate
+from retrieval.release.manifest import Manifest
 
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
 
@@ -50,6 +52,19 @@ def shortage(rule: Rule, certificates: Sequence[Certificate]) -> str:
         f"with {worst.queries:,} queries {what} of {100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,} are needed"
     )
+
+
+def remedy(manifest: Manifest) -> str:
+    """How many labelled queries it takes with the same settings, of which only some certify, and what else helps."""
+    certificates = manifest.policy.certificates
+    share = certificates[0].queries / manifest.data.answerable
+    labelled = math.ceil(max(each.queries_needed for each in certificates) / share)
+    less = (
+        ""
+        if manifest.policy.choice is None
+        else ", give --policy similarity or relative, which all calibration queries certify,"
+    )
+    return f"Label about {labelled:,} answerable queries{less} or allow a larger loss."
 
 
 def _limit(certificate: Certificate, k: int) -> str:

@@ -1,0 +1,30 @@
+"""Policies and rules in plain words."""
+
+from retrieval.policy import PolicyKind
+
+KEEPS: dict[PolicyKind, str] = {
+    "similarity": "keeps a result whose cosine similarity with the query is at least τ",
+    "relative": "keeps a result whose similarity is at least the share τ of the best one found for the query",
+    "probability": "keeps a result that is relevant with an estimated probability of at least τ",
+    "none": "keeps every result: there is no threshold",
+}
+THRESHOLD_OF: dict[PolicyKind, str] = {
+    "similarity": "least similarity",
+    "relative": "least share of the best similarity",
+    "probability": "least probability of being relevant",
+    "none": "least similarity",
+}
+PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
+
+
+def rule_name(method: str, guarantee: str | None) -> str:
+    """The rule that gives a threshold.
+
+    The two statements of risk control are told apart by their sentence, which says "expected" for one only
+    (calibration/risk/words.py).
+    """
+    if method == "bootstrap":
+        return "The papers' rule (bootstrap)"
+    if method == "non-inferiority":
+        return "Paired non-inferiority"
+    return "Risk control, " + ("on average" if guarantee and "expected" in guarantee else "with high probability")
