@@ -14,13 +14,25 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # tests/oracle.py, the literal transcription, is in no package that is installed
 
 import coverage_of_statements  # noqa: E402
+import kept_share  # noqa: E402
+import labelled_queries  # noqa: E402
+import models_tried  # noqa: E402
 import page  # noqa: E402
+import papers  # noqa: E402
+import relevance_reliability  # noqa: E402
+import speed  # noqa: E402
 from bench import Bench  # noqa: E402
 from threadpoolctl import threadpool_limits  # noqa: E402
 from workers import Workers  # noqa: E402
 
 SECTIONS = {
     "coverage": coverage_of_statements,
+    "kept": kept_share,
+    "labels": labelled_queries,
+    "reliability": relevance_reliability,
+    "speed": speed,
+    "models": models_tried,
+    "papers": papers,
 }
 INTRODUCTION = """\
 Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine, unless a table says otherwise. Loss is the share of

@@ -14,6 +14,7 @@ from retrieval.policy import PolicyKind, keep
 from retrieval.similarity import Float32
 
 _THRESHOLDS = 60
+_TINY = 1e-9
 _LEAST_PROBABILITY = 1e-4  # the left end of the axis: below it nothing is dropped that anyone would miss
 # Queries looked up for one point of the band: the default's 500 × 100 ten times over.
 _MOST_DRAWN = 500_000
@@ -64,16 +65,21 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
     One half where the results are (quantiles), one half evenly along the axis, so that neither has a gap.
     """
-    least = np.float32(_LEAST_PROBABILITY if kind == "probability" else -np.inf)
-    values = np.maximum(decisions.ravel(), least)
-    low, high = float(values.min()), float(values.max())
-    even = np.geomspace(low, high, _THRESHOLDS // 2) if kind == "probability" else np.linspace(low, high, 30)
-    quantiles = np.quantile(values, np.linspace(0, 1, _THRESHOLDS - len(even)))
-    chosen = [] if tau is None else [max(tau, least)]
-    found: Float32 = np.unique(
-        np.clip(np.concatenate([even, quantiles]).astype(np.float32), values.min(), values.max())
-    )
-    return np.union1d(found, np.array(chosen, dtype=np.float32))
+    logarithmic = kind == "probability"
+    least = -np.inf if not logarithmic else min(_LEAST_PROBABILITY, np.inf if tau is None else on_axis(tau))
+    values = np.maximum(decisions.ravel(), np.float32(least))
+    space = np.geomspace if logarithmic else np.linspace
+    even = space(float(values.min()), float(values.max()), _THRESHOLDS // 2)
+    quantiles = np.quantile(values, np.linspace(0, 1, _THRESHOLDS // 2))
+    found = np.clip(np.concatenate([even, quantiles]).astype(np.float32), values.min(), values.max())
+    chosen = [] if tau is None else [tau]
+    spread: Float32 = np.union1d(found, np.array(chosen, dtype=np.float32))
+    return spread
+
+
+def on_axis(tau: np.float32) -> float:
+    """Where τ is drawn: a probability may be too small for a logarithmic axis."""
+    return max(float(tau), _TINY)
 
 
 def drawn(rows: Rows) -> Rows:

@@ -1,0 +1,84 @@
+"""What the papers report for an encoder and a data set, and how these numbers go together: their Tables 2 and 3."""
+
+import numpy as np
+from bench import Bench, second_encoder
+from page import share, table
+from searched import Encoded
+
+from calibration.encoding.source import DEFAULT_ENCODER
+from calibration.metrics.bootstrap import Draw
+from calibration.metrics.isotropy import isotropy
+from calibration.metrics.judged import JudgedQueries
+from calibration.metrics.measure import measure
+from calibration.scored import Scored
+from calibration.settings import CalibrationSettings
+from calibration.threshold import bootstrap_threshold
+from retrieval.index import FlatIndex, TopK
+from retrieval.release.interval import Interval
+from retrieval.similarity import pair_similarity
+
+HEADING = "The papers' measures"
+SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa", "scifact/train", "scifact/test", "mixed_large")
+SETS += ("squadshifts_new_wiki", "squadshifts_reddit")
+SECOND_SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa")
+# Their Table 3, averages over three domains: what they found between a dozen encoders on one data set.
+PAIRS = {
+    ("accuracy", "COE"): "0.894",
+    ("accuracy", "ROE"): "−0.05",
+    ("τ", "ROE"): "0.46",
+    ("accuracy", "τ"): "",
+    ("accuracy", "I_A"): "−0.108",
+    ("accuracy", "I_B"): "0.005",
+}
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    settings = CalibrationSettings(holdout=0, seed=bench.seed)
+    second = second_encoder()
+    asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in bench.wanted(SETS)]
+    asked += [(name, second, "sre-embedding-model") for name in bench.wanted(SECOND_SETS) if second]
+    rows, numbers = [], []
+    for name, encoder, title in asked:
+        row, values = _papers(bench.encoded(name, encoder), settings)
+        rows.append([name, title, *row])
+        numbers.append(values)
+    columns = {key: np.array([each[key] for each in numbers]) for key in numbers[0]}
+    pairs = [
+        [f"{x} and {y}", f"{np.corrcoef(columns[x], columns[y])[0, 1]:+.3f}" if len(numbers) > 2 else "", theirs]
+        for (x, y), theirs in PAIRS.items()
+    ]
+    header = ["set", "encoder", "accuracy", "NDCG", "COE", "ROE", "τ(ψ)", "accuracy at τ", "I_A", "I_B"]
+    return f"""\
+All answerable queries, K = {settings.k}, m = {settings.bootstraps}, l = {settings.sample_size}, 95 % intervals in brackets, θ at the {settings.overlap_percentile:.0f}th percentile of S_topK; in percent but for τ.
+The isotropy is of the document vectors.
+
+{table(header, rows)}
+
+Pearson correlations over these {len(numbers)} rows. They go over data sets as much as over encoders, where the papers
+compare encoders on one data set, so they are not the papers' question; `taugate release correlations` answers that for
+three releases or more of one data set.
+
+{table(["", "here", "papers, mean of three domains"], pairs)}
+"""
+
+
+def _papers(encoded: Encoded, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
+    vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
+    judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
+    draw = Draw.of(np.random.default_rng(settings.seed), len(judged), len(documents), settings)
+    random_scores = pair_similarity(vectors, documents, draw.random_documents[:, None])[:, 0]
+    found = bootstrap_threshold(judged, draw.rows)
+    scored = Scored(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), None, None)
+    tau = np.float32(found.tau)
+    metrics = measure(scored, random_scores, draw, "similarity", tau, settings.overlap_percentile)
+    spread = isotropy(documents)
+    intervals = [_percent(each) for each in (metrics.accuracy, metrics.ndcg, metrics.coe, metrics.roe)]
+    row = [*intervals, f"{share(found.tau)} ({found.psi})", _percent(metrics.accuracy_at_tau)]
+    values = {"accuracy": metrics.accuracy.mean, "COE": metrics.coe.mean, "ROE": metrics.roe.mean, "τ": found.tau}
+    values |= {"I_A": spread.i_a, "I_B": spread.i_b}
+    return [*row, f"{100 * spread.i_a:.1f}", f"{100 * spread.i_b:.1f}"], values
+
+
+def _percent(interval: Interval) -> str:
+    return f"{100 * interval.mean:.1f} ({100 * interval.lower:.0f}–{100 * interval.upper:.0f})"

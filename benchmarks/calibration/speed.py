@@ -1,0 +1,129 @@
+"""Seconds for the threshold and every bootstrap, beside the literal transcription of the papers on the same data."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from bench import Bench
+from page import table, verdict
+
+from calibration.data.dataset import LabelledQuery
+from calibration.decide import Evidence, decide
+from calibration.metrics.bootstrap import Draw
+from calibration.metrics.judged import JudgedQueries
+from calibration.metrics.measure import measure
+from calibration.relevance.estimate import estimate
+from calibration.relevance.parts import Parts
+from calibration.risk.rule import Rule
+from calibration.scored import Scored
+from calibration.settings import CalibrationSettings
+from calibration.threshold import bootstrap_threshold
+from retrieval.index import FlatIndex, TopK
+from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
+from retrieval.release.manifest import Metrics
+from retrieval.similarity import Float32, pair_similarity
+from tests.oracle import Oracle, transcribe
+
+HEADING = "Speed"
+QUERIES, DOCUMENTS, DIMENSION, K = 10_000, 2_000, 384, 20
+BOOTSTRAPS, SAMPLE_SIZE = 500, 100
+_NOISE = 3.0  # length of what is added to a document's vector to ask for it: a third of the queries misses its top K
+_ROUNDS = 5
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Queries near a document each, as unit vectors."""
+
+    queries: Float32
+    documents: Float32
+    correct: list[int]
+
+    @classmethod
+    def of(cls, rng: np.random.Generator) -> "Synthetic":
+        """Drawn at random: what is timed does not depend on what the vectors mean."""
+        documents = _unit(rng.normal(size=(DOCUMENTS, DIMENSION)))
+        correct = rng.integers(0, DOCUMENTS, QUERIES)
+        queries = _unit(documents[correct] + _NOISE * _unit(rng.normal(size=(QUERIES, DIMENSION))))
+        return cls(queries, documents, correct.tolist())
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    data = Synthetic.of(np.random.default_rng(bench.seed))
+    settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=bench.seed)
+    labels = [LabelledQuery(str(row), "", {document: 1}) for row, document in enumerate(data.correct)]
+    index = FlatIndex.build(data.documents)
+    judged, searching = _timed(lambda: JudgedQueries.judge(labels, data.queries, index, K), 1)
+    nothing = TopK(judged.top.scores[:0], judged.top.positions[:0])
+    scored = Scored(judged, nothing, None, None)
+    draw = Draw.of(np.random.default_rng(bench.seed), QUERIES, DOCUMENTS, settings)
+    (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
+    certified = Rule("risk-control", "similarity")
+    everything = np.arange(QUERIES)
+    evidence = Evidence(scored, everything, draw.rows, None, None, 1.0, bench.seed)
+    _, certifying = _timed(lambda: decide(certified, evidence), _ROUNDS)
+    parts = Parts.of(everything, bench.seed)
+    lengths = np.full(DOCUMENTS, 1000)
+    estimated, fitting = _timed(
+        lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, index, lengths), 1
+    )
+    chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)  # type: ignore[union-attr]
+    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, 1.0, bench.seed)
+    _, choosing = _timed(lambda: decide(Rule("risk-control", "auto"), evidence), _ROUNDS)
+    oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)
+    same = _same(oracle, tau, psi, metrics)
+    rows = [
+        ["threshold search and all bootstraps of the papers' rule", f"{papers:.3f} s", "< 1 s: " + verdict(reached=papers < 1)],
+        ["the literal transcription, same data, same run, all of its bootstraps", f"{literal:.0f} s", ""],
+        ["ratio, less the search", f"{literal / papers:,.0f} ×", "≥ 100 ×: " + verdict(reached=literal >= 100 * papers)],
+        ["ratio, the exact search of all queries included", f"{literal / (papers + searching):,.0f} ×", ""],
+        ["same τ, ψ, accuracy, COE and ROE as the transcription", "yes" if same else "**no**", ""],
+        ["exact search of all queries, once", f"{searching:.2f} s", ""],
+        ["certified cut, policy similarity (risk control at 95 %)", f"{certifying:.3f} s", ""],
+        ["fit of the relevance model, with every result's relevance", f"{fitting:.2f} s", ""],
+        ["choice and certified cut, policy auto", f"{choosing:.3f} s", ""],
+    ]  # fmt: skip
+    return f"""\
+m = {BOOTSTRAPS}, l = {SAMPLE_SIZE}, q = {QUERIES:,}, K = {K}; synthetic unit vectors of {DIMENSION} dimensions, {DOCUMENTS:,} documents, one thread. Median of
+{_ROUNDS} runs, of one where it takes longer than a second. The transcription (`tests/oracle.py`) searches in each bootstrap,
+as the papers describe it; Taugate searches once and then counts how often each query is drawn.
+
+{table(["what", "figure", "target"], rows)}
+"""
+
+
+def _papers(scored: Scored, data: Synthetic, draw: Draw) -> tuple[float, int, Metrics]:
+    found = bootstrap_threshold(scored.judged, draw.rows)
+    random_scores = pair_similarity(data.queries, data.documents, draw.random_documents[:, None])[:, 0]
+    tau = np.float32(found.tau)
+    return found.tau, found.psi, measure(scored, random_scores, draw, "similarity", tau, DEFAULT_OVERLAP_PERCENTILE)
+
+
+def _transcribe(data: Synthetic, seed: int) -> Oracle:
+    correct = [[document] for document in data.correct]
+    sizes = {"k": K, "m": BOOTSTRAPS, "l": SAMPLE_SIZE}
+    return transcribe(data.queries, data.documents, correct, seed=seed, **sizes)
+
+
+def _same(oracle: Oracle, tau: float, psi: int, metrics: Metrics) -> bool:
+    theirs = [oracle.tau, oracle.psi, *(np.mean(each) for each in (oracle.accuracy, oracle.coe, oracle.roe))]
+    ours = [tau, psi, metrics.accuracy.mean, metrics.coe.mean, metrics.roe.mean]
+    return bool(np.allclose([*theirs, oracle.accuracy_at[psi]], [*ours, metrics.accuracy_at_tau.mean], atol=1e-9))
+
+
+def _timed(work: Callable[[], Result], rounds: int) -> tuple[Result, float]:
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - began)
+    return result, statistics.median(seconds)
+
+
+def _unit(vectors: np.ndarray) -> Float32:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)

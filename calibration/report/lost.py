@@ -1,0 +1,99 @@
+"""The queries that the cut loses: a relevant document was retrieved for them, and none was kept."""
+
+import unicodedata
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.data.dataset import Dataset
+from calibration.study import Findings
+from retrieval.policy import keep
+
+MOST = 20
+_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A retrieved document. rank: from 1, in the uncut list; decision: what was compared with τ."""
+
+    id: str
+    title: str
+    text: str
+    rank: int
+    score: float
+    relevance: float | None
+    decision: float
+
+
+@dataclass(frozen=True)
+class LostQuery:
+    """part: calibration or heldout; lost: its most similar relevant document; top: the first, where it is another."""
+
+    id: str
+    text: str
+    part: str
+    lost: Shown
+    top: Shown | None
+
+
+@dataclass(frozen=True)
+class Lost:
+    """total: how many queries are lost; first: some of them, those with the most similar relevant document."""
+
+    total: int
+    first: list[LostQuery]
+
+
+def lost(dataset: Dataset, found: Findings) -> Lost:
+    """Among all answerable queries, whichever part they are in."""
+    positions, ranks = lost_positions(found)
+    heldout = set(found.parts["heldout"].members.tolist()) if "heldout" in found.parts else set()
+    first = []
+    for row, rank in zip(positions[:MOST].tolist(), ranks[:MOST].tolist(), strict=True):
+        query = dataset.answerable[row]
+        first.append(
+            LostQuery(
+                query.id,
+                shortened(query.text),
+                "heldout" if row in heldout else "calibration",
+                _document(dataset, found, row, rank),
+                _document(dataset, found, row, 0) if rank else None,
+            )
+        )
+    return Lost(len(positions), first)
+
+
+def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions of the lost queries and the rank, from 0, of the best relevant document; the most similar first."""
+    judged = found.scored.judged
+    kept = keep(found.scored.decisions(found.policy.kind), found.threshold)
+    positions = np.flatnonzero(judged.lost("accuracy", kept))
+    ranks = (judged.grades[positions] >= 1).argmax(axis=1)
+    order = np.argsort(-judged.top.scores[positions, ranks], kind="stable")
+    return positions[order], ranks[order]
+
+
+def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> Shown:
+    scored = found.scored
+    document = dataset.documents[int(scored.judged.top.positions[row, rank])]
+    return Shown(
+        id=document.id,
+        title=shortened(document.title or ""),
+        text=shortened(document.text),
+        rank=rank + 1,
+        score=float(scored.judged.top.scores[row, rank]),
+        relevance=None if scored.relevance is None else float(scored.relevance[row, rank]),
+        decision=float(scored.decisions(found.policy.kind)[row, rank]),
+    )
+
+
+def shortened(text: str, length: int = _LENGTH) -> str:
+    """At most so many characters, cut between words, on one line and without control characters."""
+    clean = "".join(" " if unicodedata.category(each) == "Cc" else each for each in text[: 4 * length])
+    words = " ".join(clean.split())
+    if len(words) <= length:
+        return words
+    head = words[:length]
+    return (head.rsplit(" ", 1)[0] if " " in head[length // 2 :] else head) + " …"

@@ -1,0 +1,73 @@
+"""report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from calibration.data.dataset import Dataset
+from calibration.report import numbers
+from calibration.report.abstaining import abstaining
+from calibration.report.compare import comparison, same_queries
+from calibration.report.curves import curves, drawn
+from calibration.report.densities import densities
+from calibration.report.lost import MOST, lost
+from calibration.report.shown import shown
+from calibration.report.tables import numbers as numbers_table
+from calibration.report.tables import query_set
+from calibration.report.tradeoff import standings, tradeoff
+from calibration.report.trust import trust
+from calibration.report.words import KEEPS, PARTS
+from calibration.study import Findings
+from retrieval.release.manifest import Manifest
+
+_TEMPLATE = "page.html.j2"
+
+
+def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: Manifest | None) -> str:
+    """The page. It holds no date, no id of its own and no path: same findings, same characters.
+
+    facts: the manifest less ids, times and files; parent: manifest of the release that was current, None without one.
+    """
+    queries = shown(found)
+    rules = standings(found, queries)
+    rows = found.parts["calibration"].draw.rows
+    members = {name: len(part.members) for name, part in found.parts.items()}
+    return _template().render(
+        facts=facts,
+        policy=found.policy,
+        keeps=KEEPS[found.policy.kind],
+        parts=PARTS,
+        members=members,
+        metrics=found.metrics,
+        last=list(found.metrics)[-1],
+        numbers=numbers_table(found.metrics, found.policy.k),
+        densities=densities(found),
+        curves=curves(found),
+        bootstraps=(len(rows), len(drawn(rows))),
+        shown=queries,
+        rules=rules,
+        tradeoff=tradeoff(found, queries, rules),
+        abstaining=abstaining(found, queries),
+        relevance=found.relevance,
+        trust=[] if found.relevance is None else trust(found.relevance),
+        lost=lost(dataset, found),
+        most_lost=MOST,
+        query_set=query_set(found.query_set, members["calibration"], found.policy.k),
+        parent=parent,
+        comparison=[] if parent is None else comparison(parent, facts),
+        same_queries=parent is not None and same_queries(parent, facts),
+    )
+
+
+def _template() -> Any:  # noqa: ANN401 (mypy sees jinja2's Template, callers only render)
+    """Everything is escaped: queries and documents are other people's text."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "fixed": numbers.fixed,
+        "percent": numbers.percent,
+        "count": numbers.count,
+    }
+    source = files("calibration.report").joinpath(_TEMPLATE).read_text(encoding="utf-8")
+    return environment.from_string(source)

@@ -1,0 +1,84 @@
+"""The table of numbers, and the figures of the query set: every value as the manifest has it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from calibration.report.numbers import count, fixed, interval
+from retrieval.release.manifest import Metrics
+from retrieval.release.query_set import QuerySetRecord
+
+_ABOUT = {
+    "accuracy": "queries with a relevant document among the top {k}, without a cut",
+    "accuracy_at_tau": "the same among what the cut keeps",
+    "ndcg": "how high up the relevant documents are, without a cut",
+    "ndcg_at_tau": "the same for what the cut keeps",
+    "coe": "correct documents above θ: the higher the better",
+    "roe": "random documents above θ: the lower the better",
+}
+_NAMES = {
+    "accuracy": "accuracy@{k}",
+    "accuracy_at_tau": "accuracy@{k} at τ",
+    "ndcg": "NDCG@{k}",
+    "ndcg_at_tau": "NDCG@{k} at τ",
+    "coe": "COE",
+    "roe": "ROE",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: what it is, what that means, and its values as they are written."""
+
+    name: str
+    about: str
+    values: list[str]
+
+
+def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
+    """One line a metric, one value a part of the queries."""
+    parts = list(metrics.values())
+    lines = [
+        Line(_NAMES[key].format(k=k), _ABOUT[key].format(k=k), [interval(getattr(part, key)) for part in parts])
+        for key in _NAMES
+    ]
+    rest = [
+        ("results kept", "of all results", [part.kept_fraction for part in parts]),
+        ("answerable empty", "queries that have an answer and get nothing", _abstention(parts, "answerable_empty")),
+        ("unanswerable empty", "queries without one that get nothing", _abstention(parts, "unanswerable_empty")),
+        ("AUROC", "how well the best score tells the two apart; 0.5 is guessing", _abstention(parts, "auroc")),
+        ("AURC", "wrong answers, over all shares of queries answered", _abstention(parts, "aurc")),
+    ]
+    return lines + [Line(name, about, [fixed(value) for value in values]) for name, about, values in rest]
+
+
+def _abstention(parts: list[Metrics], key: str) -> list[float | None]:
+    return [getattr(part.abstention, key) for part in parts]
+
+
+def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
+    """Figures of the calibration queries."""
+    lines = [
+        ("calibration queries", "answerable ones, in this part", count(queries)),
+        ("repeated queries", "whose text occurred before", count(record.duplicate_queries)),
+        ("clusters", "groups of queries that share relevant documents", count(record.clusters)),
+        (
+            "correlation within a cluster",
+            "1: queries on the same documents are hit and missed together; 0: each for itself",
+            fixed(record.intra_cluster_correlation),
+        ),
+        (
+            "effective sample size",
+            "independent queries that these are worth",
+            f"{record.effective_sample_size:,.1f}",
+        ),
+        (f"accuracy@{k} by cluster", "its 95 % interval allows for the clusters", interval(record.accuracy_by_cluster)),
+        (
+            "cosine distance",
+            "mean over pairs of distinct relevant documents; the higher the more diverse",
+            fixed(record.cosine_distance),
+        ),
+        ("topics", "number of clusters of relevant documents that separates them best", count(record.topics)),
+        ("silhouette", "how well it does, from −1 to 1", fixed(record.silhouette)),
+        ("topic entropy", "1: topics of equal size; 0: one topic holds nearly all", fixed(record.topic_entropy)),
+    ]
+    return [Line(name, about, [value]) for name, about, value in lines]

@@ -1,0 +1,113 @@
+"""What every policy would keep for what it loses, and where the rules stand."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.metrics.judged import Metric
+from calibration.relevance.choose import loss_steps
+from calibration.report.axis import Axis
+from calibration.report.chart import Chart, Dot
+from calibration.report.figure import Figure, Key
+from calibration.report.numbers import percent
+from calibration.report.shown import Shown
+from calibration.report.words import rule_name
+from calibration.scored import Scored
+from calibration.study import Findings
+from retrieval.policy import PolicyKind, keep
+from retrieval.release.evidence import Alternative
+from retrieval.release.manifest import PolicyRecord
+
+_WIDEST = 0.10
+_LEVELS = 200  # steps drawn of a curve; there may be one for each query
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A rule and what it keeps and loses, both in 0…1. number: its label in the drawing; record: as in the manifest."""
+
+    number: int
+    name: str
+    in_force: bool
+    record: Any
+    kept: float
+    loss: float
+
+
+def standings(found: Findings, shown: Shown) -> list[Standing]:
+    """The rule in force, then the others, all on the same queries."""
+    rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
+        (found.policy, found.policy.kind),
+        *((each, each.policy) for each in found.alternatives),
+    ]
+    return [
+        Standing(
+            number,
+            rule_name(record.method, record.guarantee),
+            number == 1,
+            record,
+            *_outcome(shown.queries, kind, record.tau, found.policy.metric),
+        )
+        for number, (record, kind) in enumerate(rules, start=1)
+    ]
+
+
+def _outcome(queries: Scored, kind: PolicyKind, tau: float | None, metric: Metric) -> tuple[float, float]:
+    kept = keep(queries.decisions(kind), None if tau is None else np.float32(tau))
+    return float(kept.mean()), float(queries.judged.lost(metric, kept).mean())
+
+
+def tradeoff(found: Findings, shown: Shown, rules: list[Standing]) -> list[Figure]:
+    """The curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end."""
+    far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
+    near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (found.policy.max_loss or 0))
+    widths = [("tradeoff", far, "")] + ([("tradeoff-near", near, ", near the rules")] if near <= far / 2 else [])
+    return [_figure(found, shown, rules, *width) for width in widths]
+
+
+def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, widest: float, where: str) -> Figure:
+    metric = found.policy.metric
+    lost = "queries lost" if metric == "accuracy" else f"NDCG@{found.policy.k} lost"
+    chart = Chart(
+        name,
+        f"Share of results kept against {lost}{where}",
+        "One staircase for each policy, the lower the better, and one numbered dot for each rule.",
+        Axis(0, widest, f"loss ({lost})", "percent"),
+        Axis(0, 1.06, "results kept", "percent"),
+    )
+    keys = []
+    limit = found.policy.max_loss
+    if limit is not None and limit <= widest:
+        chart.upright(limit, "", "limit")
+    for kind in found.scored.kinds:
+        chart.steps(*least_kept(shown.queries, kind, metric, widest), f"s-{kind}")
+        keys.append(Key("line", f"s-{kind}", kind))
+    if limit is not None and limit <= widest:
+        keys.append(Key("mark", "limit", f"largest loss allowed: {percent(limit)}"))
+    chart.dots(
+        [
+            Dot(rule.loss, rule.kept, str(rule.number), f"{rule.name}: keeps {percent(rule.kept)}, loses {percent(rule.loss, 2)}")
+            for rule in rules
+        ]
+    )
+    keys += [Key("dot", "", f"{rule.number}: {rule.name}{', in force' if rule.in_force else ''}") for rule in rules]
+    return Figure.of(chart, keys)
+
+
+def least_kept(queries: Scored, kind: PolicyKind, metric: Metric, widest: float) -> tuple[list[float], list[float]]:
+    """Losses from 0 to `widest` with the smallest share of results that a threshold can keep for each."""
+    decisions = queries.decisions(kind)
+    steps = loss_steps(queries.judged, decisions, metric)
+    ascending = np.sort(decisions.ravel())
+    kept = 1 - np.searchsorted(ascending, steps.candidates, side="left") / len(ascending)
+    kept = np.concatenate([kept, [0.0]])  # above the last candidate nothing more can be lost
+    losses: NDArray[np.float64] = steps.losses / steps.queries
+    reach = int(np.searchsorted(losses, widest * (1 + 1e-9), side="right"))
+    if reach > _LEVELS:  # the last step at or below each of evenly spaced losses
+        levels = np.linspace(0, losses[reach - 1], _LEVELS)
+        taken = np.unique(np.searchsorted(losses, levels * (1 + 1e-9), side="right") - 1)
+    else:
+        taken = np.arange(reach)
+    return [*losses[taken].tolist(), widest], [*kept[taken].tolist(), float(kept[taken[-1]])]

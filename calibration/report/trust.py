@@ -1,0 +1,39 @@
+"""Whether `relevance` comes true: the reliability curve, and how many results stand behind each of its points."""
+
+from calibration.report.axis import Axis
+from calibration.report.chart import Chart, Dot
+from calibration.report.figure import Figure, Key
+from calibration.report.numbers import count, percent
+from retrieval.release.evidence import RelevanceRecord
+
+
+def trust(record: RelevanceRecord) -> list[Figure]:
+    """What is said against what is true, and the number of results, by tenth of relevance."""
+    curve = Chart(
+        "reliability",
+        "Relevance said against relevance found",
+        "A dot for each tenth of relevance; on the diagonal what is said is true.",
+        Axis(0, 1, "relevance, as the service says it", "percent"),
+        Axis(0, 1, "relevant by the labels", "percent"),
+    )
+    said, true = [each.relevance for each in record.bins], [each.relevant for each in record.bins]
+    curve.line([0, 1], [0, 1], "guess")
+    curve.line(said, true, "s-probability")
+    curve.dots(
+        [
+            Dot(x, y, "", f"said {percent(x)}, found {percent(y)}, {count(each.results)} results")
+            for x, y, each in zip(said, true, record.bins, strict=True)
+        ]
+    )
+    most = max(each.results for each in record.bins)
+    bars = Chart(
+        "reliability-counts",
+        "Results in each tenth of relevance",
+        "A bar for each tenth of relevance, with its number of results.",
+        Axis(0, 1, "relevance, as the service says it", "percent"),
+        Axis(0, 1.1 * most, "results"),
+    )
+    for each in record.bins:
+        bars.bar(each.lower, each.upper, each.results, count(each.results), "s-probability")
+    keys = [Key("line", "s-probability", "found"), Key("line", "guess", "what is said is true")]
+    return [Figure.of(curve, keys), Figure.of(bars, [])]

@@ -1,0 +1,226 @@
+"""Bounds against their definitions, written out, and against simulations whose true loss is known in closed form."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibration.metrics.judged import JudgedQueries
+from calibration.metrics.ndcg import discounts, ideal_dcg
+from calibration.query_set.clusters import effective_sample_size, intra_cluster_correlation
+from calibration.risk import bounds
+from calibration.risk.certify import Limited, certify
+from calibration.risk.rule import Rule
+from calibration.risk.steps import LossSteps
+from retrieval.index import TopK
+
+DELTAS = [0.01, 0.02, 0.05, 0.3]
+
+
+def binomial_tail(k: int, n: int, delta: float) -> float:
+    """P(Binomial(n, δ) ≤ k), term by term."""
+    return math.fsum(math.comb(n, i) * delta**i * (1 - delta) ** (n - i) for i in range(min(k, n) + 1))
+
+
+def hoeffding_bentkus(mean: float, n: int, delta: float) -> float:
+    """Bates et al., JACM 2021, Theorem 4, in their own notation: R̂ = mean, α = δ."""
+
+    def h1(a: float, b: float) -> float:
+        left = 0.0 if a == 0 else a * math.log(a / b)
+        return left + (0.0 if a == 1 else (1 - a) * math.log((1 - a) / (1 - b)))
+
+    hoeffding = math.exp(-n * h1(min(mean, delta), delta))
+    bentkus = math.e * binomial_tail(math.ceil(n * mean), n, delta)
+    return min(hoeffding, bentkus)
+
+
+@pytest.mark.parametrize("n", [1, 2, 59, 300, 5000])
+@pytest.mark.parametrize("delta", DELTAS)
+def test_the_exact_p_value_is_the_binomial_distribution(n: int, delta: float) -> None:
+    k = np.unique(np.linspace(0, n, 60).astype(int))
+    np.testing.assert_allclose(
+        bounds.exact_p_values(k.astype(np.float64), n, delta), stats.binom.cdf(k, n, delta), rtol=1e-9, atol=1e-300
+    )
+
+
+def test_the_exact_p_value_rises_with_the_loss_between_whole_numbers_too() -> None:
+    p = bounds.exact_p_values(np.linspace(0, 12, 500), 137.4, 0.05)
+    assert (np.diff(p) > 0).all()
+    assert bounds.exact_p_values(np.array([137.4, 200.0]), 137.4, 0.05).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_hoeffding_bentkus_is_the_paper_s(delta: float) -> None:
+    rng = np.random.default_rng(1)
+    for n in (3, 40, 211):
+        losses = np.concatenate([[0.0, 1.0, float(n)], rng.uniform(0, n, 20), rng.uniform(0, 2 * delta * n, 40)])
+        expected = [min(1.0, hoeffding_bentkus(loss / n, n, delta)) for loss in losses.tolist()]
+        np.testing.assert_allclose(bounds.bounded_p_values(losses, n, delta), expected, rtol=1e-7)
+
+
+def test_the_fewest_queries_are_the_known_ones() -> None:
+    assert bounds.queries_for_confidence(0.01, 0.95) == 299
+    assert bounds.queries_for_confidence(0.02, 0.95) == 149
+    assert bounds.queries_for_confidence(0.05, 0.95) == 59
+    assert bounds.queries_for_confidence(0.5, 0.5) == 1
+    assert bounds.queries_for_expected(0.01) == 99
+    assert bounds.queries_for_expected(0.05) == 19
+    assert bounds.queries_for_expected(0.5) == 1
+
+
+@pytest.mark.parametrize("delta", [0.001, 0.007, 0.01, 0.02, 0.03, 0.05, 0.1, 1 / 3, 0.9])
+def test_one_query_less_than_the_fewest_cannot_pass_and_the_fewest_can(delta: float) -> None:
+    nothing = np.zeros(1)
+    for confidence in (0.5, 0.9, 0.95, 0.999):
+        n, alpha = bounds.queries_for_confidence(delta, confidence), 1 - confidence
+        for p_values in (bounds.exact_p_values, bounds.bounded_p_values):
+            assert p_values(nothing, n, delta)[0] <= alpha + 1e-12
+            assert n == 1 or p_values(nothing, n - 1, delta)[0] > alpha
+    n = bounds.queries_for_expected(delta)
+    assert bounds.expected(nothing, n, delta)[0]
+    assert n == 1 or not bounds.expected(nothing, n - 1, delta)[0]
+
+
+@pytest.mark.parametrize("decimal", ["0.001", "0.01", "0.02", "0.05", "0.07", "0.29"])
+def test_the_expected_loss_condition_is_the_definition_in_exact_arithmetic(decimal: str) -> None:
+    """n/(n+1)·R̂ + 1/(n+1) ≤ δ with δ as it was typed, not as binary rounds it."""
+    delta = Fraction(decimal)
+    for n in range(1, 1200, 7):
+        losses = range(min(n, math.ceil(2 * delta * n) + 2) + 1)
+        passes = [Fraction(n, n + 1) * Fraction(loss, n) + Fraction(1, n + 1) <= delta for loss in losses]
+        assert bounds.expected(np.array(losses, dtype=np.float64), n, float(decimal)).tolist() == passes, n
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
+@pytest.mark.parametrize("n", [5, 59, 800])
+def test_the_upper_limit_is_where_the_p_value_crosses(n: int, confidence: float) -> None:
+    for loss in (0.0, 1.0, 3.0, n / 2, n - 1.0):
+        exact = bounds.upper_limit(loss, n, confidence, binary=True)
+        assert bounds.exact_p_values(np.array([loss]), n, exact)[0] == pytest.approx(1 - confidence, abs=1e-9)
+        for part in (loss, loss + 0.3):
+            wide = bounds.upper_limit(part, n, confidence, binary=False)
+            assert bounds.bounded_p_values(np.array([part]), n, wide)[0] == pytest.approx(1 - confidence, abs=1e-6)
+            assert wide >= exact - 1e-9, "a loss of which less is known has the wider limit"
+    for binary in (True, False):
+        assert bounds.upper_limit(float(n), n, confidence, binary=binary) == 1.0
+
+
+def test_the_upper_limit_of_fractional_sizes_inverts_too() -> None:
+    limit = bounds.upper_limit(2.5, 81.7, 0.95, binary=True)
+    assert bounds.exact_p_values(np.array([2.5]), 81.7, limit)[0] == pytest.approx(0.05, abs=1e-9)
+
+
+# Simulations. The decision score of the only relevant result of a query is uniform in 0…1, so a cut at τ loses it with
+# probability τ: the true loss is τ itself, times what the result was worth.
+
+
+def uniform_steps(rng: np.random.Generator, n: int, hits: float = 1.0) -> LossSteps:
+    """n queries of which a share `hits` has its relevant document in the list: the true loss at τ is hits · τ."""
+    relevant = (rng.uniform(size=n) < hits)[:, None]
+    scores = rng.uniform(size=(n, 1)).astype(np.float32)
+    return LossSteps.of_accuracy(queries(scores, relevant.astype(np.int64)), scores)
+
+
+def queries(scores: np.ndarray, grades: np.ndarray, ideal: np.ndarray | None = None) -> JudgedQueries:
+    top = TopK(scores, np.zeros(scores.shape, dtype=np.int64))
+    return JudgedQueries(top, grades, np.ones(len(scores)) if ideal is None else ideal, scores[:, 0])
+
+
+def shares(taus: list[float | None], worth: float, delta: float) -> tuple[float, float, float]:
+    """Share of repetitions whose true loss is above δ with its standard error at 5 %, and the mean true loss."""
+    losses = np.array([0.0 if tau is None else tau * worth for tau in taus])
+    return float((losses > delta).mean()), math.sqrt(0.05 * 0.95 / len(losses)), float(losses.mean())
+
+
+@pytest.mark.parametrize(("n", "delta", "hits"), [(60, 0.05, 1.0), (211, 0.05, 0.6), (400, 0.02, 0.9)])
+def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, delta: float, hits: float) -> None:
+    rng = np.random.default_rng(n)
+    rule = Rule("risk-control", "similarity", max_loss=delta)
+    taus = [certify([Limited("accuracy", uniform_steps(rng, n, hits), delta)], rule, 1.0).tau for _ in range(2000)]
+    broken, error, _ = shares(taus, hits, delta)
+    assert broken <= 0.05 + 3 * error
+    exact = max(stats.binom.cdf(k, n, delta) for k in range(n) if stats.binom.cdf(k, n, delta) <= 0.05)
+    assert broken >= exact - 4 * error, "more is thrown away than the exact test has to"
+
+
+@pytest.mark.parametrize(("n", "delta"), [(25, 0.05), (211, 0.05), (400, 0.02)])
+def test_the_expected_loss_is_at_most_what_was_asked_and_nearly_reaches_it(n: int, delta: float) -> None:
+    rng = np.random.default_rng(n + 1)
+    rule = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=delta)
+    taus = [certify([Limited("accuracy", uniform_steps(rng, n), delta)], rule, 1.0).tau for _ in range(2000)]
+    _, _, mean = shares(taus, 1.0, delta)
+    error = np.std([0.0 if tau is None else tau for tau in taus]) / math.sqrt(len(taus))
+    assert mean <= delta + 3 * error
+    assert mean >= delta - 1 / (n + 1) - 3 * error  # what conformal risk control gives away (its Theorem 2)
+
+
+def graded_steps(rng: np.random.Generator, n: int) -> LossSteps:
+    """Four results of random grades 0…3, with independent uniform decision scores; one more of grade 2 is missed."""
+    grades = rng.integers(0, 4, size=(n, 4))
+    ideal = np.array([ideal_dcg([*(grade for grade in row if grade), 2], 4) for row in grades.tolist()])
+    decisions = rng.uniform(size=(n, 4)).astype(np.float32)
+    return LossSteps.of_ndcg(queries(decisions, grades, ideal), decisions)
+
+
+def worth_of_graded() -> float:
+    """Expected NDCG of such a query, over all 4⁴ gradings: at τ, the share τ of it is lost."""
+    total = 0.0
+    for number in range(4**4):
+        row = [number // 4**place % 4 for place in range(4)]
+        gained = sum(grade / math.log2(rank + 2) for rank, grade in enumerate(row))
+        best = sorted([*row, 2], reverse=True)[:4]
+        total += gained / sum(grade / math.log2(rank + 2) for rank, grade in enumerate(best))
+    return total / 4**4
+
+
+@pytest.mark.parametrize(("guarantee", "n", "delta"), [("high-probability", 150, 0.05), ("expected-loss", 80, 0.05)])
+def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float) -> None:
+    rng = np.random.default_rng(7)
+    assert discounts(4)[3] == pytest.approx(1 / math.log2(5))
+    rule = Rule("risk-control", "similarity", metric="ndcg", guarantee=guarantee, max_loss=delta)
+    taus = [certify([Limited("ndcg", graded_steps(rng, n), delta)], rule, 1.0).tau for _ in range(500)]
+    broken, error, mean = shares(taus, worth_of_graded(), delta)
+    if guarantee == "high-probability":
+        assert broken <= 0.05 + 3 * error
+    spread = np.std([0.0 if tau is None else tau for tau in taus]) / math.sqrt(len(taus))
+    assert mean <= delta + 3 * spread
+    assert mean >= 0.25 * delta, "a bound that certifies nothing is always true"
+
+
+def copied_steps(rng: np.random.Generator, clusters: int, copies: int) -> LossSteps:
+    """Every query asked `copies` times over."""
+    scores = np.repeat(rng.uniform(size=(clusters, 1)).astype(np.float32), copies, axis=0)
+    return LossSteps.of_accuracy(queries(scores, np.ones(scores.shape, dtype=np.int64)), scores)
+
+
+def test_copies_of_queries_deceive_only_who_does_not_count_them() -> None:
+    rng = np.random.default_rng(3)
+    rule = Rule("non-inferiority", "similarity", max_loss=0.05)
+    copies, clusters = 6, 100
+    honest, bold = [], []
+    for _ in range(1000):
+        limit = Limited("accuracy", copied_steps(rng, clusters, copies), 0.05)
+        honest.append(certify([limit], rule, float(copies)).tau)
+        bold.append(certify([limit], rule, 1.0).tau)
+    broken, error, _ = shares(honest, 1.0, 0.05)
+    exact = max(stats.binom.cdf(k, clusters, 0.05) for k in range(30) if stats.binom.cdf(k, clusters, 0.05) <= 0.05)
+    assert abs(broken - exact) <= 4 * error
+    assert shares(bold, 1.0, 0.05)[0] > 0.2
+
+
+def test_with_the_design_effect_copies_certify_what_the_queries_themselves_do() -> None:
+    rng = np.random.default_rng(4)
+    scores = rng.uniform(size=(150, 1)).astype(np.float32)
+    hit = (rng.uniform(size=(150, 1)) < 0.7).astype(np.int64)
+    many, many_hit = np.repeat(scores, 4, axis=0), np.repeat(hit, 4, axis=0)
+    labels = np.repeat(np.arange(150), 4)
+    correlation = intra_cluster_correlation(many_hit[:, 0].astype(np.float64), labels)
+    effect = len(labels) / effective_sample_size(labels, correlation)
+    assert effect == pytest.approx(4)
+    rule = Rule("non-inferiority", "similarity", max_loss=0.05)
+    once = certify([Limited("accuracy", LossSteps.of_accuracy(queries(scores, hit), scores), 0.05)], rule, 1.0)
+    copied = certify([Limited("accuracy", LossSteps.of_accuracy(queries(many, many_hit), many), 0.05)], rule, effect)
+    assert once.tau == copied.tau
+    assert once.certificates[0].bound == pytest.approx(copied.certificates[0].bound)

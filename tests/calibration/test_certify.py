@@ -1,0 +1,229 @@
+"""The largest τ that passes, and nothing larger passes; the certificate and the sentence say so in numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibration.metrics.judged import JudgedQueries
+from calibration.risk import words
+from calibration.risk.certify import Limited, certify, queries_needed
+from calibration.risk.rule import Rule
+from calibration.risk.steps import LossSteps
+from retrieval.index import TopK
+
+HIGH = Rule("risk-control", "similarity", max_loss=0.05)
+EXPECTED = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)
+PAIRED = Rule("non-inferiority", "similarity", max_loss=0.05)
+
+
+def random_queries(seed: int, n: int, hits: float = 0.8) -> tuple[JudgedQueries, np.ndarray]:
+    """Three results, at most one of them relevant; scores in hundredths, so that some are equal."""
+    rng = np.random.default_rng(seed)
+    grades = np.zeros((n, 3), dtype=np.int64)
+    found = np.flatnonzero(rng.uniform(size=n) < hits)
+    grades[found, rng.integers(0, 3, size=len(found))] = 1
+    scores = np.round(-np.sort(-rng.uniform(size=(n, 3)), axis=1), 2).astype(np.float32)
+    top = TopK(scores, np.zeros((n, 3), dtype=np.int64))
+    return JudgedQueries(top, grades, np.ones(n), scores[:, 0]), scores
+
+
+def accuracy_limit(queries: JudgedQueries, scores: np.ndarray, most: float) -> Limited:
+    return Limited(words.ACCURACY, LossSteps.of_accuracy(queries, scores), most)
+
+
+def empty_limit(scores: np.ndarray, most: float) -> Limited:
+    return Limited(words.EMPTY, LossSteps.of_empty(scores), most)
+
+
+def lost(queries: JudgedQueries, scores: np.ndarray, tau: float) -> int:
+    """Queries that have a relevant result and none at τ or above, counted one by one."""
+    count = 0
+    for grades, row in zip(queries.grades.tolist(), scores, strict=True):
+        kept = [grade >= 1 and score >= np.float32(tau) for grade, score in zip(grades, row, strict=True)]
+        count += any(grade >= 1 for grade in grades) and not any(kept)
+    return count
+
+
+def empty(scores: np.ndarray, tau: float) -> int:
+    return sum(not any(score >= np.float32(tau) for score in row) for row in scores)
+
+
+def passes(rule: Rule, count: int, n: int, most: float) -> bool:
+    """The rule's condition, written out."""
+    if rule.method == "risk-control" and rule.guarantee == "expected-loss":
+        return n / (n + 1) * (count / n) + 1 / (n + 1) <= most + 1e-12
+    return float(stats.binom.cdf(count, n, most)) <= 1 - rule.confidence
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rule", [HIGH, EXPECTED, PAIRED], ids=["exact", "expected", "paired"])
+@pytest.mark.parametrize(("n", "most"), [(70, 0.05), (400, 0.05), (400, 0.2), (1000, 0.02)])
+def test_tau_is_the_largest_score_that_passes(rule: Rule, n: int, most: float, seed: int) -> None:
+    queries, scores = random_queries(seed, n)
+    found = certify([accuracy_limit(queries, scores, most)], rule, 1.0)
+    ok = [score for score in np.unique(scores).tolist() if passes(rule, lost(queries, scores, score), n, most)]
+    relevant = sorted(scores[queries.grades >= 1].tolist())
+    assert found.tau is not None
+    assert lost(queries, scores, found.tau) == lost(queries, scores, max(ok))
+    assert found.tau in relevant
+    higher = [score for score in relevant if score > found.tau]
+    assert higher
+    assert not any(passes(rule, lost(queries, scores, score), n, most) for score in higher)
+    assert all(passes(rule, lost(queries, scores, score), n, most) for score in relevant if score <= found.tau)
+
+
+def test_the_supremum_over_all_thresholds_is_no_larger() -> None:
+    """Conformal risk control takes λ̂ = sup{λ : n/(n+1)·R̂(λ) + 1/(n+1) ≤ δ} over all λ, not over observed ones."""
+    for seed in range(20):
+        queries, scores = random_queries(seed, 90)
+        grid = np.linspace(0, 1, 2001).astype(np.float32)
+        best = max(tau for tau in grid.tolist() if passes(EXPECTED, lost(queries, scores, tau), 90, 0.05))
+        found = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED, 1.0).tau
+        assert found is not None
+        assert found == pytest.approx(best, abs=1 / 2000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rule", [HIGH, EXPECTED], ids=["exact", "expected"])
+@pytest.mark.parametrize("most_empty", [0.01, 0.05, 0.2])
+def test_two_limits_take_the_smaller_of_both(rule: Rule, most_empty: float, seed: int) -> None:
+    queries, scores = random_queries(seed, 500)
+    limits = [accuracy_limit(queries, scores, 0.05), empty_limit(scores, most_empty)]
+    found = certify(limits, rule, 1.0)
+    single = [certify([limit], rule, 1.0).tau for limit in limits]
+    assert found.tau == min(single)
+    assert [each.limit for each in found.certificates] == ["accuracy", "empty"]
+    assert found.certificates[0].loss == lost(queries, scores, found.tau) / 500
+    assert found.certificates[1].loss == empty(scores, found.tau) / 500
+
+
+def test_the_sets_of_two_limits_meet_in_each_direction() -> None:
+    """So that the test above is of both: once the loss is the tighter one, once the empty replies."""
+    queries, scores = random_queries(0, 500)
+    loss = certify([accuracy_limit(queries, scores, 0.05)], HIGH, 1.0).tau
+    assert certify([empty_limit(scores, 0.01)], HIGH, 1.0).tau < loss < certify([empty_limit(scores, 0.2)], HIGH, 1.0).tau
+
+
+def test_what_has_nothing_to_lose_does_not_hold_back_the_other_limit() -> None:
+    """One hit in 500 queries may be lost; then the empty replies alone say how far the cut goes."""
+    queries, scores = random_queries(0, 500, hits=0.0)
+    queries.grades[0, 0] = 1
+    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.05)], HIGH, 1.0)
+    assert found.tau == certify([empty_limit(scores, 0.05)], HIGH, 1.0).tau
+    assert found.certificates[0].loss in {0.0, 1 / 500}
+
+
+@pytest.mark.parametrize("n", [70, 400])
+def test_the_certificate_holds_the_numbers(n: int) -> None:
+    queries, scores = random_queries(1, n)
+    found = certify([accuracy_limit(queries, scores, 0.05)], HIGH, 1.0)
+    (certificate,) = found.certificates
+    count = lost(queries, scores, found.tau)
+    assert (certificate.limit, certificate.most, certificate.queries) == ("accuracy", 0.05, n)
+    assert (certificate.effective_queries, certificate.loss, certificate.queries_needed) == (n, count / n, 59)
+    assert certificate.bound == pytest.approx(stats.beta.ppf(0.95, count + 1, n - count))
+    assert certificate.loss < certificate.bound <= 0.05
+    expected = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED, 1.0)
+    count = lost(queries, scores, expected.tau)
+    assert expected.certificates[0].bound == pytest.approx((count + 1) / (n + 1))
+    assert expected.certificates[0].bound <= 0.05
+    assert expected.certificates[0].queries_needed == 19
+
+
+@pytest.mark.parametrize(("rule", "enough"), [(HIGH, 59), (EXPECTED, 19), (PAIRED, 59)], ids=["high", "exp", "paired"])
+def test_with_one_query_too_few_there_is_no_tau(rule: Rule, enough: int) -> None:
+    queries, scores = random_queries(2, enough)
+    assert certify([accuracy_limit(queries, scores, 0.05)], rule, 1.0).tau is not None
+    fewer = queries.take(np.arange(enough - 1))
+    found = certify([accuracy_limit(fewer, scores[:-1], 0.05)], rule, 1.0)
+    (certificate,) = found.certificates
+    assert found.tau is None
+    assert (certificate.queries, certificate.queries_needed, certificate.loss) == (enough - 1, enough, 0.0)
+    assert certificate.bound > certificate.most
+
+
+@pytest.mark.parametrize("effect", [1.0, 1.9, 2.0, 2.71828, 7.3])
+@pytest.mark.parametrize("most", [0.01, 0.05])
+def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, effect: float) -> None:
+    rule = Rule("non-inferiority", "similarity", max_loss=most)
+    _, scores = random_queries(0, 1)
+    needed = queries_needed(empty_limit(scores, most), rule, effect)
+
+    def certified(n: int) -> bool:
+        return certify([empty_limit(np.full((n, 1), 0.5, dtype=np.float32), most)], rule, effect).tau is not None
+
+    assert certified(needed)
+    assert not certified(needed - 1)
+
+
+def test_repeated_documents_count_in_non_inferiority_only() -> None:
+    queries, scores = random_queries(0, 400)
+    limit = accuracy_limit(queries, scores, 0.05)
+    for rule in (HIGH, EXPECTED):
+        assert certify([limit], rule, 3.0) == certify([limit], rule, 1.0)
+    assert certify([limit], PAIRED, 3.0).tau < certify([limit], PAIRED, 1.0).tau
+    assert certify([limit], PAIRED, 3.0).certificates[0].effective_queries == pytest.approx(400 / 3)
+
+
+def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
+    """By the transcription of test_bounds.py's source: the largest candidate whose Hoeffding–Bentkus p-value passes."""
+    rng = np.random.default_rng(5)
+    n, delta = 300, 0.05
+    at = np.sort(rng.uniform(size=n)).astype(np.float32)
+    heights = rng.uniform(0.1, 1, size=n)
+    steps = LossSteps(n, at, np.concatenate([[0.0], np.cumsum(heights)]), binary=False)
+    found = certify([Limited(words.NDCG, steps, delta)], Rule("risk-control", "similarity", "ndcg", max_loss=delta), 1.0)
+
+    def p_value(total: float) -> float:
+        mean = min(total / n, delta)
+        h = (mean * math.log(mean / delta) if mean else 0.0) + (1 - mean) * math.log((1 - mean) / (1 - delta))
+        return min(math.exp(-n * h), math.e * float(stats.binom.cdf(math.ceil(total), n, delta)))
+
+    ok = [score for score, total in zip(at.tolist(), steps.losses[:-1].tolist(), strict=True) if p_value(total) <= 0.05]
+    assert found.tau == max(ok) < at[-1]
+    assert found.certificates[0].loss < found.certificates[0].bound <= delta + 1e-9
+
+
+def certificates(n: int, most: float, rule: Rule, effect: float = 1.0) -> list:
+    queries, scores = random_queries(3, n)
+    return certify([accuracy_limit(queries, scores, most)], rule, effect).certificates
+
+
+def test_the_shortage_is_said_in_numbers() -> None:
+    high = Rule("risk-control", "similarity", max_loss=0.01)
+    said = words.shortage(high, certificates(200, 0.01, high))
+    assert "with 200 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in said
+    expected = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.01)
+    said = words.shortage(expected, certificates(50, 0.01, expected))
+    assert "with 50 queries an expected loss of 1 % cannot be certified; 99 are needed" in said
+    both = Rule("risk-control", "similarity", max_loss=0.05, max_empty=0.001)
+    queries, scores = random_queries(0, 80)
+    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both, 1.0)
+    assert found.tau is None
+    said = words.shortage(both, found.certificates)
+    assert "with 80 queries a share of empty replies of 0.1 % cannot be certified at 95 %; 2,995 are needed" in said
+
+
+def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem() -> None:
+    high = Rule("risk-control", "similarity", max_loss=0.05, confidence=0.9)
+    said = words.guarantee(high, certificates(1234, 0.05, high), 7)
+    for part in ("0.9 confidence", "5 %", "1,234 queries", "top 7", "Learn-then-Test", "exact binomial"):
+        assert part in said
+    expected = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.02)
+    said = words.guarantee(expected, certificates(300, 0.02, expected), 5)
+    for part in ("On average", "2 %", "300 queries", "conformal risk control", "expected loss"):
+        assert part in said
+    assert "confidence" not in said, "the expected loss has none"
+    said = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, effect=4.0), 5)
+    for part in ("0.95 confidence", "5 %", "600 queries", "150 independent", "non-inferiority"):
+        assert part in said
+    ndcg = Rule("risk-control", "similarity", "ndcg", max_loss=0.05)
+    queries, scores = random_queries(0, 300)
+    steps = LossSteps.of_ndcg(queries, scores)
+    found = certify([Limited(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg, 1.0)
+    said = words.guarantee(ndcg, found.certificates, 3)
+    for part in ("NDCG@3 is at most 0.05 lower", "at most 10 % of answerable queries are answered with nothing"):
+        assert part in said
+    assert "Hoeffding–Bentkus" in said

@@ -1,0 +1,81 @@
+"""What the command line leaves open is completed as the contract says; what cannot be meant is refused by name."""
+
+import pytest
+
+from calibration.risk.rule import Rule
+from retrieval.errors import InputError
+
+# What is asked for, and the method, policy, guarantee, loss and confidence that follow.
+COMPLETED = [
+    ({}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
+    ({"metric": "ndcg"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
+    ({"method": "bootstrap"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
+    ({"policy": "similarity"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
+    ({"method": "bootstrap", "policy": "similarity"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
+    ({"max_loss": 0.05}, ("risk-control", "auto", "high-probability", 0.05, 0.95)),
+    ({"max_loss": 0.05, "metric": "ndcg"}, ("risk-control", "auto", "high-probability", 0.05, 0.95)),
+    ({"max_loss": 0.05, "policy": "similarity"}, ("risk-control", "similarity", "high-probability", 0.05, 0.95)),
+    ({"max_loss": 0.05, "method": "non-inferiority"}, ("non-inferiority", "auto", "high-probability", 0.05, 0.95)),
+    ({"max_loss": 0.05, "guarantee": "expected-loss"}, ("risk-control", "auto", "expected-loss", 0.05, 0.95)),
+    ({"guarantee": "expected-loss"}, ("risk-control", "auto", "expected-loss", 0.01, 0.95)),
+    ({"confidence": 0.9}, ("risk-control", "auto", "high-probability", 0.01, 0.9)),
+    ({"confidence": 0.5}, ("risk-control", "auto", "high-probability", 0.01, 0.5)),
+    ({"max_empty": 0.2}, ("risk-control", "auto", "high-probability", 0.01, 0.95)),
+    ({"policy": "relative"}, ("risk-control", "relative", "high-probability", 0.01, 0.95)),
+    ({"policy": "probability"}, ("risk-control", "probability", "high-probability", 0.01, 0.95)),
+    ({"policy": "auto"}, ("risk-control", "auto", "high-probability", 0.01, 0.95)),
+    ({"method": "risk-control"}, ("risk-control", "auto", "high-probability", 0.01, 0.95)),
+    ({"method": "risk-control", "policy": "similarity"}, ("risk-control", "similarity", "high-probability", 0.01, 0.95)),
+    ({"method": "non-inferiority"}, ("non-inferiority", "auto", "high-probability", 0.01, 0.95)),
+    ({"method": "non-inferiority", "confidence": 0.8}, ("non-inferiority", "auto", "high-probability", 0.01, 0.8)),
+]
+
+
+def id_of(value: object) -> str | None:
+    return " ".join(f"{name}={each}" for name, each in value.items()) or "nothing" if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize(("asked", "completed"), COMPLETED, ids=id_of)
+def test_what_is_left_open_is_completed(asked: dict, completed: tuple) -> None:
+    rule = Rule.asked(**asked)
+    assert (rule.method, rule.policy, rule.guarantee, rule.max_loss, rule.confidence) == completed
+    assert rule.metric == asked.get("metric", "accuracy")
+    assert rule.max_empty == asked.get("max_empty")
+
+
+REFUSED = [
+    *(({"max_loss": value}, f"--max-loss {value}") for value in (-0.1, 0.0, 1.0, 1.5, 5.0)),
+    *(({"max_loss": float(value)}, f"--max-loss {value}") for value in ("nan", "inf", "-inf")),
+    *(({"max_empty": value}, f"--max-empty {value}") for value in (-0.1, 0.0, 1.0, 2.0, float("nan"))),
+    *(({"confidence": value}, f"--confidence {value}") for value in (1.0, 0.3, 0.0, -0.95, 1.5, 95.0)),
+    *(({"confidence": float(value)}, f"--confidence {value}") for value in ("nan", "inf")),
+    ({"method": "non-inferiority", "max_loss": -1.0}, "--max-loss -1.0"),
+]
+
+
+@pytest.mark.parametrize(("asked", "named"), REFUSED, ids=id_of)
+def test_a_value_that_cannot_be_used_is_named_with_a_remedy(asked: dict, named: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        Rule.asked(**asked)
+    said, _, remedy = str(refusal.value).partition(": ")
+    assert said == named
+    assert "give" in remedy
+
+
+CONTRADICTIONS = [
+    ({"method": "bootstrap", "max_loss": 0.05}, "--max-loss"),
+    ({"method": "bootstrap", "confidence": 0.9}, "--confidence"),
+    ({"method": "bootstrap", "guarantee": "expected-loss"}, "--guarantee"),
+    ({"method": "bootstrap", "max_empty": 0.1}, "--max-empty"),
+    ({"method": "bootstrap", "policy": "relative"}, "--policy relative"),
+    ({"method": "bootstrap", "policy": "probability"}, "--policy probability"),
+    ({"method": "bootstrap", "policy": "auto"}, "--policy auto"),
+    ({"method": "non-inferiority", "guarantee": "expected-loss"}, "--guarantee"),
+    ({"method": "non-inferiority", "guarantee": "high-probability"}, "--guarantee"),
+]
+
+
+@pytest.mark.parametrize(("asked", "named"), CONTRADICTIONS, ids=id_of)
+def test_two_options_that_contradict_each_other_are_refused(asked: dict, named: str) -> None:
+    with pytest.raises(InputError, match=f"^{named}: "):
+        Rule.asked(**asked)
