@@ -11,6 +11,7 @@ from calibration.data.dataset import Dataset, read_dataset
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import encode_dataset
 from calibration.encoding.source import exported_encoder
+from calibration.report.page import render
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.study import study
@@ -19,6 +20,7 @@ from retrieval.errors import InputError, ReleaseError
 from retrieval.release import writer
 from retrieval.release.catalog import current_id
 from retrieval.release.manifest import Manifest
+from retrieval.release.verify import verify
 
 _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
 
@@ -51,9 +53,18 @@ def calibrate(
             say(f"warning: {warning}")
         with watch.stage("write"):
             facts = manifest_facts(dataset, encoded, encoder, found, settings)
-            report = "<!doctype html>"
+            report = render(dataset, facts, found, _parent(releases))
             contents = Contents(encoder_folder, Path(spool), golden_queries(dataset, found), found, report)
             return writer.write(releases, facts, contents.fill)
+
+
+def _parent(releases: Path) -> Manifest | None:
+    """The promoted release's manifest, for the report; a broken one must not keep a new release from being written."""
+    try:
+        name = current_id(releases)
+        return None if name is None else verify(releases / name)
+    except ReleaseError:
+        return None
 
 
 def _check_releases(releases: Path, say: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""`taugate release list|show|verify|promote`: what a releases directory holds, and which release is current."""
+"""`taugate release …`: what a releases directory holds, and which release is current."""
 
 import argparse
 import sys
@@ -20,15 +20,34 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         ("show", _show, "the manifest, as stored"),
         ("verify", _verify, "check every digest; without ID, of all releases"),
         ("promote", _promote, "make a release the current one, if it verifies"),
+        ("diff", _diff, "what differs from release A to release B"),
+        ("correlations", _correlations, "accuracy against COE, ROE, τ and isotropy, over the releases of one data set"),
     ):
         action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
         action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
         if name == "promote":
             action.add_argument("id", metavar="ID", help="release id")
-        elif name != "list":
+        elif name == "diff":
+            action.add_argument("a", metavar="A", help="the old release's id")
+            action.add_argument("b", metavar="B", help="the new release's id")
+        elif name not in {"list", "correlations"}:
             default = "the current one" if name == "show" else "all"
             action.add_argument("id", metavar="ID", nargs="?", help=f"release id; default {default}")
         action.set_defaults(run=run)
+
+
+def _diff(arguments: argparse.Namespace) -> int:
+    """Comparing needs the extra `calibration`, and the others do not."""
+    from calibration.release_compare import diff as compare
+
+    return compare(arguments)
+
+
+def _correlations(arguments: argparse.Namespace) -> int:
+    """As `_diff`."""
+    from calibration.release_compare import table as correlate
+
+    return correlate(arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:

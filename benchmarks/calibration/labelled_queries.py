@@ -28,7 +28,7 @@ def section(bench: Bench) -> str:
     rows = []
     for name in bench.wanted(SETS):
         searched = bench.searched(name, K)
-        rows += _rows(bench, searched, draws)
+        rows += _rows(bench, name, searched, draws)
     return f"""\
 Mean share of results kept on all other queries of the set, over {draws} draws of so many labelled queries, K = {K}; all of
 them calibrate, and `auto` divides them into its three parts. 1.000 is no cut: the share of draws in which nothing could be
@@ -40,7 +40,7 @@ all of it, so that with few labels a named policy can be the better one.
 """
 
 
-def _rows(bench: Bench, searched: Searched, draws: int) -> list[list[str]]:
+def _rows(bench: Bench, name: str, searched: Searched, draws: int) -> list[list[str]]:
     cells: dict[tuple[int, int], str] = {}
     for size in SIZES:
         if size > _MOST * len(searched.queries):
@@ -52,7 +52,7 @@ def _rows(bench: Bench, searched: Searched, draws: int) -> list[list[str]]:
             none = 1 - np.mean([outcomes[column].cut for outcomes, _ in done])
             cells[column, size] = share(kept) + (f" ({share(none, 2)})" if none else "")
     return [
-        [searched.name, share(loss, 2), statement, *(cells.get((row * len(LOSSES) + at, size), "") for size in SIZES)]
+        [name, share(loss, 2), statement, *(cells.get((row * len(LOSSES) + at, size), "") for size in SIZES)]
         for at, loss in enumerate(LOSSES)
         for row, statement in enumerate(_ROWS)
     ]

@@ -61,13 +61,14 @@ def emptied(answerable: Float32, unanswerable: Float32) -> tuple[list[float], li
     """Share of each kind of query whose best decision score is below a threshold, for thresholds from low to high."""
     best = np.unique(np.concatenate([answerable, unanswerable]))
     thresholds = best[np.unique(np.linspace(0, len(best) - 1, _POINTS).astype(int))]
-    shares = (np.searchsorted(np.sort(each), thresholds, side="left") / len(each) for each in (answerable, unanswerable))
+    shares = (
+        np.searchsorted(np.sort(each), thresholds, side="left") / len(each) for each in (answerable, unanswerable)
+    )
     x, y = (share.tolist() for share in shares)
     return [*x, 1.0], [*y, 1.0]
 
 
 def _risk(found: Findings, shown: Shown) -> Figure:
-    best, right = [], []
     decisions, unanswerable = _decisions(shown, found.policy.kind)
     best = np.concatenate([decisions.max(axis=1), unanswerable.max(axis=1)])
     right = np.concatenate([shown.queries.judged.accuracy(), np.zeros(len(unanswerable))])

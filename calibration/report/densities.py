@@ -29,7 +29,9 @@ def densities(found: Findings) -> Figure:
     queries = found.scored.judged.take(part.members)
     values = {"random": part.random_scores, "correct": queries.correct, "topk": queries.top.scores.ravel()}
     threshold = similarity_threshold(found)
-    every = np.concatenate([*values.values(), *([] if threshold is None else [np.float32([threshold[0]])])])
+    every = np.concatenate(
+        [*values.values(), *([] if threshold is None else [np.array([threshold[0]], dtype=np.float32)])]
+    )
     room = 0.06 * float(np.ptp(every)) or 0.05
     x = Axis(float(every.min()) - room, float(every.max()) + room, "cosine similarity")
     curves = {name: density(each, x.low, x.high) for name, each in values.items()}

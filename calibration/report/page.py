@@ -34,7 +34,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
     rules = standings(found, queries)
     rows = found.parts["calibration"].draw.rows
     members = {name: len(part.members) for name, part in found.parts.items()}
-    return _template().render(
+    html: str = _template().render(
         facts=facts,
         policy=found.policy,
         keeps=KEEPS[found.policy.kind],
@@ -59,6 +59,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         comparison=[] if parent is None else comparison(parent, facts),
         same_queries=parent is not None and same_queries(parent, facts),
     )
+    return html
 
 
 def _template() -> Any:  # noqa: ANN401 (mypy sees jinja2's Template, callers only render)

@@ -88,7 +88,12 @@ def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, wid
         keys.append(Key("mark", "limit", f"largest loss allowed: {percent(limit)}"))
     chart.dots(
         [
-            Dot(rule.loss, rule.kept, str(rule.number), f"{rule.name}: keeps {percent(rule.kept)}, loses {percent(rule.loss, 2)}")
+            Dot(
+                rule.loss,
+                rule.kept,
+                str(rule.number),
+                f"{rule.name}: keeps {percent(rule.kept)}, loses {percent(rule.loss, 2)}",
+            )
             for rule in rules
         ]
     )

@@ -20,7 +20,8 @@ def random_queries(seed: int, n: int = 50, k: int = 6) -> tuple[JudgedQueries, n
     grades = np.maximum(rng.integers(-4, 4, size=(n, k)), 0)
     grades[:5] = 0  # no relevant document in the list
     missed = [rng.integers(1, 4, size=rng.integers(0, 3)).tolist() or [1] for _ in range(n)]
-    ideal = np.array([ideal_dcg([*(g for g in row if g), *more], k) for row, more in zip(grades.tolist(), missed)])
+    pairs = zip(grades.tolist(), missed, strict=True)
+    ideal = np.array([ideal_dcg([*(grade for grade in row if grade), *more], k) for row, more in pairs])
     scores = -np.sort(-rng.uniform(-0.2, 1, size=(n, k)), axis=1).astype(np.float32)
     decisions = (rng.integers(-3, 12, size=(n, k)) / 10).astype(np.float32)
     top = TopK(scores, np.zeros((n, k), dtype=np.int64))
