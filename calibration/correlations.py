@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retrieval.release.layout import content_digest
 from retrieval.release.manifest import Manifest
 
 FEWEST_RELEASES = 3  # two points always correlate perfectly
@@ -22,7 +21,7 @@ _PAIRS = (
 
 @dataclass(frozen=True)
 class Correlations:
-    """Pearson correlations over `releases` releases of one data set and K; None where one of the two never changes."""
+    """Pearson correlations over `releases` encoders, one data set and K; None where one of the two never changes."""
 
     data: str
     k: int
@@ -31,16 +30,16 @@ class Correlations:
 
 
 def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
-    """One for each data set and K with three releases or more (thresholds paper §4, Table 3).
+    """One for each data set and K with three encoders or more (thresholds paper §4, Table 3).
 
-    Bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in force. Releases
-    of equal content count once.
+    Bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in force. Of
+    several releases with one encoder the last counts: they differ in nothing that is compared here.
     """
     groups: dict[tuple[str, str, str, str, int], dict[str, Manifest]] = {}
     for manifest in manifests:
         sha256 = manifest.data.sha256
         key = (manifest.data.name, sha256["corpus"], sha256["queries"], sha256["qrels"], manifest.policy.k)
-        groups.setdefault(key, {})[content_digest(manifest.model_dump())] = manifest
+        groups.setdefault(key, {})[manifest.encoder.sha256] = manifest
     return [
         Correlations(name, k, len(group), _correlate(list(group.values())))
         for (name, *_, k), group in groups.items()

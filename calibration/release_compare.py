@@ -32,11 +32,11 @@ def table(arguments: argparse.Namespace) -> int:
     found = correlations(manifests)
     if not found:
         raise InputError(
-            f"{arguments.releases}: no data set has {FEWEST_RELEASES} different releases with the same K; calibrate it "
-            "with more encoders (--encoder)"
+            f"{arguments.releases}: no data set has releases of {FEWEST_RELEASES} different encoders with the same K; "
+            "calibrate it with more of them (--encoder)"
         )
     for group in found:
-        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} releases\n")
+        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders\n")
         for (x, y), value in group.values.items():
             sys.stdout.write(f"  {f'{x} and {y}':18} {'–' if value is None else f'{value:+.3f}'}\n")
     return 0

@@ -73,8 +73,8 @@ class BatchRequest(_Request):
 class Result(BaseModel):
     """One kept document.
 
-    `rank`: its place in the uncut list, from 1; `relevance`: the probability that it is relevant, null where the release
-    has no model of it.
+    `rank`: its place in the uncut list, from 1; `relevance`: the probability that it is relevant, null where the
+    release has no model of it.
     """
 
     id: str

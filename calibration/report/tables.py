@@ -1,6 +1,6 @@
 """The table of numbers, and the figures of the query set: every value as the manifest has it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibration.report.numbers import count, fixed, interval
@@ -41,7 +41,7 @@ def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
         Line(_NAMES[key].format(k=k), _ABOUT[key].format(k=k), [interval(getattr(part, key)) for part in parts])
         for key in _NAMES
     ]
-    rest = [
+    rest: list[tuple[str, str, Sequence[float | None]]] = [
         ("results kept", "of all results", [part.kept_fraction for part in parts]),
         ("answerable empty", "queries that have an answer and get nothing", _abstention(parts, "answerable_empty")),
         ("unanswerable empty", "queries without one that get nothing", _abstention(parts, "unanswerable_empty")),

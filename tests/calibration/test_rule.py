@@ -29,9 +29,6 @@ COMPLETED = [
         {"method": "risk-control", "policy": "similarity"},
         ("risk-control", "similarity", "high-probability", 0.01, 0.95),
     ),
-        {"method": "risk-control", "policy": "similarity"},
-        ("risk-control", "similarity", "high-probability", 0.01, 0.95),
-    ),
     ({"method": "non-inferiority"}, ("non-inferiority", "auto", "high-probability", 0.01, 0.95)),
     ({"method": "non-inferiority", "confidence": 0.8}, ("non-inferiority", "auto", "high-probability", 0.01, 0.8)),
 ]

@@ -1,0 +1,92 @@
+"""`auto` takes the policy that is plainly better, and the preferred one where the difference may be luck."""
+
+import numpy as np
+import pytest
+
+from calibration.metrics.judged import JudgedQueries
+from calibration.relevance.choose import choose
+from calibration.risk.rule import Rule
+from retrieval.index import TopK
+
+
+def queries(grades: np.ndarray) -> JudgedQueries:
+    scores = np.tile(np.linspace(0.9, 0.1, grades.shape[1], dtype=np.float32), (len(grades), 1))
+    return JudgedQueries(
+        TopK(scores, np.zeros(grades.shape, dtype=np.int64)), grades, np.ones(len(grades)), scores[:, 0]
+    )
+
+
+def world(seed: int, n: int, k: int = 5) -> tuple[JudgedQueries, np.ndarray, np.ndarray]:
+    """One relevant document a query, with decision scores that tell it apart and others that know nothing."""
+    rng = np.random.default_rng(seed)
+    grades = np.zeros((n, k), dtype=np.int64)
+    grades[np.arange(n), rng.integers(0, k, size=n)] = 1
+    noise = rng.uniform(size=(n, k)).astype(np.float32)
+    return queries(grades), noise, (grades + 0.5 * rng.uniform(size=(n, k))).astype(np.float32)
+
+
+RULE = Rule("risk-control", "auto", max_loss=0.05)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
+@pytest.mark.parametrize("better", ["probability", "relative", "similarity"])
+def test_the_policy_that_is_plainly_better_is_taken(better: str, metric: str) -> None:
+    judged, noise, clear = world(0, 200)
+    decisions = {kind: clear if kind == better else noise for kind in ("probability", "relative", "similarity")}
+    rule = Rule("risk-control", "auto", metric, max_loss=0.05)
+    kind, candidates = choose(judged, decisions, rule, np.random.default_rng(0))
+    assert kind == better
+    assert [each.kind for each in candidates] == list(decisions)
+    kept = {each.kind: each.kept_fraction for each in candidates}
+    assert kept[better] == pytest.approx(0.2, abs=0.01)  # one of five, and no other result scores as high
+    assert all(kept[other] > 0.8 for other in kept if other != better)
+
+
+def test_of_equal_ones_the_first_is_preferred() -> None:
+    judged, noise, _ = world(1, 100)
+    for order in (("probability", "relative", "similarity"), ("similarity", "probability")):
+        kind, candidates = choose(judged, dict.fromkeys(order, noise), RULE, np.random.default_rng(0))
+        assert kind == order[0]
+        assert len({each.kept_fraction for each in candidates}) == 1
+
+
+def test_a_difference_within_its_standard_error_is_no_reason_to_change() -> None:
+    """The second policy is the first but for 2 of 300 queries, where it keeps less: less than one standard error."""
+    judged, noise, clear = world(2, 300)
+    slightly, plainly = noise.copy(), noise.copy()
+    slightly[:1], plainly[:150] = clear[:1] - 1, clear[:150] - 1
+    first = {"probability": noise, "relative": slightly}
+    kind, candidates = choose(judged, first, RULE, np.random.default_rng(0))
+    assert kind == "probability"
+    assert candidates[0].standard_error > 0
+    assert choose(judged, first | {"relative": clear}, RULE, np.random.default_rng(0))[0] == "relative"
+
+
+def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss() -> None:
+    judged, noise, _ = world(3, 60)
+    rule = Rule("risk-control", "auto", max_loss=0.1)
+    relevant = judged.grades >= 1
+    shares = []
+    for tau in np.unique(noise[relevant]):
+        kept = noise >= tau
+        lost = sum(not (row & wanted).any() for row, wanted in zip(kept, relevant, strict=True))
+        if lost <= 2 * 0.1 * 60:
+            shares.append(kept.mean())
+    _, (candidate,) = choose(judged, {"similarity": noise}, rule, np.random.default_rng(0))
+    assert 10 < len(shares) < 60
+    assert candidate.kept_fraction == pytest.approx(np.mean(shares))
+
+
+def test_the_choice_is_repeatable() -> None:
+    judged, noise, clear = world(4, 80)
+    decisions = {"probability": noise, "relative": (noise + clear).astype(np.float32)}
+    assert choose(judged, decisions, RULE, np.random.default_rng(3)) == choose(
+        judged, decisions, RULE, np.random.default_rng(3)
+    )
+
+
+def test_queries_without_a_single_hit_give_no_reason_to_leave_the_preferred_policy() -> None:
+    _, noise, clear = world(5, 40)
+    nothing = queries(np.zeros((40, 5), dtype=np.int64))
+    kind, _ = choose(nothing, {"relative": noise, "similarity": clear}, RULE, np.random.default_rng(0))
+    assert kind == "relative"
