@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers acceptance lint format openapi constraints clean
+.PHONY: help quickstart test test-servers acceptance calibration-benchmarks lint format openapi constraints clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000
 	$(BIN)/taugate quickstart $(ARGS)
@@ -16,8 +16,11 @@ quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve
 test: $(VENV)/.test test-servers ## install what the tests need and run them
 	$(BIN)/pytest $(ARGS)
 
-acceptance: $(VENV)/.test ## the figures of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
+acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/calibration/acceptance.py $(ARGS)
+
+calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/calibration/tables.py $(ARGS)
 
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .

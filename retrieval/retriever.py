@@ -51,8 +51,8 @@ class Answer:
     positions, scores: (kept,) document positions and float32 similarities; ranks: (kept,) their places in the uncut
     list, from 1, which a cut by probability does not always keep from the top down; relevance: (kept,) float32
     probability that each is relevant, None where the release has no model of it; considered: how many the index
-    returned; best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the evidence
-    for it, was in force.
+    returned; best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the
+    evidence for it, was in force.
     """
 
     positions: NDArray[np.int64]

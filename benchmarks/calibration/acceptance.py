@@ -1,7 +1,7 @@
 """What one calibration gives and costs, measured with the command itself on public data sets.
 
 Runs `taugate calibrate` with a cache of its own, cold, warm, and with a changed corpus, and writes the figures to
-docs/benchmarks/calibration.md. Needs TAUGATE_DATA, about six minutes on 2 cores, and nothing else running beside it.
+docs/benchmarks/acceptance.md. Needs TAUGATE_DATA, about six minutes on 2 cores, and nothing else running beside it.
 """
 
 import json
@@ -22,7 +22,7 @@ import pytrec_eval
 from retrieval.release.layout import content_digest
 from retrieval.release.reader import load
 
-REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "calibration.md"
+REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "acceptance.md"
 NEW_DOCUMENTS = 12
 
 

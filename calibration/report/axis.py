@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 Form = Literal["number", "percent", "none"]
 
-_TICKS = 5  # what a phone has room for
+_TICKS = 7  # at most so many steps: what a phone has room for
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
-def interval(value: Interval, digits: int = 4) -> str:
-    """The mean with its 95 % interval."""
-    return f"{fixed(value.mean, digits)} ({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
+def brief(value: int) -> str:
+    """A whole number for a narrow place: thousands above 9,999."""
+    return count(value) if value < 10_000 else f"{value / 1000:.0f}k"
+
+
+def spread(value: Interval, digits: int = 4) -> str:
+    """The 95 % interval around a mean."""
+    return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"

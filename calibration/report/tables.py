@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calibration.report.numbers import count, fixed, interval
+from calibration.report.numbers import count, fixed, spread
+from retrieval.release.interval import Interval
 from retrieval.release.manifest import Metrics
 from retrieval.release.query_set import QuerySetRecord
 
@@ -27,18 +28,18 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table: what it is, what that means, and its values as they are written."""
+    """One line of a table: what it is, what that means, and its values as they are written, each with its interval."""
 
     name: str
     about: str
-    values: list[str]
+    values: list[tuple[str, str]]
 
 
 def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
     """One line a metric, one value a part of the queries."""
     parts = list(metrics.values())
     lines = [
-        Line(_NAMES[key].format(k=k), _ABOUT[key].format(k=k), [interval(getattr(part, key)) for part in parts])
+        Line(_NAMES[key].format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key in _NAMES
     ]
     rest: list[tuple[str, str, Sequence[float | None]]] = [
@@ -48,7 +49,11 @@ def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
         ("AUROC", "how well the best score tells the two apart; 0.5 is guessing", _abstention(parts, "auroc")),
         ("AURC", "wrong answers, over all shares of queries answered", _abstention(parts, "aurc")),
     ]
-    return lines + [Line(name, about, [fixed(value) for value in values]) for name, about, values in rest]
+    return lines + [Line(name, about, [(fixed(value), "") for value in values]) for name, about, values in rest]
+
+
+def _estimate(value: Interval) -> tuple[str, str]:
+    return fixed(value.mean), spread(value)
 
 
 def _abstention(parts: list[Metrics], key: str) -> list[float | None]:
@@ -71,7 +76,11 @@ def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
             "independent queries that these are worth",
             f"{record.effective_sample_size:,.1f}",
         ),
-        (f"accuracy@{k} by cluster", "its 95 % interval allows for the clusters", interval(record.accuracy_by_cluster)),
+        (
+            f"accuracy@{k} by cluster",
+            "with an interval that allows for the clusters",
+            _estimate(record.accuracy_by_cluster),
+        ),
         (
             "cosine distance",
             "mean over pairs of distinct relevant documents; the higher the more diverse",
@@ -81,4 +90,4 @@ def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
         ("silhouette", "how well it does, from −1 to 1", fixed(record.silhouette)),
         ("topic entropy", "1: topics of equal size; 0: one topic holds nearly all", fixed(record.topic_entropy)),
     ]
-    return [Line(name, about, [value]) for name, about, value in lines]
+    return [Line(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines]

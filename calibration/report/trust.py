@@ -3,7 +3,7 @@
 from calibration.report.axis import Axis
 from calibration.report.chart import Chart, Dot
 from calibration.report.figure import Figure, Key
-from calibration.report.numbers import count, percent
+from calibration.report.numbers import brief, count, percent
 from retrieval.release.evidence import RelevanceRecord
 
 
@@ -34,6 +34,6 @@ def trust(record: RelevanceRecord) -> list[Figure]:
         Axis(0, 1.1 * most, "results"),
     )
     for each in record.bins:
-        bars.bar(each.lower, each.upper, each.results, count(each.results), "s-probability")
+        bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")
     keys = [Key("line", "s-probability", "found"), Key("line", "guess", "what is said is true")]
     return [Figure.of(curve, keys), Figure.of(bars, [])]

@@ -71,6 +71,10 @@ def queries_for_expected(delta: float) -> int:
     return max(1, math.ceil(1 / delta - 1 - 1e-9))
 
 
-def queries_for_confidence(delta: float, confidence: float) -> int:
-    """The fewest queries with which a loss of δ can be certified, with no loss at all: (1 − δ)ⁿ ≤ 1 − confidence."""
-    return max(1, math.ceil(math.log(1 - confidence) / math.log(1 - delta) - 1e-9))
+def queries_for_confidence(delta: float, confidence: float, design_effect: float = 1.0) -> int:
+    """The fewest queries with which a loss of δ can be certified, with no loss at all: (1 − δ)ⁿ ≤ 1 − confidence.
+
+    design_effect: n of them count as n / design_effect independent ones.
+    """
+    independent = math.log(1 - confidence) / math.log(1 - delta)
+    return max(1, math.ceil(independent * design_effect - 1e-9))

@@ -1,6 +1,5 @@
 """The largest τ whose loss is certified, with the certificate; or how many queries are missing."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,7 +51,7 @@ def queries_needed(limit: Limited, rule: Rule, design_effect: float) -> int:
     if _is_expected(rule):
         return bounds.queries_for_expected(limit.most)
     deff = design_effect if rule.method == "non-inferiority" else 1.0
-    return math.ceil(bounds.queries_for_confidence(limit.most, rule.confidence) * deff)
+    return bounds.queries_for_confidence(limit.most, rule.confidence, deff)
 
 
 def _is_expected(rule: Rule) -> bool:

@@ -38,7 +38,7 @@ def test_the_policy_that_is_plainly_better_is_taken(better: str, metric: str) ->
     assert kind == better
     assert [each.kind for each in candidates] == list(decisions)
     kept = {each.kind: each.kept_fraction for each in candidates}
-    assert kept[better] == pytest.approx(0.2, abs=0.01)  # one of five, and no other result scores as high
+    assert 0.18 <= kept[better] <= 0.2  # one of five, and up to 10 % of the queries may lose theirs
     assert all(kept[other] > 0.8 for other in kept if other != better)
 
 

@@ -1,0 +1,254 @@
+"""The fit finds known coefficients, and what it says of a result equals a literal transcription of its features."""
+
+import math
+
+import numpy as np
+import pytest
+
+from calibration.data.dataset import LabelledQuery
+from calibration.metrics.judged import JudgedQueries
+from calibration.relevance.estimate import Estimated, estimate
+from calibration.relevance.fit import Fit, fit
+from calibration.relevance.parts import Parts
+from retrieval.index import FlatIndex, TopK
+from retrieval.relevance.features import FEATURES
+from retrieval.similarity import similarity
+
+K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12
+
+
+def logistic_world(seed: int, q: int = 4000, k: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Features of very different scales whose true log-odds are known."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal([10.0, -0.2, 300.0], [2.0, 0.05, 40.0], size=(q, k, 3))
+    weights, intercept = np.array([0.6, 20.0, -0.02]), 2.0
+    odds = intercept + values @ weights
+    return values, rng.uniform(size=(q, k)) < 1 / (1 + np.exp(-odds)), weights, intercept
+
+
+def raw(found: Fit) -> tuple[np.ndarray, float]:
+    """The model's coefficients on features as they are, not standardised."""
+    weights = found.model.weights / found.model.scale
+    return weights, found.model.intercept - float(weights @ found.model.center)
+
+
+def test_known_coefficients_are_recovered() -> None:
+    values, relevant, weights, intercept = logistic_world(0)
+    found = fit(values, relevant)
+    assert found is not None
+    fitted, constant = raw(found)
+    np.testing.assert_allclose(fitted * [2.0, 0.05, 40.0], weights * [2.0, 0.05, 40.0], atol=0.08)
+    at_center = intercept + weights @ found.model.center
+    assert constant + fitted @ found.model.center == pytest.approx(at_center, abs=0.08)
+    flat = values.reshape(-1, 3)
+    np.testing.assert_allclose(found.model.center, flat.mean(axis=0))
+    np.testing.assert_allclose(found.model.scale, flat.std(axis=0))
+
+
+def test_the_log_loss_is_that_of_models_that_did_not_see_the_query() -> None:
+    values, relevant, _, _ = logistic_world(1, q=200)
+    found = fit(values, relevant)
+    assert found is not None
+    assert found.out_of_fold.shape == relevant.shape
+    assert found.out_of_fold.dtype == np.float32
+    said, true = found.out_of_fold.ravel().tolist(), relevant.ravel().tolist()
+    literal = -sum(math.log(p if is_true else 1 - p) for p, is_true in zip(said, true, strict=True)) / len(said)
+    assert found.log_loss == pytest.approx(literal, rel=1e-5)
+    assert found.regularization in {0.03, 0.3, 3.0}
+    changed = relevant.copy()
+    changed[3] = ~changed[3]
+    again = fit(values, changed)
+    assert again is not None
+    if again.regularization == found.regularization:
+        np.testing.assert_array_equal(again.out_of_fold[3::5], found.out_of_fold[3::5])  # its own fold did not see it
+        assert not np.array_equal(again.out_of_fold[0::5], found.out_of_fold[0::5])
+
+
+def test_nothing_to_learn_gives_no_model() -> None:
+    values, relevant, _, _ = logistic_world(2, q=40)
+    assert fit(values, np.zeros_like(relevant)) is None
+    assert fit(values, np.ones_like(relevant)) is None
+    one = np.zeros_like(relevant)
+    one[7, 0] = True  # in the fold of query 7 there is something, in the rest nothing
+    assert fit(values, one) is None
+    one[8, 0] = True
+    assert fit(values, one) is not None
+    assert fit(values, ~one) is not None
+
+
+def test_a_feature_that_never_varies_does_no_harm() -> None:
+    values, relevant, _, _ = logistic_world(3, q=100)
+    constant = np.concatenate([values, np.full((*relevant.shape, 1), 7.0)], axis=-1)
+    found = fit(constant, relevant)
+    assert found is not None
+    assert np.isfinite(found.out_of_fold).all()
+    assert found.model.weights[3] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_same_data_give_the_same_bits() -> None:
+    values, relevant, _, _ = logistic_world(4, q=300)
+    first, second = fit(values, relevant), fit(values.copy(), relevant.copy())
+    assert first is not None
+    assert second is not None
+    assert first.model.weights.tobytes() == second.model.weights.tobytes()
+    assert first.model.intercept == second.model.intercept
+    assert first.out_of_fold.tobytes() == second.out_of_fold.tobytes()
+    assert first.log_loss == second.log_loss
+
+
+# A small corpus: documents, queries near one of them each, and the model that calibration fits on the first part.
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class World:
+    """Everything that `estimate` is given, and what it gives."""
+
+    def __init__(self, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.documents = unit(rng.standard_normal((DOCUMENTS, DIMENSION)) + 0.4)
+        targets = rng.integers(0, DOCUMENTS, size=QUERIES)
+        self.queries = unit(self.documents[targets] + 0.35 * rng.standard_normal((QUERIES, DIMENSION)))
+        self.lengths = rng.integers(20, 5000, size=DOCUMENTS)
+        self.index = FlatIndex.build(self.documents)
+        labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
+        self.judged = JudgedQueries.judge(labelled, self.queries, self.index, K)
+        self.parts = Parts.of(np.arange(QUERIES), 0)
+        unanswerable = unit(rng.standard_normal((7, DIMENSION)))
+        self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
+
+    def estimated(self) -> Estimated:
+        found = estimate(self.judged, self.queries, self.unanswerable, self.parts, self.index, self.lengths)
+        assert found is not None
+        return found
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+@pytest.fixture(scope="module")
+def estimated(world: World) -> Estimated:
+    return world.estimated()
+
+
+def literal_features(world: World, query: np.ndarray, scores: list[float], positions: list[int]) -> list[list[float]]:
+    """One query's results, feature by feature, with every similarity of every background computed."""
+    fitted_on = world.queries[world.parts.fit].astype(float)
+    documents = world.documents.astype(float)
+    any_document = [float(query.astype(float) @ document) for document in documents]
+    query_mean, query_deviation = np.mean(any_document), np.std(any_document)
+    with_documents = [[float(documents[p] @ other) for other in documents] for p in positions]
+    with_queries = [[float(documents[p] @ other) for other in fitted_on] for p in positions]
+    query_z = [(score - query_mean) / query_deviation for score in scores]
+    document_z = [(s - np.mean(x)) / np.std(x) for s, x in zip(scores, with_documents, strict=True)]
+    asked_z = [(s - np.mean(x)) / np.std(x) for s, x in zip(scores, with_queries, strict=True)]
+    rows = []
+    for rank, (score, position) in enumerate(zip(scores, positions, strict=True)):
+        rows.append(
+            [
+                score,
+                score / scores[0] if scores[0] > 0 else 0.0,
+                score - scores[rank + 1] if rank + 1 < K else 0.0,
+                math.log(rank + 1),
+                scores[0],
+                np.mean(scores[:K]),
+                np.std(scores[:K]),
+                scores[0] - scores[1],
+                query_z[rank],
+                query_z[0],
+                query_z[0] - query_z[rank],
+                document_z[rank],
+                max(document_z[:K]) - document_z[rank],
+                asked_z[rank],
+                max(asked_z[:K]) - asked_z[rank],
+                math.log(1 + world.lengths[position]),
+            ]
+        )
+    return rows
+
+
+def test_the_relevance_equals_the_literal_transcription(world: World, estimated: Estimated) -> None:
+    model = estimated.relevance.model
+    for query in range(QUERIES):
+        scores, positions = world.judged.top.scores[query].tolist(), world.judged.top.positions[query].tolist()
+        for rank, row in enumerate(literal_features(world, world.queries[query], scores, positions)):
+            assert len(row) == len(FEATURES)
+            pieces = zip(row, model.center, model.scale, model.weights, strict=True)
+            odds = model.intercept + sum(weight * (value - at) / scale for value, at, scale, weight in pieces)
+            assert estimated.answerable[query, rank] == pytest.approx(1 / (1 + math.exp(-odds)), abs=2e-5)
+
+
+def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(world: World, estimated: Estimated) -> None:
+    fit_rows = world.parts.fit
+    values = np.array(
+        [
+            literal_features(world, world.queries[q], world.judged.top.scores[q].tolist(), row.tolist())
+            for q, row in zip(fit_rows, world.judged.top.positions[fit_rows], strict=True)
+        ]
+    )
+    literal = fit(values, world.judged.grades[fit_rows] >= 1)
+    assert literal is not None
+    assert literal.regularization == estimated.fit.regularization
+    assert literal.log_loss == pytest.approx(estimated.fit.log_loss, rel=1e-4)
+    np.testing.assert_allclose(literal.model.weights, estimated.relevance.model.weights, rtol=5e-3, atol=5e-4)
+    np.testing.assert_allclose(literal.out_of_fold, estimated.fit.out_of_fold, atol=1e-3)
+
+
+def test_labels_and_vectors_of_other_queries_change_nothing(world: World, estimated: Estimated) -> None:
+    rng = np.random.default_rng(1)
+    others = np.concatenate([world.parts.choose, world.parts.certify])
+    other = World()
+    other.judged.grades[others] = rng.integers(0, 3, size=(len(others), K))
+    other.queries[others] = unit(rng.standard_normal((len(others), DIMENSION)))
+    changed = other.estimated()
+    for name in ("center", "scale", "weights"):
+        assert getattr(changed.relevance.model, name).tobytes() == getattr(estimated.relevance.model, name).tobytes()
+    assert changed.relevance.background.documents.tobytes() == estimated.relevance.background.documents.tobytes()
+    assert changed.fit.out_of_fold.tobytes() == estimated.fit.out_of_fold.tobytes()
+
+
+def test_a_batch_says_what_one_by_one_says(world: World, estimated: Estimated) -> None:
+    top = world.judged.top
+    for row in range(QUERIES):
+        alone = estimated.relevance.estimate(
+            world.queries[row : row + 1], TopK(top.scores[row : row + 1], top.positions[row : row + 1])
+        )
+        assert alone.tobytes() == estimated.answerable[row].tobytes()
+
+
+@pytest.mark.parametrize("width", [K + 1, 20, DOCUMENTS])
+def test_more_results_do_not_change_what_is_said_of_the_first(world: World, estimated: Estimated, width: int) -> None:
+    wide = estimated.relevance.estimate(world.queries, world.index.search(world.queries, width))
+    assert wide.shape == (QUERIES, width)
+    assert wide[:, :K].tobytes() == estimated.answerable.tobytes()
+    assert np.isfinite(wide).all()
+
+
+def test_unanswerable_queries_are_estimated_by_the_same_model(world: World, estimated: Estimated) -> None:
+    top, vectors = world.unanswerable
+    assert estimated.unanswerable.tobytes() == estimated.relevance.estimate(vectors, top).tobytes()
+    none = estimated.relevance.estimate(vectors[:0], TopK(top.scores[:0], top.positions[:0]))
+    assert none.shape == (0, K)
+
+
+def test_calibrating_twice_gives_the_same_bits(world: World, estimated: Estimated) -> None:
+    again = World().estimated()
+    assert again.answerable.tobytes() == estimated.answerable.tobytes()
+    assert again.relevance.background.covariance.tobytes() == estimated.relevance.background.covariance.tobytes()
+
+
+def test_queries_without_a_hit_to_fit_on_give_no_model() -> None:
+    world = World()
+    world.judged.grades[world.parts.fit] = 0
+    assert estimate(world.judged, world.queries, world.unanswerable, world.parts, world.index, world.lengths) is None
+
+
+def test_the_scores_are_those_of_the_index(world: World) -> None:
+    """The transcription above starts from the top-K: here that is brute force as well."""
+    everything = similarity(world.queries, np.repeat(world.documents[None], QUERIES, axis=0))
+    order = np.argsort(-everything, axis=1, kind="stable")[:, :K]
+    assert order.tolist() == world.judged.top.positions.tolist()

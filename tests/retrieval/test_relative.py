@@ -1,0 +1,126 @@
+"""A share of the best score: its definition, also where nothing resembles the query, and the cut that it makes."""
+
+import numpy as np
+import pytest
+
+from retrieval.index import TopK
+from retrieval.policy import Policy, decision_scores, keep, relative
+from retrieval.retriever import Query, Retriever
+
+# Best first. The last two queries resemble nothing: their best score is 0, and below it.
+SCORES = np.array(
+    [
+        [0.9, 0.81, 0.45, 0.09, -0.18],
+        [0.3, 0.3, 0.1, 0.0, -0.3],
+        [1e-6, 5e-7, 0.0, -1e-6, -0.5],
+        [0.0, 0.0, -0.1, -0.2, -0.3],
+        [-0.1, -0.1, -0.2, -0.4, -0.5],
+    ],
+    dtype=np.float32,
+)
+
+
+class NumberedQueries:
+    """An encoder whose texts are row numbers, as vectors of one number."""
+
+    def encode(self, texts, role):
+        return np.array([[float(text)] for text in texts], dtype=np.float32)
+
+
+class FixedIndex:
+    """SCORES, with documents numbered by row and rank."""
+
+    def search(self, queries, k):
+        rows = queries[:, 0].astype(int)
+        positions = 10 * rows[:, None] + np.arange(SCORES.shape[1])
+        return TopK(SCORES[rows][:, :k], positions[:, :k])
+
+
+def answers(tau: float, k: int = 5, **asked):
+    retriever = Retriever(NumberedQueries(), FixedIndex(), Policy("relative", tau, k=5))
+    return retriever.search([Query(str(row), k=k, **asked) for row in range(len(SCORES))])
+
+
+def test_it_is_the_share_of_the_best_score_divided_once_and_rounded_once() -> None:
+    rng = np.random.default_rng(0)
+    scores = -np.sort(-rng.uniform(-0.2, 1, size=(300, 7)), axis=1).astype(np.float32)
+    found = relative(scores)
+    assert found.dtype == np.float32
+    for row, shares in zip(scores, found, strict=True):
+        best = float(row[0])
+        literal = [np.float32(float(score) / best) if best > 0 else np.float32(0) for score in row]
+        assert shares.tolist() == literal
+        assert (np.diff(shares) <= 0).all()
+    assert (found[scores[:, 0] > 0, 0] == 1).all()
+
+
+@pytest.mark.parametrize("row", [3, 4])
+def test_where_nothing_resembles_the_query_nothing_is_a_share_of_it(row: int) -> None:
+    assert relative(SCORES[row : row + 1]).tolist() == [[0, 0, 0, 0, 0]]
+    for tau in (1e-30, 0.5, 1.0):
+        found = answers(tau)[row]
+        assert (len(found.positions), found.reason) == (0, "all_below_threshold")
+        assert found.best_score == SCORES[row, 0]
+    assert len(answers(0.0)[row].positions) == 5, "0 is a share, and theirs"
+
+
+@pytest.mark.parametrize(
+    ("tau", "kept"),
+    [(1.0, [1, 2, 1, 0, 0]), (0.5, [3, 2, 2, 0, 0]), (0.1, [4, 3, 2, 0, 0]), (0.0, [4, 4, 3, 5, 5])],
+)
+def test_what_reaches_the_share_is_kept_and_is_a_prefix(tau: float, kept: list[int]) -> None:
+    for row, (answer, count) in enumerate(zip(answers(tau), kept, strict=True)):
+        assert answer.positions.tolist() == [10 * row + rank for rank in range(count)]
+        assert (answer.policy, answer.calibrated) == ("relative", True)
+
+
+def test_a_negative_share_keeps_what_scores_below_nothing() -> None:
+    """τ may be negative where a relevant document scored so: then only what is that far below is dropped."""
+    assert [len(answer.positions) for answer in answers(-0.2)] == [5, 4, 3, 5, 5]
+    assert [len(answer.positions) for answer in answers(-1.0)] == [5, 5, 4, 5, 5]
+
+
+def test_a_share_equal_to_tau_is_kept_on_every_machine() -> None:
+    """0.81 / 0.9 is not 0.9 in binary, and τ is rounded as the shares are."""
+    share = relative(SCORES[:1])[0, 1]
+    assert len(answers(float(share))[0].positions) == 2
+    assert len(answers(float(np.nextafter(share, np.float32(1))))[0].positions) == 1
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_a_smaller_k_keeps_the_first_of_the_same_and_is_calibrated(k: int) -> None:
+    for whole, part in zip(answers(0.5), answers(0.5, k=k), strict=True):
+        assert part.positions.tolist() == whole.positions[:k].tolist()
+        assert (part.calibrated, part.considered) == (True, k)
+
+
+def test_a_larger_k_is_not_calibrated() -> None:
+    assert not any(answer.calibrated for answer in answers(0.5, k=6))
+
+
+def test_a_threshold_of_the_caller_is_a_share_of_the_best() -> None:
+    found = answers(0.99, threshold=0.5)
+    assert [len(answer.positions) for answer in found] == [3, 2, 2, 0, 0]
+    assert [(answer.threshold, answer.calibrated) for answer in found] == [(0.5, False)] * 5
+    assert [len(answer.positions) for answer in answers(0.5, threshold=1.01)] == [0] * 5
+
+
+def test_min_results_reach_below_the_share_in_the_order_of_ranks() -> None:
+    for row, answer in enumerate(answers(0.5, min_results=3)):
+        assert answer.positions.tolist() == [10 * row + rank for rank in range(3)]
+        assert answer.scores.tolist() == SCORES[row, :3].tolist()
+
+
+def test_decision_scores_are_the_policy_s_own() -> None:
+    probabilities = np.full(SCORES.shape, 0.25, dtype=np.float32)
+    assert decision_scores("similarity", SCORES, probabilities) is SCORES
+    assert decision_scores("none", SCORES, None) is SCORES
+    assert decision_scores("probability", SCORES, probabilities) is probabilities
+    assert decision_scores("relative", SCORES, None).tolist() == relative(SCORES).tolist()
+    with pytest.raises(ValueError, match="probability"):
+        decision_scores("probability", SCORES, None)
+
+
+def test_no_queries_have_no_shares() -> None:
+    assert relative(np.empty((0, 5), dtype=np.float32)).shape == (0, 5)
+    assert keep(relative(SCORES), None).all()
