@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # tests/oracle.py, the literal transcription, is in no package that is installed
 
+import coverage_by_document  # noqa: E402
 import coverage_of_statements  # noqa: E402
 import kept_share  # noqa: E402
 import labelled_queries  # noqa: E402
@@ -27,6 +28,7 @@ from workers import Workers  # noqa: E402
 
 SECTIONS = {
     "coverage": coverage_of_statements,
+    "documents": coverage_by_document,
     "kept": kept_share,
     "labels": labelled_queries,
     "reliability": relevance_reliability,

@@ -12,23 +12,27 @@ _TICKS = 7  # at most so many steps: what a phone has room for
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of values with its label. form: how ticks are written, `none` for no ticks; log: decades, low > 0."""
+    """A range of values with its label.
+
+    form: how ticks are written, `none` for no ticks; odds: of probabilities between 0 and 1, by the logarithm of their
+    odds: 0.01 and 0.001 are as far apart as 0.99 and 0.999.
+    """
 
     low: float
     high: float
     label: str
     form: Form = "number"
-    log: bool = False
+    odds: bool = False
 
     @classmethod
-    def around(cls, values: Iterable[float], label: str, form: Form = "number", *, log: bool = False) -> Self:
+    def around(cls, values: Iterable[float], label: str, form: Form = "number", *, odds: bool = False) -> Self:
         """The range of `values`, at least one; a single value gets room to both sides."""
         known = list(values)
         low, high = min(known), max(known)
         if high - low <= 1e-9 * max(abs(low), abs(high)):
             room = 0.1 * abs(low) or 0.5
             low, high = low - room, high + room
-        return cls(low, high, label, form, log)
+        return cls(low, high, label, form, odds)
 
     def place(self, value: float, start: float, end: float) -> float:
         """The pixel of a value: `low` is at `start`, `high` at `end`."""
@@ -39,21 +43,21 @@ class Axis:
         """Round values from low to high, each as it is written."""
         if self.form == "none":
             return []
-        if self.log:
-            return [(value, self._text(value, value)) for value in self._decades()]
+        if self.odds:
+            return [(value, f"{value:g}") for value in self._probabilities()]
         step = _round_step((self.high - self.low) / _TICKS)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [(number * step, self._text(number * step, step)) for number in range(first, last + 1)]
 
     def _of(self, value: float) -> float:
-        return math.log10(value) if self.log else value
+        return math.log(value / (1 - value)) if self.odds else value
 
-    def _decades(self) -> list[float]:
-        """Powers of ten; where there are fewer than three, their double and fivefold as well."""
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        for factors in ((1,), (1, 2, 5)):
-            found = [float(f"{factor}e{power}") for power in powers for factor in factors]
-            inside = [value for value in found if self.low * (1 - 1e-9) <= value <= self.high * (1 + 1e-9)]
+    def _probabilities(self) -> list[float]:
+        """Tenths, hundredths, … from both ends; all tenths where these are too few."""
+        ends = [10.0**-power for power in range(9, 0, -1)]
+        few = [*ends, 0.5, *(1 - each for each in reversed(ends))]
+        for values in (few, sorted({*few, 0.2, 0.3, 0.7, 0.8})):
+            inside = [value for value in values if self.low <= value <= self.high]
             if len(inside) >= 3:
                 break
         return inside

@@ -64,12 +64,12 @@ class Chart:
         self._add('<rect class="bar {}" x="{}" y="{}" width="{}" height="{}"/>', series, *sizes)
         self._text("small", "middle", (x0 + x1) / 2, y0 - 4, label)
 
-    def upright(self, x: float, label: str, kind: str, row: int = 0) -> None:
-        """A vertical mark over the whole height; `row` puts its label lower than another's."""
+    def upright(self, x: float, label: str, kind: str, *, low: bool = False) -> None:
+        """A vertical mark over the whole height; its label is at the top, or low."""
         px, _ = self.at(x, self.y.low)
         self._add('<path class="mark {}" d="M{} {}V{}"/>', kind, _px(px), _px(TOP), _px(BOTTOM))
         anchor, shift = ("start", 5) if px < (LEFT + RIGHT) / 2 else ("end", -5)
-        self._text("label", anchor, px + shift, TOP + 13 + 18 * row, label)
+        self._text("label", anchor, px + shift, BOTTOM - 8 if low else TOP + 13, label)
 
     def level(self, y: float, kind: str) -> None:
         """A horizontal mark over the whole width."""
@@ -101,7 +101,7 @@ class Chart:
         drawn = Chart(self.name, "", "", self.x, self.y)
         for value, text in self.y.ticks():
             drawn.level(value, "grid")
-            drawn._text("tick", "end", LEFT - 6, self.at(self.x.low, value)[1] + 5, text)
+            drawn._text("tick", "end", LEFT - 8, self.at(self.x.low, value)[1] + 5, text)
         for value, text in self.x.ticks():
             px, _ = self.at(value, self.y.low)
             drawn._add('<path class="mark grid" d="M{} {}v5"/>', _px(px), _px(BOTTOM))

@@ -10,21 +10,68 @@ from calibration.report.numbers import NOTHING, count, fixed, signed
 
 Value = str | int | float | None
 
-_DATA = ("name", "split", "documents", "queries", "answerable", "unanswerable", "truncated_documents")
-_DIGESTS = ("corpus", "queries", "qrels")
-_ENCODER = ("name", "revision", "runtime", "precision", "dimension", "max_length", "pooling", "sha256")
-_POLICY = ("kind", "method", "metric", "k", "psi", "max_loss", "max_empty", "confidence")
-_INTERVALS = ("accuracy", "accuracy_at_tau", "ndcg", "ndcg_at_tau", "coe", "roe")
-_ABSTENTION = ("answerable_empty", "unanswerable_empty", "auroc", "aurc")
-_PARTS = ("calibration", "heldout")
+# Label and path of every fact, by group.
+_FACTS: dict[str, dict[str, str]] = {
+    "data": {
+        "name": "data.name",
+        "split": "data.split",
+        "documents": "data.documents",
+        "answerable queries": "data.answerable",
+        "unanswerable queries": "data.unanswerable",
+        "truncated documents": "data.truncated_documents",
+        "corpus digest": "data.sha256.corpus",
+        "queries digest": "data.sha256.queries",
+        "qrels digest": "data.sha256.qrels",
+    },
+    "encoder": {
+        "name": "encoder.name",
+        "revision": "encoder.revision",
+        "precision": "encoder.precision",
+        "dimension": "encoder.dimension",
+        "longest text (tokens)": "encoder.max_length",
+        "digest": "encoder.sha256",
+    },
+    "policy": {
+        "kind": "policy.kind",
+        "τ": "policy.tau",
+        "ψ": "policy.psi",
+        "K": "policy.k",
+        "method": "policy.method",
+        "metric": "policy.metric",
+        "loss allowed": "policy.max_loss",
+        "empty allowed": "policy.max_empty",
+        "confidence": "policy.confidence",
+    },
+    "calibration": {},
+    "heldout": {},
+    "query set": {"effective sample size": "query_set.effective_sample_size"},
+    "isotropy": {"I_A": "isotropy.i_a", "I_B": "isotropy.i_b"},
+    "relevance": {"expected calibration error": "relevance.expected_calibration_error"},
+}
+_METRICS = {
+    "accuracy@K": "accuracy.mean",
+    "accuracy@K at τ": "accuracy_at_tau.mean",
+    "NDCG@K": "ndcg.mean",
+    "NDCG@K at τ": "ndcg_at_tau.mean",
+    "COE": "coe.mean",
+    "ROE": "roe.mean",
+    "results kept": "kept_fraction",
+    "answerable empty": "abstention.answerable_empty",
+    "unanswerable empty": "abstention.unanswerable_empty",
+    "AUROC": "abstention.auroc",
+    "AURC": "abstention.aurc",
+}
+for _part in ("calibration", "heldout"):
+    _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}
+_DIGITS = {"policy.tau": 6, "query_set.effective_sample_size": 1}
 
 
 @dataclass(frozen=True)
 class Row:
     """One fact of two releases.
 
-    old, new: None where a release does not have it; difference: new less old for numbers in the same unit, else
-    "changed" where they differ and None where they do not. digits: after the point, for those that are not whole.
+    old, new: None where a release does not have it; difference: new less old for numbers of one unit, "changed" for
+    others that differ, None for what is the same or cannot be compared. digits: after the point, of what is not whole.
     """
 
     group: str
@@ -36,10 +83,10 @@ class Row:
 
     def cells(self) -> tuple[str, str, str]:
         """Old, new and difference as they are written."""
-        if self.difference is None or isinstance(self.difference, str):
-            difference = self.difference or ""
-        else:
+        if isinstance(self.difference, int | float):
             difference = signed(self.difference, 0 if isinstance(self.difference, int) else self.digits)
+        else:
+            difference = "=" if self.old == self.new else self.difference or NOTHING
         return self._text(self.old), self._text(self.new), difference
 
     def _text(self, value: Value) -> str:
@@ -51,29 +98,16 @@ class Row:
 def comparison(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[Row]:
     """What the old and the new release hold, in the same order for any two. A manifest may lack what it does not know.
 
-    Thresholds of two different policies are in different units, and have no difference.
+    Thresholds of two different policies are in different units, and have no difference. A part that neither was
+    measured on has no row.
     """
     before, after = _plain(old), _plain(new)
-    same_units = _at(before, "policy.kind") == _at(after, "policy.kind")
-    rows = [_row(before, after, "data", name, f"data.{name}") for name in _DATA]
-    rows += [_row(before, after, "data", f"{name} digest", f"data.sha256.{name}") for name in _DIGESTS]
-    rows += [_row(before, after, "encoder", name, f"encoder.{name}") for name in _ENCODER]
-    rows += [_row(before, after, "policy", name, f"policy.{name}") for name in _POLICY]
-    rows.insert(len(rows) - len(_POLICY) + 1, _tau(before, after, same_units=same_units))
-    for part in _PARTS:
-        if _at(before, f"metrics.{part}") is None and _at(after, f"metrics.{part}") is None:
-            continue
-        paths = [(name, f"{name}.mean") for name in _INTERVALS] + [("kept_fraction", "kept_fraction")]
-        paths += [(name, f"abstention.{name}") for name in _ABSTENTION]
-        rows += [_row(before, after, part, name, f"metrics.{part}.{path}") for name, path in paths]
-    for group, name, path in (
-        ("query set", "effective_sample_size", "query_set.effective_sample_size"),
-        ("vectors", "i_a", "isotropy.i_a"),
-        ("vectors", "i_b", "isotropy.i_b"),
-        ("relevance", "expected_calibration_error", "relevance.expected_calibration_error"),
-    ):
-        rows.append(_row(before, after, group, name, path))
-    return rows
+    return [
+        _row(group, label, path, before, after)
+        for group, facts in _FACTS.items()
+        if group not in ("calibration", "heldout") or _at(before, f"metrics.{group}") or _at(after, f"metrics.{group}")
+        for label, path in facts.items()
+    ]
 
 
 def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> bool:
@@ -82,17 +116,14 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
     return bool(before and after and before["sha256"] == after["sha256"] and before["split"] == after["split"])
 
 
-def _tau(before: Any, after: Any, *, same_units: bool) -> Row:  # noqa: ANN401 (JSON)
-    row = _row(before, after, "policy", "tau", "policy.tau")
-    return Row(row.group, row.label, row.old, row.new, row.difference if same_units else None, digits=6)
-
-
-def _row(before: Any, after: Any, group: str, name: str, path: str) -> Row:  # noqa: ANN401 (JSON)
+def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # noqa: ANN401 (JSON)
     old, new = _at(before, path), _at(after, path)
-    difference: str | int | float | None = None if old == new else "changed"
-    if isinstance(old, int | float) and isinstance(new, int | float):
-        difference = new - old
-    return Row(group, name.replace("_", " "), _value(old), _value(new), difference)
+    other_unit = path == "policy.tau" and _at(before, "policy.kind") != _at(after, "policy.kind")
+    difference: str | int | float | None = None
+    if old != new and not other_unit:
+        numbers = isinstance(old, int | float) and isinstance(new, int | float)
+        difference = new - old if numbers else "changed"
+    return Row(group, label, _value(old), _value(new), difference, _DIGITS.get(path, 4))
 
 
 def _value(value: Any) -> Value:  # noqa: ANN401 (JSON)

@@ -1,6 +1,7 @@
 """Accuracy and NDCG against the threshold, each with its bootstrapped 95 % band."""
 
 import numpy as np
+from scipy.special import expit, logit
 
 from calibration.metrics.bootstrap import Rows, bootstrapped
 from calibration.metrics.judged import Metric
@@ -14,8 +15,7 @@ from retrieval.policy import PolicyKind, keep
 from retrieval.similarity import Float32
 
 _THRESHOLDS = 60
-_TINY = 1e-9
-_LEAST_PROBABILITY = 1e-4  # the left end of the axis: below it nothing is dropped that anyone would miss
+_LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
 # Queries looked up for one point of the band: the default's 500 × 100 ten times over.
 _MOST_DRAWN = 500_000
 
@@ -27,6 +27,7 @@ def curves(found: Findings) -> list[Figure]:
     decisions = queries.decisions(kind)
     tau = found.threshold
     thresholds = spaced(decisions, kind, tau)
+    odds = kind == "probability" and 0 < thresholds[0] < thresholds[-1] < 1
     masks = [keep(decisions, threshold) for threshold in thresholds]
     rows = drawn(part.draw.rows)
     figures = []
@@ -38,7 +39,7 @@ def curves(found: Findings) -> list[Figure]:
             name,
             f"{label}@{found.policy.k} against τ",
             f"Falls from {percent(uncut.mean)} without a cut to {percent(bands[-1].mean)} at the highest threshold.",
-            Axis.around(thresholds.tolist(), f"τ, {THRESHOLD_OF[kind]}", log=kind == "probability"),
+            Axis.around(thresholds.tolist(), f"τ, {THRESHOLD_OF[kind]}", odds=odds),
             Axis(0, 1, f"{label}@{found.policy.k}", "percent"),
         )
         xs = thresholds.tolist()
@@ -53,7 +54,7 @@ def curves(found: Findings) -> list[Figure]:
         if tau is not None:
             value = bands[int(np.searchsorted(thresholds, tau))].mean
             hint = f"τ = {fixed(float(tau), 6)}: {percent(value)}"
-            chart.upright(float(tau), f"τ = {fixed(float(tau))}", "tau")
+            chart.upright(float(tau), f"τ = {fixed(float(tau))}", "tau", low=value > 0.4)  # curves come from the top
             chart.dots([Dot(float(tau), value, "", hint)])
             keys.append(Key("dot", "", f"in force, {hint}"))
         figures.append(Figure.of(chart, keys))
@@ -65,21 +66,19 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
     One half where the results are (quantiles), one half evenly along the axis, so that neither has a gap.
     """
-    logarithmic = kind == "probability"
-    least = -np.inf if not logarithmic else min(_LEAST_PROBABILITY, np.inf if tau is None else on_axis(tau))
-    values = np.maximum(decisions.ravel(), np.float32(least))
-    space = np.geomspace if logarithmic else np.linspace
-    even = space(float(values.min()), float(values.max()), _THRESHOLDS // 2)
+    least, most = -1.0, np.inf
+    if kind == "probability":
+        least, most = _LEAST_PROBABILITY, 1 - _LEAST_PROBABILITY
+    chosen = np.empty(0, dtype=np.float32) if tau is None else np.array([tau])
+    values = np.concatenate([decisions.ravel().clip(least, most), chosen])
+    low, high = float(values.min()), float(values.max())
+    if kind == "probability" and 0 < low < high < 1:
+        even = expit(np.linspace(logit(low), logit(high), _THRESHOLDS // 2))
+    else:
+        even = np.linspace(low, high, _THRESHOLDS // 2)
     quantiles = np.quantile(values, np.linspace(0, 1, _THRESHOLDS // 2))
-    found = np.clip(np.concatenate([even, quantiles]).astype(np.float32), values.min(), values.max())
-    chosen = [] if tau is None else [tau]
-    spread: Float32 = np.union1d(found, np.array(chosen, dtype=np.float32))
+    spread: Float32 = np.union1d(np.concatenate([even, quantiles]).clip(low, high).astype(np.float32), chosen)
     return spread
-
-
-def on_axis(tau: np.float32) -> float:
-    """Where τ is drawn: a probability may be too small for a logarithmic axis."""
-    return max(float(tau), _TINY)
 
 
 def drawn(rows: Rows) -> Rows:

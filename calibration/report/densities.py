@@ -50,7 +50,7 @@ def densities(found: Findings) -> Figure:
     keys = [Key("line", f"s-{name}", text) for name, text in _SETS]
     if threshold is not None:
         tau, in_force = threshold
-        chart.upright(tau, f"τ = {fixed(tau)}" if in_force else f"τ(ψ) = {fixed(tau)}, not in force", "tau")
+        chart.upright(tau, f"{'τ' if in_force else 'τ(ψ)'} = {fixed(tau)}", "tau")
         other = "τ(ψ), the papers' threshold, which is not in force: the policy in force does not cut by similarity"
         keys.append(Key("mark", "tau", "τ, the threshold in force" if in_force else other))
     return Figure.of(chart, keys)

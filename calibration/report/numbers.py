@@ -17,8 +17,8 @@ def signed(value: float, digits: int = 4) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share in 0…1 as percent."""
-    return NOTHING if value is None else f"{100 * value:z.{digits}f} %"
+    """A share in 0…1 as percent; the space does not break."""
+    return NOTHING if value is None else f"{100 * value:z.{digits}f}\u00a0%"
 
 
 def count(value: int | None) -> str:

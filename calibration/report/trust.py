@@ -31,7 +31,7 @@ def trust(record: RelevanceRecord) -> list[Figure]:
         "Results in each tenth of relevance",
         "A bar for each tenth of relevance, with its number of results.",
         Axis(0, 1, "relevance, as the service says it", "percent"),
-        Axis(0, 1.1 * most, "results"),
+        Axis(0, 1.1 * most, "results", form="none"),
     )
     for each in record.bins:
         bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")

@@ -11,7 +11,7 @@ KEEPS: dict[PolicyKind, str] = {
 THRESHOLD_OF: dict[PolicyKind, str] = {
     "similarity": "least similarity",
     "relative": "least share of the best similarity",
-    "probability": "least probability of being relevant",
+    "probability": "least probability of relevance",
     "none": "least similarity",
 }
 PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}

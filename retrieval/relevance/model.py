@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -68,10 +69,16 @@ class Relevance:
             arrays = load_file(path)
         except (OSError, SafetensorError) as error:
             raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
-        if {name: array.shape for name, array in arrays.items()} != expected or not all(
-            np.isfinite(array).all() for array in arrays.values()
-        ):
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if shapes != expected or not all(np.isfinite(array).all() for array in arrays.values()) or not _usable(arrays):
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
         model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], float(arrays["intercept"][0]))
         background = Background(arrays["mean"], arrays["covariance"], arrays["documents"])
         return cls(model, background, int(arrays["k"][0]))
+
+
+def _usable(arrays: dict[str, NDArray[Any]]) -> bool:
+    """Numbers that nothing divides by zero, and a K that is one."""
+    deviations = arrays["documents"][:, [1, 3]]
+    whole = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
+    return bool(whole and (arrays["scale"] > 0).all() and (deviations > 0).all())

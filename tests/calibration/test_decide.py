@@ -1,0 +1,332 @@
+"""Who decides and who certifies: `auto` certifies with queries that had no say, a policy named beforehand with all."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibration.alternatives import alternatives
+from calibration.decide import Evidence, decide
+from calibration.relevance.estimate import estimate
+from calibration.relevance.parts import FEWEST_QUERIES, Parts
+from calibration.risk.rule import Rule
+from calibration.scored import Scored
+from calibration.threshold import bootstrap_threshold
+from retrieval.errors import InputError
+from retrieval.policy import relative
+from retrieval.release.manifest import PolicyRecord
+from tests.calibration.test_relevance_fit import QUERIES, K, World, unit
+
+AUTO = Rule("risk-control", "auto", max_loss=0.1)
+
+
+def evidence(world: World, calibration: np.ndarray | None = None, effect: float = 1.0) -> Evidence:
+    """As the study gathers it."""
+    members = np.arange(QUERIES) if calibration is None else calibration
+    parts = Parts.of(members, 0) if len(members) >= FEWEST_QUERIES else None
+    estimated, relevance = None, (None, None)
+    if parts is not None:
+        estimated = estimate(world.judged, world.queries, world.unanswerable, parts, world.index, world.lengths)
+        relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
+    scored = Scored(world.judged, world.unanswerable[0], *relevance)
+    rows = np.random.default_rng(0).integers(0, len(members), size=(50, 40))
+    return Evidence(scored, members, rows, parts, estimated, effect, 0)
+
+
+@pytest.fixture(scope="module")
+def known() -> Evidence:
+    return evidence(World())
+
+
+def decisions(given: Evidence, kind: str) -> np.ndarray:
+    scores = given.scored.judged.top.scores
+    if kind == "probability":
+        assert given.scored.relevance is not None
+        return given.scored.relevance
+    return relative(scores) if kind == "relative" else scores
+
+
+def literal_tau(given: Evidence, kind: str, members: np.ndarray, passes: Callable[[int, int], bool]) -> float | None:
+    """The largest decision score of a relevant result that `passes` with how many of `members` it loses."""
+    grades, scores = given.scored.judged.grades, decisions(given, kind)
+    best = [
+        max(score for grade, score in zip(grades[q], scores[q].tolist(), strict=True) if grade >= 1)
+        for q in members.tolist()
+        if (grades[q] >= 1).any()
+    ]
+    ok = [tau for tau in sorted(set(best)) if passes(sum(not each >= tau for each in best), len(members))]
+    return max(ok, default=None)
+
+
+def exact(delta: float) -> Callable[[int, int], bool]:
+    return lambda lost, n: float(stats.binom.cdf(lost, n, delta)) <= 0.05
+
+
+def conformal(delta: float) -> Callable[[int, int], bool]:
+    return lambda lost, n: (lost + 1) / (n + 1) <= delta + 1e-12
+
+
+@pytest.mark.parametrize("kind", ["similarity", "relative"])
+@pytest.mark.parametrize(("guarantee", "passes"), [("high-probability", exact(0.1)), ("expected-loss", conformal(0.1))])
+def test_a_policy_named_beforehand_is_certified_by_every_calibration_query(
+    known: Evidence, kind: str, guarantee: str, passes: Callable[[int, int], bool]
+) -> None:
+    found = decide(Rule("risk-control", kind, guarantee=guarantee, max_loss=0.1), known)
+    assert (found.kind, found.choice) == (kind, None)
+    assert found.certificates[0].queries == QUERIES
+    assert found.tau == literal_tau(known, kind, known.calibration, passes)
+
+
+def test_probability_is_certified_by_those_that_did_not_fit_it(known: Evidence) -> None:
+    found = decide(Rule("risk-control", "probability", max_loss=0.1), known)
+    unseen = np.sort(np.concatenate([known.parts.choose, known.parts.certify]))
+    assert set(unseen.tolist()).isdisjoint(known.parts.fit.tolist())
+    assert (found.kind, found.choice, found.certificates[0].queries) == ("probability", None, len(unseen))
+    assert found.tau == literal_tau(known, "probability", unseen, exact(0.1))
+
+
+def test_auto_is_certified_by_the_third_part_alone(known: Evidence) -> None:
+    found = decide(AUTO, known)
+    sizes = (found.choice.fit_queries, found.choice.choose_queries, found.choice.certify_queries)
+    assert sizes == (len(known.parts.fit), len(known.parts.choose), len(known.parts.certify))
+    assert sum(sizes) == QUERIES
+    assert found.certificates[0].queries == len(known.parts.certify)
+    assert found.tau == literal_tau(known, found.kind, known.parts.certify, exact(0.1))
+    assert {each.kind for each in found.choice.candidates} == {"probability", "relative", "similarity"}
+
+
+def roll(world: World, rows: np.ndarray) -> None:
+    world.judged.grades[rows] = np.roll(world.judged.grades[rows], 1, axis=0)
+
+
+def zero(world: World, rows: np.ndarray) -> None:
+    world.judged.grades[rows] = 0
+
+
+def reverse(world: World, rows: np.ndarray) -> None:
+    world.judged.grades[rows] = world.judged.grades[rows][:, ::-1]
+
+
+def everything_is_relevant(world: World, rows: np.ndarray) -> None:
+    world.judged.grades[rows] = 1
+
+
+@pytest.mark.parametrize("corrupt", [roll, reverse, everything_is_relevant])
+def test_what_certifies_has_no_say_in_what_is_certified(known: Evidence, corrupt) -> None:
+    """Other labels, other texts even, of the third part change neither model nor choice, only τ and its certificate."""
+    world = World()
+    corrupt(world, world.parts.certify)
+    rng = np.random.default_rng(0)
+    world.queries[world.parts.certify] = unit(rng.standard_normal((len(world.parts.certify), world.queries.shape[1])))
+    changed = evidence(world)
+    before, after = decide(AUTO, known), decide(AUTO, changed)
+    assert changed.estimated.relevance.model.weights.tobytes() == known.estimated.relevance.model.weights.tobytes()
+    assert after.choice == before.choice
+    if after.kind != "none":
+        assert after.kind == before.kind
+    assert (after.tau, after.certificates) != (before.tau, before.certificates)
+
+
+@pytest.mark.parametrize("corrupt", [roll, reverse, everything_is_relevant])
+def test_a_bad_choice_cannot_break_the_guarantee(known: Evidence, corrupt) -> None:
+    """Labels of the first two parts may be nonsense: what is said of the third one remains true of it."""
+    world = World()
+    corrupt(world, np.concatenate([world.parts.fit, world.parts.choose]))
+    changed = evidence(world)
+    found = decide(AUTO, changed)
+    (certificate,) = found.certificates
+    kept = decisions(changed, found.kind)[changed.parts.certify] >= np.float32(found.tau)
+    relevant = world.judged.grades[changed.parts.certify] >= 1
+    lost = int((relevant.any(axis=1) & ~(relevant & kept).any(axis=1)).sum())
+    assert certificate.loss == lost / len(changed.parts.certify)
+    assert exact(0.1)(lost, len(changed.parts.certify))
+    assert certificate.bound <= 0.1
+    assert found.tau == literal_tau(changed, found.kind, changed.parts.certify, exact(0.1))
+    assert found.choice != decide(AUTO, known).choice
+
+
+def test_a_labelled_query_outside_of_calibration_changes_nothing() -> None:
+    calibration = np.arange(0, QUERIES, 2)
+    world = World()
+    before = decide(AUTO, evidence(world, calibration))
+    everything_is_relevant(world, np.arange(1, QUERIES, 2))
+    assert decide(AUTO, evidence(world, calibration)) == before
+
+
+def test_too_few_queries_give_no_policy_and_the_number_that_it_takes(known: Evidence) -> None:
+    found = decide(replace(AUTO, max_loss=0.01), known)
+    assert (found.kind, found.tau, found.psi, found.k) == ("none", None, None, K)
+    certifying = len(known.parts.certify)
+    assert f"with {certifying} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in found.guarantee
+    assert (found.certificates[0].queries, found.certificates[0].queries_needed) == (certifying, 299)
+    assert found.choice is not None
+    named = decide(Rule("risk-control", "similarity", max_loss=0.01), known)
+    assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in named.guarantee
+
+
+@pytest.mark.parametrize("policy", ["auto", "probability"])
+def test_fewer_than_30_queries_are_refused_with_what_to_do(policy: str) -> None:
+    world = World()
+    with pytest.raises(InputError) as refusal:
+        decide(Rule("risk-control", policy, max_loss=0.1), evidence(world, np.arange(29)))
+    for part in (f"--policy {policy}", "30", "29", "label more"):
+        assert part in str(refusal.value)
+    assert decide(Rule("risk-control", policy, max_loss=0.5), evidence(world, np.arange(30))).tau is not None
+    assert decide(Rule("risk-control", "similarity", max_loss=0.2), evidence(world, np.arange(29))).tau is not None
+
+
+@pytest.mark.parametrize("policy", ["auto", "similarity", "relative", "probability"])
+def test_without_a_single_hit_there_is_nothing_to_certify(policy: str) -> None:
+    world = World()
+    zero(world, np.arange(QUERIES))
+    with pytest.raises(InputError, match="none of the 90 calibration queries has a relevant document in its top 5"):
+        decide(Rule("risk-control", policy, max_loss=0.1), evidence(world))
+
+
+def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
+    world = World()
+    zero(world, world.parts.fit)
+    given = evidence(world)
+    assert given.estimated is None
+    with pytest.raises(InputError, match="--policy probability"):
+        decide(Rule("risk-control", "probability", max_loss=0.1), given)
+    assert decide(AUTO, given).kind in {"relative", "similarity"}
+
+
+def test_auto_chooses_though_only_the_third_part_has_a_hit() -> None:
+    """Nothing speaks for any policy: the preferred one of those that can be had, certified as ever."""
+    world = World()
+    zero(world, np.concatenate([world.parts.fit, world.parts.choose]))
+    given = evidence(world)
+    found = decide(AUTO, given)
+    assert found.kind == "relative"
+    assert found.tau == literal_tau(given, "relative", world.parts.certify, exact(0.1))
+
+
+def test_where_the_third_part_has_no_hit_the_reason_is_not_its_size() -> None:
+    """54 queries are enough for a loss of 10 %, for which it takes 29: no shortage may be claimed."""
+    world = World()
+    zero(world, world.parts.certify)
+    try:
+        said = decide(AUTO, evidence(world)).guarantee
+    except InputError as error:
+        said = str(error)
+    assert "29 are needed" not in said
+
+
+def test_a_cut_that_may_lose_everything_is_certified() -> None:
+    """One hit in 90 queries, and one query in ten may be lost: its score passes, and it is the largest observed."""
+    world = World()
+    hit = int(np.flatnonzero(world.judged.accuracy())[0])
+    zero(world, np.delete(np.arange(QUERIES), hit))
+    given = evidence(world)
+    found = decide(Rule("risk-control", "similarity", max_loss=0.1), given)
+    relevant = world.judged.grades[hit] >= 1
+    assert found.tau == world.judged.top.scores[hit][relevant].max()
+
+
+@pytest.mark.parametrize("policy", ["auto", "relative", "probability"])
+def test_a_limit_on_empty_replies_holds_as_well(known: Evidence, policy: str) -> None:
+    free = decide(Rule("risk-control", policy, max_loss=0.3), known)
+    rule = Rule("risk-control", policy, max_loss=0.3, max_empty=0.08)
+    found = decide(rule, known)
+    members = {"auto": known.parts.certify, "relative": known.calibration}.get(
+        policy, np.sort(np.concatenate([known.parts.choose, known.parts.certify]))
+    )
+    assert found.max_empty == 0.08
+    assert [each.limit for each in found.certificates] == ["accuracy", "empty"]
+    assert {each.queries for each in found.certificates} == {len(members)}
+    empty = (decisions(known, found.kind)[members] < np.float32(found.tau)).all(axis=1).sum()
+    assert found.certificates[1].loss == empty / len(members)
+    assert exact(0.08)(int(empty), len(members))
+    assert found.tau <= free.tau
+
+
+def test_non_inferiority_counts_repeated_documents(known: Evidence) -> None:
+    rule = Rule("non-inferiority", "similarity", max_loss=0.15)
+    independent, repeated = decide(rule, known), decide(rule, replace(known, design_effect=3.0))
+    assert independent.tau == literal_tau(known, "similarity", known.calibration, exact(0.15))
+    assert repeated.tau < independent.tau
+    assert repeated.certificates[0].effective_queries == pytest.approx(QUERIES / 3)
+    assert "30 independent" in repeated.guarantee
+    for guarantee in ("high-probability", "expected-loss"):
+        control = Rule("risk-control", "similarity", guarantee=guarantee, max_loss=0.15)
+        assert decide(control, known) == decide(control, replace(known, design_effect=3.0))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
+def test_the_papers_rule_is_what_it_was(known: Evidence, metric: str) -> None:
+    found = decide(Rule("bootstrap", "similarity", metric), known)
+    literal = bootstrap_threshold(known.scored.judged.take(known.calibration), known.rows, metric)
+    assert (found.kind, found.tau, found.psi, found.metric) == ("similarity", literal.tau, literal.psi, metric)
+    assert (found.max_loss, found.max_empty, found.certificates, found.choice) == (None, None, [], None)
+    assert found.guarantee.startswith("Nothing is certified")
+
+
+def test_the_record_says_what_was_asked(known: Evidence) -> None:
+    found = decide(Rule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
+    assert isinstance(found, PolicyRecord)
+    assert (found.method, found.metric, found.max_loss, found.confidence) == ("risk-control", "ndcg", 0.2, 0.8)
+    assert found.certificates[0].limit == "ndcg"
+    assert found.certificates[0].bound <= 0.2
+
+
+# The alternatives that the report shows beside the rule in force.
+
+
+RULES = {
+    "papers": Rule("bootstrap", "similarity", max_loss=0.1),
+    "high": AUTO,
+    "expected": replace(AUTO, guarantee="expected-loss"),
+    "paired": replace(AUTO, method="non-inferiority"),
+    "named": replace(AUTO, policy="relative"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_alternatives_are_the_other_rules(known: Evidence, name: str) -> None:
+    rule = RULES[name]
+    found = alternatives(rule, known, known.calibration)
+    expected = [("bootstrap", None), ("risk-control", 0.1), ("risk-control", 0.1)]
+    if name in {"papers", "high", "expected", "named"}:
+        del expected[0 if name == "papers" else 1]
+    assert [(each.method, each.max_loss) for each in found] == expected
+    if name != "papers":
+        assert (found[0].policy, found[0].psi) == ("similarity", decide(RULES["papers"], known).psi)
+    said = [each.guarantee for each in found if each.method == "risk-control"]
+    assert [("expected loss" in guarantee) for guarantee in said] == {
+        "papers": [False, True],
+        "high": [True],
+        "expected": [False],
+        "paired": [False, True],
+        "named": [True],
+    }[name]
+
+
+def test_each_alternative_says_what_it_would_keep_and_lose(known: Evidence) -> None:
+    judged_on = np.arange(0, QUERIES, 3)
+    for each in alternatives(RULES["paired"], known, judged_on):
+        kept = decisions(known, each.policy)[judged_on] >= np.float32(each.tau)
+        relevant = known.scored.judged.grades[judged_on] >= 1
+        assert each.kept_fraction == pytest.approx(kept.mean())
+        assert each.loss == pytest.approx((relevant.any(axis=1) & ~(relevant & kept).any(axis=1)).mean())
+
+
+def test_an_alternative_that_cannot_be_certified_keeps_everything(known: Evidence) -> None:
+    found = alternatives(replace(RULES["papers"], max_loss=0.01), known, known.calibration)
+    assert [(each.policy, each.tau, each.kept_fraction, each.loss) for each in found] == [("none", None, 1.0, 0.0)] * 2
+
+
+def test_too_few_queries_leave_the_alternatives_by_similarity() -> None:
+    few = evidence(World(), np.arange(25))
+    found = alternatives(replace(RULES["papers"], max_loss=0.2), few, few.calibration)
+    assert [each.policy for each in found] == ["similarity", "similarity"]
+
+
+def test_what_cannot_be_had_is_no_alternative() -> None:
+    world = World()
+    zero(world, np.arange(QUERIES))
+    given = evidence(world)
+    assert alternatives(RULES["papers"], given, given.calibration) == []
