@@ -24,7 +24,17 @@ def section(bench: Bench) -> str:
     """The section of the page."""
     rows = [row for name in bench.wanted(SETS) for row in _rows(bench, name)]
     error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
-    header = ["set", "clusters", "queries", "δ", "risk control above δ", "kept", "non-inferiority above δ", "kept", "target ≤ .05"]
+    header = [
+        "set",
+        "clusters",
+        "queries",
+        "δ",
+        "risk control above δ",
+        "kept",
+        "non-inferiority above δ",
+        "kept",
+        "target ≤ .05",
+    ]
     return f"""\
 The statements of risk control are of queries drawn one by one. Here whole clusters are drawn with replacement, each with all
 of its queries (those that share a relevant document), until 70 % of the set's number calibrate, as when somebody labels a

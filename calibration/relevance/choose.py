@@ -55,6 +55,8 @@ def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArra
     """
     most = _RANGE * rule.max_loss * len(queries)
     steps = loss_steps(queries, decisions, rule.metric)
+    if not len(steps.candidates):  # nothing that could be lost, and nothing to compare
+        return np.ones(len(counts))
     reach = np.searchsorted(steps.losses[:-1], 1.5 * most, side="right")  # a resample may lose less than all of them do
     tried = steps.candidates[np.unique(np.linspace(0, max(int(reach) - 1, 0), _THRESHOLDS).astype(int))]
     kept, lost = np.empty((len(queries), len(tried))), np.empty((len(queries), len(tried)))

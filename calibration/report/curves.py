@@ -22,43 +22,41 @@ _MOST_DRAWN = 500_000
 
 def curves(found: Findings) -> list[Figure]:
     """One figure a metric, on the calibration queries, for the policy in force."""
-    part, kind = found.parts["calibration"], found.policy.kind
-    queries = found.scored.take(part.members)
+    decisions = found.scored.take(found.parts["calibration"].members).decisions(found.policy.kind)
+    thresholds = spaced(decisions, found.policy.kind, found.threshold)
+    return [_figure(found, "accuracy", "accuracy", thresholds), _figure(found, "ndcg", "NDCG", thresholds)]
+
+
+def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> Figure:
+    part, kind, tau = found.parts["calibration"], found.policy.kind, found.threshold
+    queries, rows, label = found.scored.take(part.members), drawn(part.draw.rows), f"{name}@{found.policy.k}"
     decisions = queries.decisions(kind)
-    tau = found.threshold
-    thresholds = spaced(decisions, kind, tau)
-    odds = kind == "probability" and 0 < thresholds[0] < thresholds[-1] < 1
-    masks = [keep(decisions, threshold) for threshold in thresholds]
-    rows = drawn(part.draw.rows)
-    figures = []
-    for name, label in (("accuracy", "accuracy"), ("ndcg", "NDCG")):
-        metric: Metric = "ndcg" if name == "ndcg" else "accuracy"
-        bands = [bootstrapped(queries.judged.metric(metric, mask), rows) for mask in masks]
-        uncut = bootstrapped(queries.judged.metric(metric), rows)
-        chart = Chart(
-            name,
-            f"{label}@{found.policy.k} against τ",
-            f"Falls from {percent(uncut.mean)} without a cut to {percent(bands[-1].mean)} at the highest threshold.",
-            Axis.around(thresholds.tolist(), f"τ, {THRESHOLD_OF[kind]}", odds=odds),
-            Axis(0, 1, f"{label}@{found.policy.k}", "percent"),
-        )
-        xs = thresholds.tolist()
-        chart.band(xs, [band.lower for band in bands], [band.upper for band in bands], f"s-{name}")
-        chart.level(uncut.mean, "uncut")
-        chart.line(xs, [band.mean for band in bands], f"s-{name}")
-        keys = [
-            Key("line", f"s-{name}", f"mean {label}@{found.policy.k}"),
-            Key("band", f"s-{name}", "95 % of the bootstraps"),
-            Key("mark", "uncut", f"without a cut: {percent(uncut.mean)}"),
-        ]
-        if tau is not None:
-            value = bands[int(np.searchsorted(thresholds, tau))].mean
-            hint = f"τ = {fixed(float(tau), 6)}: {percent(value)}"
-            chart.upright(float(tau), f"τ = {fixed(float(tau))}", "tau", low=value > 0.4)  # curves come from the top
-            chart.dots([Dot(float(tau), value, "", hint)])
-            keys.append(Key("dot", "", f"in force, {hint}"))
-        figures.append(Figure.of(chart, keys))
-    return figures
+    bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, each)), rows) for each in thresholds]
+    uncut = bootstrapped(queries.judged.metric(metric), rows)
+    odds = kind == "probability" and bool(0 < thresholds[0] < thresholds[-1] < 1)
+    xs, series = thresholds.tolist(), f"s-{metric}"
+    chart = Chart(
+        metric,
+        f"{label} against τ",
+        f"Falls from {percent(uncut.mean)} without a cut to {percent(bands[-1].mean)} at the highest threshold.",
+        Axis.around(xs, f"τ, {THRESHOLD_OF[kind]}", odds=odds),
+        Axis(0, 1, label, "percent"),
+    )
+    chart.band(xs, [band.lower for band in bands], [band.upper for band in bands], series)
+    chart.level(uncut.mean, "uncut")
+    chart.line(xs, [band.mean for band in bands], series)
+    keys = [
+        Key("line", series, f"mean {label}"),
+        Key("band", series, "95 % of the bootstraps"),
+        Key("mark", "uncut", f"without a cut: {percent(uncut.mean)}"),
+    ]
+    if tau is not None:
+        at, value = float(tau), bands[int(np.searchsorted(thresholds, tau))].mean
+        hint = f"τ = {fixed(at, 6)}: {percent(value)}"
+        chart.upright(at, f"τ = {fixed(at)}", "tau", low=value > 0.4)  # a curve comes from the top left
+        chart.dots([Dot(at, value, "", hint)])
+        keys.append(Key("dot", "", f"in force, {hint}"))
+    return Figure.of(chart, keys)
 
 
 def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Float32:

@@ -60,7 +60,8 @@ def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
     """The threshold that is a similarity, and whether it is in force; None where no rule gives one."""
     if found.policy.kind == "similarity" and found.policy.tau is not None:
         return found.policy.tau, True
-    return next(((each.tau, False) for each in found.alternatives if each.method == "bootstrap" and each.tau), None)
+    papers = [each.tau for each in found.alternatives if each.method == "bootstrap" and each.tau is not None]
+    return (papers[0], False) if papers else None
 
 
 def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -47,7 +47,11 @@ def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
         ("answerable empty", "queries that have an answer and get nothing", _abstention(parts, "answerable_empty")),
         ("unanswerable empty", "queries without one that get nothing", _abstention(parts, "unanswerable_empty")),
         ("AUROC", "how well the best score tells the two apart; 0.5 is guessing", _abstention(parts, "auroc")),
-        ("AURC", "wrong answers, over all shares of queries answered; the more are unanswerable the higher", _abstention(parts, "aurc")),
+        (
+            "AURC",
+            "wrong answers, over all shares of queries answered; the more are unanswerable the higher",
+            _abstention(parts, "aurc"),
+        ),
     ]
     return lines + [Line(name, about, [(fixed(value), "") for value in values]) for name, about, values in rest]
 

@@ -48,7 +48,8 @@ def transcribed(world, query: np.ndarray, scores: np.ndarray, positions: np.ndar
         values = [
             s[i], s[i] / s[0] if s[0] > 0 else 0.0, s[i] - s[i + 1] if i + 1 < K else 0.0, np.log(i + 1), s[0],
             np.mean(s[:K]), np.std(s[:K]), s[0] - s[1], z, best_z, best_z - z, document_z[i],
-            max(document_z[:K]) - document_z[i], asked_z[i], max(asked_z[:K]) - asked_z[i], np.log(1 + lengths[position]),
+            max(document_z[:K]) - document_z[i], asked_z[i], max(asked_z[:K]) - asked_z[i],
+            np.log(1 + lengths[position]),
         ]  # fmt: skip
         model = relevance.model
         odds = model.intercept + sum(w * (v - c) / r for w, v, c, r in zip(model.weights, values, model.center, model.scale, strict=True))  # fmt: skip  # noqa: E501

@@ -1,0 +1,203 @@
+"""NDCG, its interval and τ(ψ) on graded qrels: the papers' procedure line by line, and another implementation of NDCG.
+
+Thresholds paper §2.1 and §2.2 with NDCG@K in place of accuracy, in the order of draws of contract §3. The gain is the
+grade itself, discounted by log2(rank + 1), and the ideal ranking is of all relevant documents, retrieved or not.
+"""
+
+import json
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import ir_measures
+import numpy as np
+import pytest
+from ir_measures import nDCG
+
+import taugate
+from calibration.data.dataset import LabelledQuery
+from calibration.metrics.judged import JudgedQueries
+from retrieval.encoder import OnnxEncoder
+from retrieval.index import FlatIndex
+from retrieval.release.layout import ENCODER_FOLDER, INDEX
+from tests.fake_encoder import write_fake_encoder
+
+TOLERANCE = 1e-9
+Grades = list[dict[int, int]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100 documents and 80 queries, most of them with several relevant documents of grades 1 to 3; two have none."""
+    folder = tmp_path_factory.mktemp("graded") / "data"
+    (folder / "qrels").mkdir(parents=True)
+    rng = random.Random(0)  # noqa: S311 (no secret)
+    words = [f"word{number}" for number in range(150)]
+    texts = [rng.choices(words, k=20) for _ in range(100)]
+    corpus = [{"_id": f"d{row}", "text": " ".join(text)} for row, text in enumerate(texts)]
+    queries, qrels = [], ["query-id\tcorpus-id\tscore"]
+    for number in range(82):
+        first, second = rng.sample(range(100), 2)
+        text = rng.sample(texts[first], 4) + rng.sample(texts[second], 3) + rng.choices(words, k=4)
+        queries.append({"_id": f"q{number}", "text": " ".join(text)})
+        graded = {first: 3, second: 1} | {rng.randrange(100): rng.randint(0, 2) for _ in range(number % 4)}
+        if number in {20, 60}:
+            graded = dict.fromkeys(graded, 0)
+        qrels += [f"q{number}\td{document}\t{grade}" for document, grade in graded.items()]
+    for name, records in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text("\n".join(qrels) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    texts = [json.loads(line)["text"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
+    return write_fake_encoder(tmp_path_factory.mktemp("encoder"), texts)
+
+
+def read(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, Grades]:
+    """E(Q), E(D) and the grades by document position, from the release's encoder and index and the raw files."""
+    ids = [json.loads(line)["_id"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
+    grades: dict[str, dict[int, int]] = {}
+    for line in (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, document, score = line.split("\t")
+        if int(score) >= 1:
+            grades.setdefault(query, {})[ids.index(document)] = int(score)
+    records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
+    answerable = [record for record in records if record["_id"] in grades]
+    questions = OnnxEncoder.load(release / ENCODER_FOLDER).encode([record["text"] for record in answerable], "query")
+    documents = np.array(FlatIndex.load(release / INDEX).vectors)
+    return questions, documents, [grades[record["_id"]] for record in answerable]
+
+
+def ndcg(ranking: list[int], kept: list[bool], relevant: dict[int, int], k: int) -> float:
+    """NDCG@K of what is kept, by the ranks of the uncut list."""
+    gained = 0.0
+    for rank, (document, keeps) in enumerate(zip(ranking, kept, strict=True), start=1):
+        if keeps:
+            gained += relevant.get(document, 0) / math.log2(rank + 1)
+    best = sorted(relevant.values(), reverse=True)[:k]
+    return gained / sum(grade / math.log2(rank + 1) for rank, grade in enumerate(best, start=1))
+
+
+@dataclass
+class Oracle:
+    """What the papers would report of NDCG."""
+
+    values: list[float]  # mean NDCG of each bootstrap
+    at_tau: list[float]  # the same after the cut
+    tau: float
+    psi: int
+    coe: list[float]
+    rankings: list[list[int]]
+    per_query: list[float]
+
+
+def transcribe(
+    questions: np.ndarray, documents: np.ndarray, grades: Grades, k: int, m: int, l: int, seed: int
+) -> Oracle:  # noqa: E741, E501
+    rng = np.random.default_rng(seed)
+    samples = rng.integers(0, len(questions), size=(m, l)).tolist()
+    similarity = (questions.astype(float) @ documents.astype(float).T).astype(np.float32)
+    rankings = np.argsort(-similarity, axis=1, kind="stable")[:, :k].tolist()
+    scores = [similarity[q, ranking].tolist() for q, ranking in enumerate(rankings)]
+    everything = [True] * k
+
+    def mean(sample: list[int], tau: float | None) -> float:
+        total = 0.0
+        for q in sample:
+            kept = everything if tau is None else [score >= tau for score in scores[q]]
+            total += ndcg(rankings[q], kept, grades[q], k)
+        return total / len(sample)
+
+    values = [mean(sample, None) for sample in samples]
+    gamma = [min(min(scores[q]) for q in sample) for sample in samples]
+    lower = np.percentile(values, 2.5)
+    taus = np.percentile(gamma, np.arange(101)).tolist()
+    psi, at_tau = 0, [mean(sample, float(np.float32(taus[0]))) for sample in samples]
+    for candidate in range(100, -1, -1):
+        cut = [mean(sample, float(np.float32(taus[candidate]))) for sample in samples]
+        if np.mean(cut) >= lower - 1e-12:
+            psi, at_tau = candidate, cut
+            break
+    correct = [max(similarity[q, document] for document in relevant) for q, relevant in enumerate(grades)]
+    thetas = [np.percentile([scores[q] for q in sample], 5) for sample in samples]
+    coe = [sum(score > theta for score in correct) / len(correct) for theta in thetas]
+    per_query = [ndcg(ranking, everything, relevant, k) for ranking, relevant in zip(rankings, grades, strict=True)]
+    return Oracle(values, at_tau, taus[psi], psi, coe, rankings, per_query)
+
+
+def interval(values: list[float]) -> dict[str, float]:
+    lower, upper = np.percentile(values, [2.5, 97.5])
+    return {"mean": float(np.mean(values)), "lower": lower, "upper": upper}
+
+
+def calibrate(data: Path, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str], *more: str) -> dict:
+    options = ["--releases", str(releases), "--encoder", str(encoder), "--metric", "ndcg", "--json"]
+    assert taugate.main(["calibrate", str(data), *options, *more]) == 0
+    return json.loads(capfd.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("k", "seed", "sizes"), [(5, 0, (60, 40)), (1, 1, (40, 25)), (10, 2, (30, 30)), (5, 3, (40, 8))]
+)
+def test_the_manifest_equals_the_transcription(
+    data: Path,
+    encoder: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    k: int,
+    seed: int,
+    sizes: tuple[int, int],
+) -> None:
+    m, l = sizes  # noqa: E741
+    numbers = ["--k", str(k), "--seed", str(seed), "--bootstraps", str(m), "--sample-size", str(l), "--holdout", "0"]
+    result = calibrate(data, tmp_path, encoder, capfd, *numbers)
+    questions, documents, grades = read(data, Path(result["path"]))
+    assert len(grades) == 80
+    oracle = transcribe(questions, documents, grades, k, m, l, seed)
+    manifest = result["manifest"]
+    policy, metrics = manifest["policy"], manifest["metrics"]["calibration"]
+    assert (policy["method"], policy["metric"], policy["psi"]) == ("bootstrap", "ndcg", oracle.psi)
+    assert policy["tau"] == pytest.approx(oracle.tau, abs=TOLERANCE)
+    assert metrics["ndcg"] == pytest.approx(interval(oracle.values), abs=TOLERANCE)
+    assert metrics["ndcg_at_tau"] == pytest.approx(interval(oracle.at_tau), abs=TOLERANCE)
+    assert metrics["coe"] == pytest.approx(interval(oracle.coe), abs=TOLERANCE)
+
+
+def test_the_metric_decides_where_the_cut_is(
+    data: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The rule with NDCG is not the rule with accuracy: on some settings they end at different percentiles."""
+    found = set()
+    for metric in ("ndcg", "accuracy"):
+        numbers = ["--k", "10", "--bootstraps", "200", "--sample-size", "100", "--holdout", "0", "--metric", metric]
+        found.add(calibrate(data, tmp_path, encoder, capfd, *numbers)["manifest"]["policy"]["tau"])
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("k", [1, 5, 10])
+def test_the_values_agree_with_ir_measures(
+    data: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], k: int
+) -> None:
+    result = calibrate(data, tmp_path, encoder, capfd, "--k", str(k), "--bootstraps", "5", "--holdout", "0")
+    questions, documents, grades = read(data, Path(result["path"]))
+    oracle = transcribe(questions, documents, grades, k, 2, 2, 0)
+    qrels = {
+        f"q{row}": {f"d{document}": grade for document, grade in relevant.items()}
+        for row, relevant in enumerate(grades)
+    }
+    run = {
+        f"q{row}": {f"d{document}": float(k - rank) for rank, document in enumerate(ranking)}
+        for row, ranking in enumerate(oracle.rankings)
+    }
+    measured = {each.query_id: each.value for each in ir_measures.pytrec_eval.iter_calc([nDCG @ k], qrels, run)}
+    assert len(measured) == 80
+    expected = [measured[f"q{row}"] for row in range(80)]
+    assert 0 < np.mean(expected) < 1
+    labelled = [LabelledQuery(f"q{row}", "?", relevant) for row, relevant in enumerate(grades)]
+    judged = JudgedQueries.judge(labelled, questions, FlatIndex.build(documents), k)
+    np.testing.assert_allclose(judged.ndcg(), expected, atol=TOLERANCE)
+    np.testing.assert_allclose(oracle.per_query, expected, atol=TOLERANCE)
