@@ -15,6 +15,7 @@ from calibration.report.axis import Axis
 # Drawn for a phone, where it is shown at 0.85 of this width: a text of 14 units has 12 px there.
 WIDTH, HEIGHT = 420.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 396.0, 28.0, 234.0
+_DIGIT = 8.0  # width of a digit of 14 units
 _ROOM = 15.0  # between the centres of a dot's label and of whatever is near it
 
 
@@ -102,10 +103,13 @@ class Chart:
         for value, text in self.y.ticks():
             drawn.level(value, "grid")
             drawn._text("tick", "end", LEFT - 8, self.at(self.x.low, value)[1] + 5, text)
+        free = 0.0  # where the next tick may be written
         for value, text in self.x.ticks():
             px, _ = self.at(value, self.y.low)
             drawn._add('<path class="mark grid" d="M{} {}v5"/>', _px(px), _px(BOTTOM))
-            drawn._text("tick", "middle", px, BOTTOM + 20, text)
+            if px - _DIGIT * len(text) / 2 >= free:
+                drawn._text("tick", "middle", px, BOTTOM + 20, text)
+                free = px + _DIGIT * (len(text) / 2 + 1)
         drawn._add('<path class="mark axis" d="M{} {}H{}"/>', _px(LEFT), _px(BOTTOM), _px(RIGHT))
         drawn._text("name", "start", 4, 15, self.y.label)
         drawn._text("name", "middle", (LEFT + RIGHT) / 2, HEIGHT - 6, self.x.label)

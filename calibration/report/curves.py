@@ -16,8 +16,8 @@ from retrieval.similarity import Float32
 
 _THRESHOLDS = 60
 _LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
-# Queries looked up for one point of the band: the default's 500 × 100 ten times over.
-_MOST_DRAWN = 500_000
+# Queries looked up for one point of a band: twice the default's 500 × 100.
+_MOST_DRAWN = 100_000
 
 
 def curves(found: Findings) -> list[Figure]:

@@ -27,34 +27,61 @@ TOLERANCE = 1e-9
 Grades = list[dict[int, int]]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """100 documents and 80 queries, most of them with several relevant documents of grades 1 to 3; two have none."""
-    folder = tmp_path_factory.mktemp("graded") / "data"
-    (folder / "qrels").mkdir(parents=True)
+class GradedData:
+    """A data set in the making: texts as lists of words, queries with the grades of documents by position."""
+
+    def __init__(self, texts: list[list[str]], queries: list[tuple[list[str], dict[int, int]]]) -> None:
+        self.texts = texts
+        self.queries = queries
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """The data set, and an encoder that knows its words."""
+        (folder / "data" / "qrels").mkdir(parents=True)
+        corpus = [{"_id": f"d{row}", "text": " ".join(text)} for row, text in enumerate(self.texts)]
+        queries = [{"_id": f"q{row}", "text": " ".join(text)} for row, (text, _) in enumerate(self.queries)]
+        qrels = ["query-id\tcorpus-id\tscore"]
+        for row, (_, graded) in enumerate(self.queries):
+            qrels += [f"q{row}\td{document}\t{grade}" for document, grade in graded.items()]
+        for name, records in (("corpus", corpus), ("queries", queries)):
+            lines = "".join(json.dumps(each) + "\n" for each in records)
+            (folder / "data" / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+        (folder / "data" / "qrels" / "test.tsv").write_text("\n".join(qrels) + "\n", encoding="utf-8")
+        return folder / "data", write_fake_encoder(folder / "encoder", [each["text"] for each in corpus])
+
+
+def mixed() -> GradedData:
+    """82 queries, most of them with several relevant documents of grades 1 to 3; two have none."""
     rng = random.Random(0)  # noqa: S311 (no secret)
     words = [f"word{number}" for number in range(150)]
     texts = [rng.choices(words, k=20) for _ in range(100)]
-    corpus = [{"_id": f"d{row}", "text": " ".join(text)} for row, text in enumerate(texts)]
-    queries, qrels = [], ["query-id\tcorpus-id\tscore"]
+    queries = []
     for number in range(82):
         first, second = rng.sample(range(100), 2)
         text = rng.sample(texts[first], 4) + rng.sample(texts[second], 3) + rng.choices(words, k=4)
-        queries.append({"_id": f"q{number}", "text": " ".join(text)})
         graded = {first: 3, second: 1} | {rng.randrange(100): rng.randint(0, 2) for _ in range(number % 4)}
-        if number in {20, 60}:
-            graded = dict.fromkeys(graded, 0)
-        qrels += [f"q{number}\td{document}\t{grade}" for document, grade in graded.items()]
-    for name, records in (("corpus", corpus), ("queries", queries)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), encoding="utf-8")
-    (folder / "qrels" / "test.tsv").write_text("\n".join(qrels) + "\n", encoding="utf-8")
-    return folder
+        queries.append((text, dict.fromkeys(graded, 0) if number in {20, 60} else graded))
+    return GradedData(texts, queries)
+
+
+def groups() -> GradedData:
+    """All five documents of a group answer its queries, and nearly every query finds them: any cut costs NDCG."""
+    rng = random.Random(1)  # noqa: S311 (no secret)
+    common = [f"common{number}" for number in range(40)]
+    texts, queries = [], []
+    for group in range(20):
+        own = [f"own{group}x{number}" for number in range(12)]
+        texts += [rng.sample(own, 11) + rng.sample(common, 6) for _ in range(5)]
+        for _ in range(4):
+            missed = {5 * (group - 1) % 100: 1} if rng.random() < 0.15 else {}
+            graded = {5 * group + number: 1 for number in range(5 - len(missed))} | missed
+            queries.append((rng.sample(own, 8) + rng.sample(common, 4), graded))
+    return GradedData(texts, queries)
 
 
 @pytest.fixture(scope="module")
-def encoder(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    texts = [json.loads(line)["text"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
-    return write_fake_encoder(tmp_path_factory.mktemp("encoder"), texts)
+def data_sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """Each of them, and its encoder."""
+    return {make.__name__: make().write(tmp_path_factory.mktemp(make.__name__)) for make in (mixed, groups)}
 
 
 def read(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, Grades]:
@@ -95,11 +122,25 @@ class Oracle:
     per_query: list[float]
 
 
-def transcribe(
-    questions: np.ndarray, documents: np.ndarray, grades: Grades, k: int, m: int, l: int, seed: int
-) -> Oracle:  # noqa: E741, E501
-    rng = np.random.default_rng(seed)
-    samples = rng.integers(0, len(questions), size=(m, l)).tolist()
+@dataclass(frozen=True)
+class Numbers:
+    """K, m, l and the seed."""
+
+    k: int
+    m: int
+    l: int  # noqa: E741 (the papers' name)
+    seed: int
+
+    @property
+    def options(self) -> list[str]:
+        named = {"--k": self.k, "--bootstraps": self.m, "--sample-size": self.l, "--seed": self.seed, "--holdout": 0}
+        return [str(part) for pair in named.items() for part in pair]
+
+
+def transcribe(questions: np.ndarray, documents: np.ndarray, grades: Grades, numbers: Numbers) -> Oracle:
+    k = numbers.k
+    rng = np.random.default_rng(numbers.seed)
+    samples = rng.integers(0, len(questions), size=(numbers.m, numbers.l)).tolist()
     similarity = (questions.astype(float) @ documents.astype(float).T).astype(np.float32)
     rankings = np.argsort(-similarity, axis=1, kind="stable")[:, :k].tolist()
     scores = [similarity[q, ranking].tolist() for q, ranking in enumerate(rankings)]
@@ -134,57 +175,61 @@ def interval(values: list[float]) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "lower": lower, "upper": upper}
 
 
-def calibrate(data: Path, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str], *more: str) -> dict:
-    options = ["--releases", str(releases), "--encoder", str(encoder), "--metric", "ndcg", "--json"]
+def calibrate(folders: tuple[Path, Path], releases: Path, capfd: pytest.CaptureFixture[str], *more: str) -> dict:
+    data, encoder = folders
+    options = ["--releases", str(releases), "--encoder", str(encoder), "--json"]
     assert taugate.main(["calibrate", str(data), *options, *more]) == 0
     return json.loads(capfd.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("k", "seed", "sizes"), [(5, 0, (60, 40)), (1, 1, (40, 25)), (10, 2, (30, 30)), (5, 3, (40, 8))]
-)
+CASES = [
+    ("mixed", Numbers(k=5, m=60, l=40, seed=0)),
+    ("mixed", Numbers(k=1, m=40, l=25, seed=1)),
+    ("mixed", Numbers(k=10, m=30, l=30, seed=2)),
+    ("groups", Numbers(k=5, m=40, l=30, seed=0)),
+    ("groups", Numbers(k=5, m=60, l=60, seed=3)),
+]
+
+
+@pytest.mark.parametrize(("name", "numbers"), CASES)
 def test_the_manifest_equals_the_transcription(
-    data: Path,
-    encoder: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    k: int,
-    seed: int,
-    sizes: tuple[int, int],
+    data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, numbers: Numbers
 ) -> None:
-    m, l = sizes  # noqa: E741
-    numbers = ["--k", str(k), "--seed", str(seed), "--bootstraps", str(m), "--sample-size", str(l), "--holdout", "0"]
-    result = calibrate(data, tmp_path, encoder, capfd, *numbers)
-    questions, documents, grades = read(data, Path(result["path"]))
+    result = calibrate(data_sets[name], tmp_path, capfd, "--metric", "ndcg", *numbers.options)
+    questions, documents, grades = read(data_sets[name][0], Path(result["path"]))
     assert len(grades) == 80
-    oracle = transcribe(questions, documents, grades, k, m, l, seed)
-    manifest = result["manifest"]
-    policy, metrics = manifest["policy"], manifest["metrics"]["calibration"]
+    oracle = transcribe(questions, documents, grades, numbers)
+    policy, metrics = result["manifest"]["policy"], result["manifest"]["metrics"]["calibration"]
     assert (policy["method"], policy["metric"], policy["psi"]) == ("bootstrap", "ndcg", oracle.psi)
     assert policy["tau"] == pytest.approx(oracle.tau, abs=TOLERANCE)
     assert metrics["ndcg"] == pytest.approx(interval(oracle.values), abs=TOLERANCE)
     assert metrics["ndcg_at_tau"] == pytest.approx(interval(oracle.at_tau), abs=TOLERANCE)
     assert metrics["coe"] == pytest.approx(interval(oracle.coe), abs=TOLERANCE)
+    assert (name == "groups") == (oracle.psi < 100), "the search over ψ has to stop early once"
 
 
 def test_the_metric_decides_where_the_cut_is(
-    data: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The rule with NDCG is not the rule with accuracy: on some settings they end at different percentiles."""
-    found = set()
-    for metric in ("ndcg", "accuracy"):
-        numbers = ["--k", "10", "--bootstraps", "200", "--sample-size", "100", "--holdout", "0", "--metric", metric]
-        found.add(calibrate(data, tmp_path, encoder, capfd, *numbers)["manifest"]["policy"]["tau"])
-    assert len(found) == 2
+    """Each query has five relevant documents: the last may go without a loss of accuracy, but not of NDCG."""
+    numbers = Numbers(k=5, m=60, l=60, seed=3).options
+    ndcg_rule, accuracy_rule = (
+        calibrate(data_sets["groups"], tmp_path, capfd, "--metric", metric, *numbers)["manifest"]["policy"]
+        for metric in ("ndcg", "accuracy")
+    )
+    assert (ndcg_rule["metric"], accuracy_rule["metric"]) == ("ndcg", "accuracy")
+    assert ndcg_rule["psi"] < accuracy_rule["psi"] == 100
+    assert ndcg_rule["tau"] < accuracy_rule["tau"]
 
 
 @pytest.mark.parametrize("k", [1, 5, 10])
 def test_the_values_agree_with_ir_measures(
-    data: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], k: int
+    data_sets: dict, tmp_path: Path, capfd: pytest.CaptureFixture[str], k: int
 ) -> None:
-    result = calibrate(data, tmp_path, encoder, capfd, "--k", str(k), "--bootstraps", "5", "--holdout", "0")
-    questions, documents, grades = read(data, Path(result["path"]))
-    oracle = transcribe(questions, documents, grades, k, 2, 2, 0)
+    numbers = Numbers(k=k, m=2, l=2, seed=0)
+    result = calibrate(data_sets["mixed"], tmp_path, capfd, *numbers.options)
+    questions, documents, grades = read(data_sets["mixed"][0], Path(result["path"]))
+    oracle = transcribe(questions, documents, grades, numbers)
     qrels = {
         f"q{row}": {f"d{document}": grade for document, grade in relevant.items()}
         for row, relevant in enumerate(grades)
