@@ -45,13 +45,13 @@ def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
     if rule.method == "bootstrap":
         found = bootstrap_threshold(queries, evidence.rows, rule.metric)
         return _record(rule, k, "similarity", found.tau, psi=found.psi, guarantee=words.papers(k))
-    if not queries.accuracy().any():
-        raise InputError(
-            f"none of the {len(queries)} calibration queries has a relevant document in its top {k}: there is nothing "
-            "to lose and nothing to certify; check the qrels, or give a larger --k or another encoder"
-        )
     kind, choice = _kind(rule, evidence)
     certifying = _certifying(rule, kind, evidence)
+    if not evidence.scored.judged.take(certifying).accuracy().any():
+        raise InputError(
+            f"none of the {len(certifying)} calibration queries that certify has a relevant document in its top {k}: "
+            "there is nothing to lose and nothing to certify; check the qrels, or give a larger --k or another encoder"
+        )
     certified = certify(_limits(rule, evidence.scored.take(certifying), kind), rule, evidence.design_effect)
     if certified.tau is None:
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates)}."

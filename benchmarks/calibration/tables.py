@@ -40,7 +40,7 @@ INTRODUCTION = """\
 Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine, unless a table says otherwise. Loss is the share of
 queries that had a relevant document among their top K and lost every one of them to the cut. Kept is the share of the top-K
 results that is passed on: lower is better. Every figure is of queries that had no say in what they measure, and is made
-by the functions that `taugate calibrate` calls. The line under each heading says how to make it again."""
+by the functions that `taugate calibrate` calls. The line under each heading says how to measure it again."""
 
 
 def main() -> None:

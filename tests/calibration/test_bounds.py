@@ -83,6 +83,13 @@ def test_one_query_less_than_the_fewest_cannot_pass_and_the_fewest_can(delta: fl
     assert n == 1 or not bounds.expected(nothing, n - 1, delta)[0]
 
 
+def test_a_loss_below_what_binary_numbers_next_to_1_can_tell_has_a_number_of_queries_too() -> None:
+    """ln(1 − 10⁻¹⁷) is no 0: −ln 0.05 / 10⁻¹⁷."""
+    assert bounds.queries_for_confidence(1e-17, 0.95) == pytest.approx(-math.log(0.05) * 1e17, rel=1e-9)
+    assert bounds.queries_for_confidence(1e-9, 0.95) == pytest.approx(-math.log(0.05) * 1e9, rel=1e-8)
+    assert bounds.queries_for_expected(1e-17) == pytest.approx(1e17)
+
+
 @pytest.mark.parametrize("decimal", ["0.001", "0.01", "0.02", "0.05", "0.07", "0.29"])
 def test_the_expected_loss_condition_is_the_definition_in_exact_arithmetic(decimal: str) -> None:
     """n/(n+1)·R̂ + 1/(n+1) ≤ δ with δ as it was typed, not as binary rounds it."""
