@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.metrics.bootstrap import Rows
+from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.choose import choose, loss_steps
 from calibration.relevance.estimate import Estimated
 from calibration.relevance.parts import FEWEST_QUERIES, Parts
@@ -45,13 +46,10 @@ def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
     if rule.method == "bootstrap":
         found = bootstrap_threshold(queries, evidence.rows, rule.metric)
         return _record(rule, k, "similarity", found.tau, psi=found.psi, guarantee=words.papers(k))
+    _check_hits(queries, "")
     kind, choice = _kind(rule, evidence)
     certifying = _certifying(rule, kind, evidence)
-    if not evidence.scored.judged.take(certifying).accuracy().any():
-        raise InputError(
-            f"none of the {len(certifying)} calibration queries that certify has a relevant document in its top {k}: "
-            "there is nothing to lose and nothing to certify; check the qrels, or give a larger --k or another encoder"
-        )
+    _check_hits(evidence.scored.judged.take(certifying), " that certify")
     certified = certify(_limits(rule, evidence.scored.take(certifying), kind), rule, evidence.design_effect)
     if certified.tau is None:
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates)}."
@@ -60,6 +58,15 @@ def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
     return _record(
         rule, k, kind, certified.tau, guarantee=guarantee, certificates=certified.certificates, choice=choice
     )
+
+
+def _check_hits(queries: JudgedQueries, which: str) -> None:
+    if not queries.accuracy().any():
+        raise InputError(
+            f"none of the {len(queries)} calibration queries{which} has a relevant document in its top "
+            f"{queries.grades.shape[1]}: there is nothing to lose and nothing to certify; check the qrels, or give a larger "
+            "--k or another encoder"
+        )
 
 
 def _kind(rule: Rule, evidence: Evidence) -> tuple[PolicyKind, Choice | None]:
