@@ -1,12 +1,13 @@
 """The report says what the manifest says, draws where it should, and cannot be made to run what a document holds."""
 
 import json
-import xml.etree.ElementTree as ElementTree
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ class Page(HTMLParser):
 
 def drawings(html: str) -> Iterator[ElementTree.Element]:
     for part in html.split("<svg")[1:]:
-        yield ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
+        yield ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")  # noqa: S314 (our own)
 
 
 def check(html: str) -> Page:
@@ -147,7 +148,7 @@ def check(html: str) -> Page:
     tags = {tag for tag, _ in page.elements}
     assert [attributes["id"] for tag, attributes in page.elements if tag in ("header", "section")] == SECTIONS
     assert not tags & {"script", "link", "img", "iframe", "object", "base", "form"}
-    assert "url(" not in html and "@import" not in html and "-0.0 " not in html and "nan" not in page.text[""]
+    assert not re.search(r"url\(|@import|\bnan\b|\binf\b|-0(\.0+)?[^\d.]", html)
     names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(names) == len(set(names))
     for _, attributes in page.elements:
@@ -321,7 +322,7 @@ def test_a_known_point_lands_at_its_pixel() -> None:
     assert chart.at(0, 0) == (LEFT, BOTTOM) and chart.at(10, 1) == (RIGHT, TOP)
     chart.line([0, 5, 10], [0, 0.5, 1], "s")
     chart.dots([Dot(5, 0.5, "1", "here"), Dot(5.1, 0.5, "2", "there")])
-    drawing = ElementTree.fromstring(chart.svg())
+    drawing = ElementTree.fromstring(chart.svg())  # noqa: S314 (our own)
     middle = f"{(LEFT + RIGHT) / 2:.1f} {(TOP + BOTTOM) / 2:.1f}"
     (line,) = (each for each in drawing.iter("path") if each.get("class") == "line s")
     assert line.get("d") == f"M{LEFT:.1f} {BOTTOM:.1f}L{middle}L{RIGHT:.1f} {TOP:.1f}"
@@ -357,7 +358,7 @@ def test_thresholds_span_the_scores_and_hold_tau() -> None:
         for tau in (None, np.float32(0.3), np.float32(1e-7)):
             found = spaced(scores, kind, tau)
             assert (np.diff(found) > 0).all() and len(found) <= 61 and (tau is None or tau in found)
-            assert found[-1] >= 0.99 and (kind == "probability" or scores.min() in found)
+            assert found[-1] >= 0.99 and found[0] <= max(scores.min(), 1e-4)
     assert len(drawn(np.zeros((5000, 100), dtype=np.int64))) == 1000
 
 
