@@ -39,6 +39,7 @@ def _outcome(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Al
     kept = keep(queries.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
     return Alternative(
         method=policy.method,
+        statement=policy.statement,
         policy=policy.kind,
         tau=policy.tau,
         psi=policy.psi,

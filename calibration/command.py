@@ -8,13 +8,14 @@ from typing import Any, get_args
 import orjson
 
 from calibration.encoding.source import DEFAULT_ENCODER
-from calibration.metrics.judged import Metric
-from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Guarantee, Method, Rule
+from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
+from retrieval.policy import Metric
 from retrieval.release.catalog import promote
+from retrieval.release.evidence import Method, Statement
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -60,7 +61,7 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
     )
     rule.add_argument("--metric", choices=get_args(Metric), default="accuracy", help="what it is a share of")
     rule.add_argument(
-        "--guarantee", choices=get_args(Guarantee), default=chosen, help="of risk-control (high-probability)"
+        "--guarantee", choices=get_args(Statement), default=chosen, help="of risk-control (high-probability)"
     )
     rule.add_argument(
         "--confidence", metavar="P", type=float, default=chosen, help=f"of the certified statement ({CONFIDENCE})"

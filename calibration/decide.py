@@ -116,6 +116,7 @@ def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: ob
     certified = rule.method != "bootstrap"
     asked: dict[str, object] = {
         "method": rule.method,
+        "statement": rule.statement,
         "metric": rule.metric,
         "max_loss": rule.max_loss if certified else None,
         "max_empty": rule.max_empty,

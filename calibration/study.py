@@ -1,5 +1,6 @@
 """Everything a calibration finds out about a data set, from its vectors to the rule in force; nothing is written."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,9 @@ from retrieval.release.evidence import Alternative, RelevanceRecord
 from retrieval.release.manifest import Metrics, PolicyRecord
 from retrieval.release.query_set import QuerySetRecord
 from retrieval.similarity import Float32, pair_similarity
+
+# Equal vectors have similarities that differ by some units in the last place of float32, 6e-8 each near 1.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def study(dataset: Dataset, encoded: EncodedDataset, settings: CalibrationSettin
         index = FlatIndex.build(encoded.documents)
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k)
         unanswerable = index.search(encoded.unanswerable, settings.k)
-        _check_scores(judged)
         parts = _parts(len(judged), encoded.answerable, index, settings)
+        _check_scores(judged, parts)
     calibration = parts["calibration"]
     members = calibration.members
     with watch.stage("model"):
@@ -100,11 +104,11 @@ def study(dataset: Dataset, encoded: EncodedDataset, settings: CalibrationSettin
     return Findings(index, scored, parts, roles, estimated, policy, metrics, others, reliability, spread, worth)
 
 
-def _check_scores(judged: JudgedQueries) -> None:
-    scores = judged.top.scores
-    if scores.size > 1 and scores.min() == scores.max():
+def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
+    scores = np.concatenate([judged.top.scores.ravel(), *(part.random_scores for part in parts.values())])
+    if np.ptp(scores) <= _ROUNDING:
         raise InputError(
-            f"every similarity is {scores.flat[0]:.6g}: no threshold can tell documents apart; the encoder gives all "
+            f"every similarity is {scores[0]:.6g}: no threshold can tell documents apart; the encoder gives all "
             "texts the same vector, or all texts are the same"
         )
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.metrics.bootstrap import Rows, bootstrapped
-from calibration.metrics.judged import JudgedQueries, Metric
-from retrieval.policy import keep
+from calibration.metrics.judged import JudgedQueries
+from retrieval.policy import Metric, keep
 from retrieval.similarity import Float32
 
 PERCENTILES = np.arange(101)

@@ -119,7 +119,9 @@ class OnnxEncoder:
                 progress(len(batch))
         if not np.isfinite(vectors).all():
             broken = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-            raise EncoderError(f"{self.config.name}: text {broken} of this call has an embedding with NaN or infinity")
+            raise EncoderError(
+                f"{self.config.name}: text {broken} of this call has an embedding with NaN or infinity; {_REMEDY}"
+            )
         return vectors
 
     def encode(self, texts: Sequence[str], role: Role) -> Float32:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from retrieval.similarity import Float32
 
 PolicyKind = Literal["similarity", "relative", "probability", "none"]
+Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
 
 
@@ -22,12 +23,14 @@ class Policy:
 
     `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
     `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was certified).
-    tau: in units of the decision score, None for `none`; k: the K that τ was calibrated at.
+    tau: in units of the decision score, None for `none`; k: the K that τ was calibrated at; metric: what its loss was
+    measured in.
     """
 
     kind: PolicyKind
     tau: float | None
     k: int
+    metric: Metric = "accuracy"
 
     @property
     def threshold(self) -> np.float32 | None:
@@ -37,11 +40,12 @@ class Policy:
     def covers(self, k: int) -> bool:
         """Whether what was calibrated for the first K results holds for the first k.
 
-        A cut by score keeps a prefix of the list, so that it loses no more among fewer results, but it may among more.
-        A cut by probability may keep the second relevant document and drop the first: it was tested on K only.
+        A cut by score keeps a prefix of the list, so that it loses no more hits among fewer results, but it may among
+        more. A cut by probability may keep the second relevant document and drop the first, and NDCG is relative to an
+        ideal that shrinks with k, so that the same document is a larger part of it: these two were tested on K only.
         """
-        if self.kind == "probability":
-            return k == self.k
+        if self.kind == "probability" or self.metric == "ndcg":
+            return self.kind != "none" and k == self.k
         return self.kind != "none" and k <= self.k
 
 

@@ -14,11 +14,12 @@ from calibration.relevance.choose import loss_steps
 from calibration.relevance.estimate import Estimated
 from calibration.relevance.parts import Parts
 from calibration.risk.certify import Limited, certify
-from calibration.risk.rule import Guarantee, Rule
+from calibration.risk.rule import Rule
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from retrieval.index import TopK
 from retrieval.policy import PolicyKind, keep
+from retrieval.release.evidence import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
 PAPERS = Rule("bootstrap", "similarity")
@@ -29,7 +30,7 @@ Positions = NDArray[np.int64]
 Drawing = Callable[[np.random.Generator, int], tuple[Positions, Positions]]
 
 
-def certified(policy: str, guarantee: Guarantee, loss: float) -> Rule:
+def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
     """A rule of risk control."""
     return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)  # type: ignore[arg-type]
 

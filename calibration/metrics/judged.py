@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,8 @@ from calibration.data.dataset import LabelledQuery
 from calibration.metrics.accuracy import accuracy
 from calibration.metrics.ndcg import ideal_dcg, ndcg
 from retrieval.index import FlatIndex, TopK
-from retrieval.policy import Mask
+from retrieval.policy import Mask, Metric
 from retrieval.similarity import Float32, pair_similarity
-
-Metric = Literal["accuracy", "ndcg"]
 
 
 @dataclass(frozen=True)

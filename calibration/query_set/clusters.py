@@ -34,7 +34,8 @@ def intra_cluster_correlation(per_query: PerQuery, labels: Labels) -> float:
 
     (MSB − MSW) / (MSB + (m₀ − 1)·MSW), m₀ = (q − Σm²/q) / (c − 1) for c clusters of m queries (Donner 1986, Int. Stat.
     Rev. 54, 67; Donner and Klar, Design and Analysis of Cluster Randomization Trials in Health Research, 2000).
-    Where it cannot be estimated: 0 without a repeated document or where nothing varies, 1 where all is one cluster.
+    0 without a repeated document. 1, the worst, where it cannot be estimated: where all is one cluster, or nothing
+    varies, as where every query is a hit; what a cut loses of copies of one query is still lost together.
     """
     sizes = np.bincount(labels)
     queries, count = len(labels), len(sizes)
@@ -45,7 +46,7 @@ def intra_cluster_correlation(per_query: PerQuery, labels: Labels) -> float:
     within = float(((per_query - means[labels]) ** 2).sum()) / (queries - count)
     m0 = (queries - float(sizes @ sizes) / queries) / (count - 1)
     total = between + (m0 - 1) * within
-    return min(1.0, max(0.0, (between - within) / total)) if total > 0 else 0.0
+    return min(1.0, max(0.0, (between - within) / total)) if total > 0 else 1.0
 
 
 def effective_sample_size(labels: Labels, correlation: float) -> float:

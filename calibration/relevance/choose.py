@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.judged import JudgedQueries, Metric
+from calibration.metrics.judged import JudgedQueries
 from calibration.risk.rule import Rule
 from calibration.risk.steps import LossSteps
-from retrieval.policy import PolicyKind, keep
+from retrieval.policy import Metric, PolicyKind, keep
 from retrieval.release.evidence import Candidate
 from retrieval.similarity import Float32
 
@@ -53,21 +53,38 @@ def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArra
 
     counts: (r, q), how often each resample has each query. Returns (r,).
     """
-    most = _RANGE * rule.max_loss * len(queries)
-    steps = loss_steps(queries, decisions, rule.metric)
-    if not len(steps.candidates):  # nothing that could be lost, and nothing to compare
+    limits = [rule.max_loss] if rule.max_empty is None else [rule.max_loss, rule.max_empty]
+    most = _RANGE * len(queries) * np.array(limits)
+    tried = _tried(queries, decisions, rule, most)
+    if not len(tried):  # nothing that could be lost, and nothing to compare
         return np.ones(len(counts))
-    reach = np.searchsorted(steps.losses[:-1], 1.5 * most, side="right")  # a resample may lose less than all of them do
-    tried = steps.candidates[np.unique(np.linspace(0, max(int(reach) - 1, 0), _THRESHOLDS).astype(int))]
-    kept, lost = np.empty((len(queries), len(tried))), np.empty((len(queries), len(tried)))
+    kept, lost = np.empty((len(queries), len(tried))), np.empty((len(limits), len(queries), len(tried)))
     for column, threshold in enumerate(tried):
         mask = keep(decisions, threshold)
         kept[:, column] = mask.mean(axis=1)
-        lost[:, column] = queries.lost(rule.metric, mask)
-    within = counts @ lost <= most
+        lost[0, :, column] = queries.lost(rule.metric, mask)
+        lost[1:, :, column] = ~mask.any(axis=1)
+    within: NDArray[np.bool_] = np.all(counts @ lost <= most[:, None, None], axis=0)
     within[:, 0] = True  # the lowest candidate loses nothing
     share: NDArray[np.float64] = ((counts @ kept) * within).sum(axis=1) / within.sum(axis=1) / len(queries)
     return share
+
+
+def _tried(queries: JudgedQueries, decisions: Float32, rule: Rule, most: NDArray[np.float64]) -> Float32:
+    """Thresholds from the lowest candidate to the highest that some resample may allow; most: of each limit, (1 or 2,).
+
+    Half as much again as the limits: a resample may lose less than all queries together do.
+    """
+    steps = loss_steps(queries, decisions, rule.metric)
+    reach = int(np.searchsorted(steps.losses[:-1], 1.5 * most[0], side="right"))
+    if rule.max_empty is not None:
+        empty = LossSteps.of_empty(decisions)
+        highest = empty.candidates[np.searchsorted(empty.losses[:-1], 1.5 * most[1], side="right") - 1]
+        reach = min(reach, int(np.searchsorted(steps.candidates, highest, side="right")))
+    if not len(steps.candidates):
+        return steps.candidates
+    tried: Float32 = steps.candidates[np.unique(np.linspace(0, max(reach - 1, 0), _THRESHOLDS).astype(int))]
+    return tried
 
 
 def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric) -> LossSteps:

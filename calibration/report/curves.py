@@ -4,14 +4,13 @@ import numpy as np
 from scipy.special import expit, logit
 
 from calibration.metrics.bootstrap import Rows, bootstrapped
-from calibration.metrics.judged import Metric
 from calibration.report.axis import Axis
 from calibration.report.chart import Chart, Dot
 from calibration.report.figure import Figure, Key
 from calibration.report.numbers import fixed, percent
 from calibration.report.words import THRESHOLD_OF
 from calibration.study import Findings
-from retrieval.policy import PolicyKind, keep
+from retrieval.policy import Metric, PolicyKind, keep
 from retrieval.similarity import Float32
 
 _THRESHOLDS = 60

@@ -69,7 +69,8 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
 
     From a fine histogram, so that it costs the same for a million values. Returns positions and densities.
     """
-    counts, edges = np.histogram(values, bins=_BINS, range=(low, high))
+    # In float64: a float32 axis has not so many edges where all similarities are nearly the same.
+    counts, edges = np.histogram(values.astype(np.float64), bins=_BINS, range=(low, high))
     width = (high - low) / _BINS
     deviation = float(values.std(ddof=1, dtype=np.float64)) if len(values) > 1 else 0.0
     bandwidth = max(deviation * len(values) ** -0.2, _NARROWEST * (high - low))

@@ -15,7 +15,7 @@ _LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Shown:
+class Retrieved:
     """A retrieved document. rank: from 1, in the uncut list; decision: what was compared with τ."""
 
     id: str
@@ -34,8 +34,8 @@ class LostQuery:
     id: str
     text: str
     part: str
-    lost: Shown
-    top: Shown | None
+    lost: Retrieved
+    top: Retrieved | None
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
     return positions[order], ranks[order]
 
 
-def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> Shown:
+def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> Retrieved:
     scored = found.scored
     document = dataset.documents[int(scored.judged.top.positions[row, rank])]
-    return Shown(
+    return Retrieved(
         id=document.id,
         title=shortened(document.title or ""),
         text=shortened(document.text),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from calibration.data.dataset import Dataset
 from calibration.report import numbers
@@ -62,7 +62,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
     return html
 
 
-def _template() -> Any:  # noqa: ANN401 (mypy sees jinja2's Template, callers only render)
+def _template() -> Template:
     """Everything is escaped: queries and documents are other people's text."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {

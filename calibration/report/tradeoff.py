@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.judged import Metric
 from calibration.relevance.choose import loss_steps
 from calibration.report.axis import Axis
 from calibration.report.chart import Chart, Dot
@@ -16,7 +15,7 @@ from calibration.report.shown import Shown
 from calibration.report.words import rule_name
 from calibration.scored import Scored
 from calibration.study import Findings
-from retrieval.policy import PolicyKind, keep
+from retrieval.policy import Metric, PolicyKind, keep
 from retrieval.release.evidence import Alternative
 from retrieval.release.manifest import PolicyRecord
 
@@ -45,7 +44,7 @@ def standings(found: Findings, shown: Shown) -> list[Standing]:
     return [
         Standing(
             number,
-            rule_name(record.method, record.guarantee),
+            rule_name(record.method, record.statement),
             number == 1,
             record,
             *_outcome(shown.queries, kind, record.tau, found.policy.metric),

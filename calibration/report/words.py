@@ -1,6 +1,7 @@
 """Policies and rules in plain words."""
 
 from retrieval.policy import PolicyKind
+from retrieval.release.evidence import Method, Statement
 
 KEEPS: dict[PolicyKind, str] = {
     "similarity": "keeps a result whose cosine similarity with the query is at least τ",
@@ -17,14 +18,10 @@ THRESHOLD_OF: dict[PolicyKind, str] = {
 PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
 
 
-def rule_name(method: str, guarantee: str | None) -> str:
-    """The rule that gives a threshold.
-
-    The two statements of risk control are told apart by their sentence, which says "expected" for one only
-    (calibration/risk/words.py).
-    """
+def rule_name(method: Method, statement: Statement | None) -> str:
+    """The rule that gives a threshold."""
     if method == "bootstrap":
         return "The papers' rule (bootstrap)"
     if method == "non-inferiority":
         return "Paired non-inferiority"
-    return "Risk control, " + ("on average" if guarantee and "expected" in guarantee else "with high probability")
+    return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")

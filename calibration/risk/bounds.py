@@ -76,5 +76,5 @@ def queries_for_confidence(delta: float, confidence: float, design_effect: float
 
     design_effect: n of them count as n / design_effect independent ones.
     """
-    independent = math.log(1 - confidence) / math.log(1 - delta)
+    independent = math.log(1 - confidence) / math.log1p(-delta)
     return max(1, math.ceil(independent * design_effect - 1e-9))

@@ -48,19 +48,15 @@ def certify(limits: Sequence[Limited], rule: Rule, design_effect: float) -> Cert
 
 def queries_needed(limit: Limited, rule: Rule, design_effect: float) -> int:
     """The fewest queries with which the limit can be certified at all."""
-    if _is_expected(rule):
+    if rule.statement == "expected-loss":
         return bounds.queries_for_expected(limit.most)
     deff = design_effect if rule.method == "non-inferiority" else 1.0
     return bounds.queries_for_confidence(limit.most, rule.confidence, deff)
 
 
-def _is_expected(rule: Rule) -> bool:
-    return rule.method == "risk-control" and rule.guarantee == "expected-loss"
-
-
 def _passes(losses: NDArray[np.float64], limit: Limited, rule: Rule, deff: float) -> NDArray[np.bool_]:
     n = limit.steps.queries
-    if _is_expected(rule):
+    if rule.statement == "expected-loss":
         return bounds.expected(losses, n, limit.most)
     if limit.steps.binary or rule.method == "non-inferiority":
         p = bounds.exact_p_values(losses / deff, n / deff, limit.most)
@@ -73,7 +69,7 @@ def _passes(losses: NDArray[np.float64], limit: Limited, rule: Rule, deff: float
 def _certificate(limit: Limited, tau: float | None, rule: Rule, deff: float) -> Certificate:
     n = limit.steps.queries
     loss = 0.0 if tau is None else float(limit.steps.at(np.array([tau], dtype=np.float32))[0])
-    if _is_expected(rule):
+    if rule.statement == "expected-loss":
         bound = (loss + 1) / (n + 1)
     else:
         binary = limit.steps.binary or rule.method == "non-inferiority"

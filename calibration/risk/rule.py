@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from calibration.metrics.judged import Metric
 from retrieval.errors import InputError
+from retrieval.policy import Metric
+from retrieval.release.evidence import Method, Statement
 
-Method = Literal["bootstrap", "non-inferiority", "risk-control"]
 AskedPolicy = Literal["similarity", "relative", "probability", "auto"]
-Guarantee = Literal["high-probability", "expected-loss"]
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
 MAX_LOSS = 0.01  # the contract's (§2)
@@ -26,10 +25,15 @@ class Rule:
     method: Method
     policy: AskedPolicy
     metric: Metric = "accuracy"
-    guarantee: Guarantee = "high-probability"
+    guarantee: Statement = "high-probability"
     max_loss: float = MAX_LOSS
     confidence: float = CONFIDENCE
     max_empty: float | None = None
+
+    @property
+    def statement(self) -> Statement | None:
+        """The kind of guarantee that the method gives: one of risk control's two, the only one of non-inferiority."""
+        return {"bootstrap": None, "non-inferiority": "high-probability", "risk-control": self.guarantee}[self.method]
 
     @classmethod
     def asked(  # noqa: PLR0913 (one for each option of the command line)
@@ -38,7 +42,7 @@ class Rule:
         method: Method | None = None,
         policy: AskedPolicy | None = None,
         metric: Metric = "accuracy",
-        guarantee: Guarantee | None = None,
+        guarantee: Statement | None = None,
         max_loss: float | None = None,
         confidence: float | None = None,
         max_empty: float | None = None,

@@ -22,7 +22,7 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
     """The guarantee that `certificates` give."""
     what = " and ".join(_limit(certificate, k) for certificate in certificates)
     queries = f"the {certificates[0].queries:,} queries that certified it"
-    if rule.method == "risk-control" and rule.guarantee == "expected-loss":
+    if rule.statement == "expected-loss":
         return (
             f"On average over calibrations like this one, {what}, for queries drawn like {queries} (conformal risk "
             "control, expected loss)."
@@ -44,7 +44,7 @@ def shortage(rule: Rule, certificates: Sequence[Certificate]) -> str:
     """Which limit could not be certified, with how many queries it could be."""
     worst = max(certificates, key=lambda each: each.queries_needed - each.queries)
     what = "a share of empty replies" if worst.limit == EMPTY else "a loss"
-    if rule.method == "risk-control" and rule.guarantee == "expected-loss":
+    if rule.statement == "expected-loss":
         what, sure = f"an expected {what.removeprefix('a ')}", ""
     else:
         sure = f" at {100 * rule.confidence:.4g} %"

@@ -7,6 +7,10 @@ from pydantic import Field
 from retrieval.policy import PolicyKind
 from retrieval.release.interval import Record
 
+Method = Literal["bootstrap", "non-inferiority", "risk-control"]
+# What risk control and non-inferiority say of the loss: with which probability it is small, or that it is on average.
+Statement = Literal["high-probability", "expected-loss"]
+
 
 class Certificate(Record):
     """One limit that was certified, or could not be.
@@ -45,7 +49,8 @@ class Choice(Record):
 class Alternative(Record):
     """A rule that is not in force: what it would keep and lose, on the queries of the last part of `metrics`."""
 
-    method: Literal["bootstrap", "non-inferiority", "risk-control"]
+    method: Method
+    statement: Statement | None
     policy: PolicyKind
     tau: float | None
     psi: int | None

@@ -6,8 +6,16 @@ from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from retrieval.encoder import EncoderConfig
-from retrieval.policy import PolicyKind
-from retrieval.release.evidence import Alternative, Certificate, Choice, IsotropyRecord, RelevanceRecord
+from retrieval.policy import Metric, PolicyKind
+from retrieval.release.evidence import (
+    Alternative,
+    Certificate,
+    Choice,
+    IsotropyRecord,
+    Method,
+    RelevanceRecord,
+    Statement,
+)
 from retrieval.release.interval import Interval, Record
 from retrieval.release.query_set import QuerySetRecord
 
@@ -44,7 +52,8 @@ class IndexRecord(Record):
 class PolicyRecord(Record):
     """The rule in force, and why.
 
-    tau: unrounded, compared in float32; psi: the percentile of Γ it was taken at, with the method bootstrap; guarantee:
+    tau: unrounded, compared in float32; psi: the percentile of Γ it was taken at, with the method bootstrap; statement:
+    the kind of guarantee that was asked for, None for the method bootstrap, which certifies nothing; guarantee:
     one plain sentence that says what was certified, for whom and by which theorem, or why nothing could be; choice:
     how `auto` came to this kind.
     """
@@ -53,8 +62,9 @@ class PolicyRecord(Record):
     tau: FiniteFloat | None
     psi: int | None
     k: int = Field(ge=1)
-    method: Literal["bootstrap", "non-inferiority", "risk-control"]
-    metric: Literal["accuracy", "ndcg"]
+    method: Method
+    statement: Statement | None
+    metric: Metric
     max_loss: float | None
     max_empty: float | None
     confidence: float

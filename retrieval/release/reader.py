@@ -38,7 +38,7 @@ def load(release: Path, threads: int | None = None) -> Release:
     _agree(release, manifest, encoder, index, documents)
     golden.check(encoder, index, golden.read(release / GOLDEN))
     relevance = _relevance(release, manifest, index)
-    policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k)
+    policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
     return Release(manifest, Retriever(encoder, index, policy, relevance), documents)
 
 

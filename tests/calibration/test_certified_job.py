@@ -1,110 +1,481 @@
-"""A certified cut through the command line: what the manifest says, what the exit code says, what is served."""
+"""`taugate calibrate --max-loss …` from end to end: what is written, what is served, and what is refused."""
 
 import json
+import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 import taugate
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import REPORT, content_digest
+from calibration.relevance.parts import Parts
+from retrieval.encoder import MODEL
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.layout import RELEVANCE, content_digest
 from retrieval.release.reader import load
 from retrieval.retriever import Query
+from tests.fake_encoder import write_fake_encoder
+
+EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")
+
+
+def arguments(data: Path, releases: Path, encoder: Path, *more: str) -> list[str]:
+    return ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more]
+
+
+class Capture:
+    """A session's `capfd`: exit code, manifest and stderr of a command."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self.capfd = capfd
+
+    def __call__(self, data: Path, releases: Path, encoder: Path, *more: str) -> tuple[int, dict, str]:
+        self.capfd.readouterr()
+        code = taugate.main(arguments(data, releases, encoder, "--json", *more))
+        printed = self.capfd.readouterr()
+        return code, json.loads(printed.out)["manifest"], printed.err
 
 
 @pytest.fixture
-def calibrate(sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
-    def run(*options: str, expected: int = 0) -> dict:
-        command = ["calibrate", str(sample), "--releases", str(tmp_path / "r"), "--encoder", str(encoder), "--json"]
-        assert taugate.main([*command, *options]) == expected
-        return json.loads(capfd.readouterr().out)
-
-    return run
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
 
 
-def test_an_expected_loss(calibrate) -> None:
-    found = calibrate("--max-loss", "0.05", "--guarantee", "expected-loss")
-    policy = found["manifest"]["policy"]
-    assert (policy["method"], policy["max_loss"], policy["psi"]) == ("risk-control", 0.05, None)
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """A releases directory with a promoted release of which at most 5 % are lost on average."""
+    folder = tmp_path_factory.mktemp("certified")
+    assert taugate.main(arguments(sample, folder, encoder, *EXPECTED)) == 0
+    return folder
+
+
+def manifest_of(releases: Path) -> dict:
+    return json.loads((releases / current_id(releases) / "manifest.json").read_bytes())
+
+
+def queries_of(data: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in (data / "queries.jsonl").open(encoding="utf-8")]
+
+
+def relevant_of(data: Path) -> list[set[int]]:
+    """Relevant positions of each query, in file order."""
+    ids = [json.loads(line)["_id"] for line in (data / "corpus.jsonl").open(encoding="utf-8")]
+    place = {name: row for row, name in enumerate(ids)}
+    found: dict[str, set[int]] = {}
+    for line in (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, document, score = line.split("\t")
+        if int(score) >= 1:
+            found.setdefault(query, set()).add(place[document])
+    return [found[json.loads(line)["_id"]] for line in (data / "queries.jsonl").open(encoding="utf-8")]
+
+
+def test_the_manifest_says_what_was_certified_and_by_whom(certified: Path) -> None:
+    manifest = manifest_of(certified)
+    policy, choice = manifest["policy"], manifest["policy"]["choice"]
+    assert policy["kind"] in {"probability", "relative", "similarity"}
+    assert (policy["method"], policy["metric"], policy["max_loss"], policy["psi"]) == (
+        "risk-control",
+        "accuracy",
+        0.05,
+        None,
+    )
     (certificate,) = policy["certificates"]
-    assert certificate["bound"] <= 0.05
-    n = certificate["queries"]
-    assert certificate["bound"] == pytest.approx((certificate["loss"] * n + 1) / (n + 1))
-    assert n == policy["choice"]["certify_queries"]
-    assert f"{n:,} queries" in policy["guarantee"]
-    assert "5 %" in policy["guarantee"]
-    parts = [policy["choice"][f"{part}_queries"] for part in ("fit", "choose", "certify")]
-    assert sum(parts) == 503 - round(0.3 * 503)
-    assert {other["method"] for other in found["manifest"]["alternatives"]} == {"bootstrap", "risk-control"}
+    calibrating = 503 - round(0.3 * 503)
+    assert choice["fit_queries"] + choice["choose_queries"] + choice["certify_queries"] == calibrating
+    assert certificate["queries"] == choice["certify_queries"]
+    assert certificate["loss"] < certificate["bound"] <= 0.05
+    assert certificate["bound"] == pytest.approx((certificate["loss"] * certificate["queries"] + 1) / (211 + 1))
+    assert certificate["queries_needed"] == 19
+    for part in ("On average", "at most 5 %", "211 queries", "conformal risk control", "expected loss"):
+        assert part in policy["guarantee"]
+    assert {each["kind"] for each in choice["candidates"]} == {"probability", "relative", "similarity"}
+    assert [(each["method"], each["policy"] != "none") for each in manifest["alternatives"]] == [
+        ("bootstrap", True),
+        ("risk-control", True),
+    ]
+    assert manifest["relevance"]["queries"] == 151
+    assert manifest["relevance"]["part"] == "heldout"
+    assert 0 <= manifest["relevance"]["expected_calibration_error"] < 0.2
+    assert RELEVANCE in manifest["files"]
 
 
-def test_what_is_served_is_what_was_calibrated(calibrate, sample: Path) -> None:
-    found = calibrate("--max-loss", "0.05", "--guarantee", "expected-loss", "--policy", "probability", "--holdout", "0")
-    release = load(Path(found["path"]))
-    tau = np.float32(found["manifest"]["policy"]["tau"])
-    texts = [json.loads(line)["text"] for line in (sample / "queries.jsonl").read_text().splitlines()][:503]
-    answers = release.retriever.search([Query(text, 5) for text in texts])
-    kept = sum(len(answer.scores) for answer in answers) / sum(answer.considered for answer in answers)
-    assert kept == pytest.approx(found["manifest"]["metrics"]["calibration"]["kept_fraction"], abs=1e-12)
-    assert all((answer.relevance >= tau).all() for answer in answers)
-    assert {answer.policy for answer in answers} == {"probability"}
+def test_the_queries_are_measured_as_under_the_papers_rule(certified: Path, releases: Path) -> None:
+    """What does not depend on the cut is the same number: the model draws nothing from the contract's generator."""
+    papers, ours = manifest_of(releases)["metrics"], manifest_of(certified)["metrics"]
+    for part in ("calibration", "heldout"):
+        for name in ("accuracy", "ndcg", "coe", "roe"):
+            assert papers[part][name] == ours[part][name], (part, name)
+    assert manifest_of(releases)["relevance"] == manifest_of(certified)["relevance"]
 
 
-def test_the_same_command_gives_the_same_digest(calibrate) -> None:
-    first, second = (calibrate("--max-loss", "0.05", "--guarantee", "expected-loss")["manifest"] for _ in range(2))
-    assert (first["parent"], second["parent"]) == (None, first["release_id"])
-    assert content_digest(first) == content_digest(second)
-    assert first["files"][REPORT] != second["files"][REPORT]  # the second one compares with the first
+def test_what_is_served_is_what_was_measured(certified: Path, sample: Path) -> None:
+    """Every calibration and held-out query, asked of the release: its kept share and loss are the manifest's."""
+    manifest, release = manifest_of(certified), load(certified / current_id(certified))
+    answers = release.retriever.search([Query(text, k=5) for text in queries_of(sample)])
+    assert all(answer.calibrated for answer in answers)
+    order = np.random.default_rng(0).permutation(503)
+    kept = 503 - round(0.3 * 503)
+    for name, members in (("calibration", order[:kept]), ("heldout", order[kept:])):
+        metrics = manifest["metrics"][name]
+        chosen = [answers[row] for row in members.tolist()]
+        assert np.mean([len(each.positions) / 5 for each in chosen]) == pytest.approx(metrics["kept_fraction"])
+        assert np.mean([not len(each.positions) for each in chosen]) == pytest.approx(
+            metrics["abstention"]["answerable_empty"]
+        )
+    record = manifest["relevance"]
+    everything = release.retriever.search([Query(text, k=5, min_results=5) for text in queries_of(sample)])
+    said = np.array([everything[row].relevance for row in order[kept:].tolist()])
+    assert sum(each["results"] for each in record["bins"]) == said.size
+    assert sum(each["results"] * each["relevance"] for each in record["bins"]) == pytest.approx(float(said.sum()))
 
 
-def test_too_little_data_is_said_in_numbers(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_the_certified_loss_is_that_of_the_certifying_queries_as_served(certified: Path, sample: Path) -> None:
+    manifest, release = manifest_of(certified), load(certified / current_id(certified))
+    kept = 503 - round(0.3 * 503)
+    calibration = np.sort(np.random.default_rng(0).permutation(503)[:kept])
+    members = Parts.of(calibration, 0).certify.tolist()
+    texts, relevant = queries_of(sample), relevant_of(sample)
+    cut = release.retriever.search([Query(texts[row], k=5) for row in members])
+    whole = release.retriever.search([Query(texts[row], k=5, min_results=5) for row in members])
+    lost = [
+        bool(relevant[row] & set(everything.positions.tolist())) and not relevant[row] & set(answer.positions.tolist())
+        for row, answer, everything in zip(members, cut, whole, strict=True)
+    ]
+    (certificate,) = manifest["policy"]["certificates"]
+    assert certificate["queries"] == len(members)
+    assert certificate["loss"] == pytest.approx(np.mean(lost))
+
+
+def test_auto_twice_is_the_same_release(
+    certified: Path, sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: Capture
 ) -> None:
-    command = ["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(encoder)]
-    assert taugate.main([*command, "--max-loss", "0.01"]) == 3
-    out, err = capfd.readouterr()
-    assert "with 211 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in err
-    assert "Label about 713 answerable queries" in err  # 299 · 503 / 211
-    assert current_id(tmp_path) is None
-    release = load(Path(out.strip()))
-    assert (release.manifest.policy.kind, release.manifest.policy.tau) == ("none", None)
-    (answer,) = release.retriever.search([Query("a house", 5)])
-    assert (len(answer.scores), answer.calibrated, len(answer.relevance)) == (5, False, 5)
+    """With an empty cache as well, and beside another parent."""
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "cache"))
+    assert calibrate(sample, tmp_path / "r", encoder)[0] == 0
+    code, again, _ = calibrate(sample, tmp_path / "r", encoder, *EXPECTED)
+    first = manifest_of(certified)
+    assert code == 0
+    assert (again["parent"] is None, first["parent"] is None) == (False, True)
+    assert content_digest(again) == content_digest(first)
+    assert again["files"][RELEVANCE] == first["files"][RELEVANCE]
+
+
+def test_what_cannot_be_certified_is_written_and_not_promoted(
+    releases: Path, sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
+) -> None:
+    shutil.copytree(releases, tmp_path / "r")
+    promoted, known = current_id(tmp_path / "r"), set(release_ids(tmp_path / "r"))
+    code, manifest, error = calibrate(sample, tmp_path / "r", encoder, "--max-loss", "0.01")
+    assert code == 3
+    said = [line for line in error.splitlines() if line.startswith("taugate: ")]
+    assert len(said) == 1
+    assert "with 211 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in said[0]
+    assert "not promoted" in said[0]
+    assert (manifest["policy"]["kind"], manifest["policy"]["tau"]) == ("none", None)
+    assert "299 are needed" in manifest["policy"]["guarantee"]
+    assert current_id(tmp_path / "r") == promoted
+    assert set(release_ids(tmp_path / "r")) == known | {manifest["release_id"]}
+    assert manifest["metrics"]["calibration"]["kept_fraction"] == 1.0
+
+    release = load(tmp_path / "r" / manifest["release_id"])
+    for answer in release.retriever.search([Query(text, k=5) for text in queries_of(sample)[:40]]):
+        assert len(answer.positions) == 5
+        assert (answer.policy, answer.threshold, answer.calibrated) == ("none", None, False)
+        assert answer.relevance.shape == (5,)
+
+
+# What is named beside --max-loss, and how many queries certify it.
+NAMED = [
+    (["--policy", "relative", "--max-loss", "0.05"], 352),
+    (["--policy", "similarity", "--max-loss", "0.01"], 352),
+    (["--policy", "probability", "--max-loss", "0.05"], 229),
+    (["--policy", "relative", "--max-loss", "0.05", "--method", "non-inferiority"], 352),
+    (["--policy", "relative", "--max-loss", "0.05", "--metric", "ndcg"], 352),
+    (["--policy", "probability", "--max-loss", "0.05", "--k", "1", "--holdout", "0"], 327),
+]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--k", "504"], "--k 504"),
-        (["--k", "5000"], "--k 5000: the corpus has only 503 documents"),
-        (["--confidence", "1"], "--confidence 1.0"),
-        (["--max-loss", "-0.1"], "--max-loss -0.1"),
-        (["--max-empty", "1"], "--max-empty 1.0"),
-        (["--holdout", "0.95", "--policy", "auto"], "--policy auto: needs at least 30"),
-        (["--method", "bootstrap", "--max-loss", "0.1"], "--max-loss"),
-    ],
+    ("options", "certifying"), NAMED, ids=lambda value: " ".join(value[1::2]) if isinstance(value, list) else None
 )
-def test_bad_settings_have_one_message_each(
-    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], said: str
+def test_each_policy_can_be_named(
+    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture, options: list[str], certifying: int
 ) -> None:
-    folder = tmp_path / "r"
-    command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]
-    assert taugate.main([*command, *options]) == 2
-    complaint = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate:")]
-    assert len(complaint) == 1
-    assert said in complaint[0]
-    assert not folder.exists()
+    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options)
+    policy = manifest["policy"]
+    assert code == 0
+    assert (policy["kind"], policy["certificates"][0]["queries"]) == (options[1], certifying)
+    assert policy["method"] == ("non-inferiority" if "non-inferiority" in options else "risk-control")
+    assert policy["certificates"][0]["bound"] <= policy["max_loss"]
+    assert current_id(tmp_path) == manifest["release_id"]
+    (answer,) = load(tmp_path / manifest["release_id"]).retriever.search([Query("a building permit", policy["k"])])
+    assert (answer.calibrated, answer.policy) == (True, policy["kind"])
 
 
-def test_two_releases_beside_each_other(calibrate, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    old = calibrate()["release"]
-    new = calibrate("--max-loss", "0.05", "--guarantee", "expected-loss")["release"]
-    assert taugate.main(["release", "diff", "--releases", str(tmp_path / "r"), old, new]) == 0
+def test_empty_replies_are_limited_and_the_unanswerable_measured(
+    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
+) -> None:
+    data = shutil.copytree(sample, tmp_path / "data")
+    nonsense = [f"zzz yyy permit{number} house" for number in range(20)]
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.writelines(json.dumps({"_id": f"u{row}", "text": text}) + "\n" for row, text in enumerate(nonsense))
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.writelines(f"u{row}\tbygglov-001\t0\n" for row in range(20))
+    code, manifest, _ = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.15", "--max-empty", "0.1")
+    policy, abstention = manifest["policy"], manifest["metrics"]["heldout"]["abstention"]
+    assert code == 0
+    assert policy["max_empty"] == 0.1
+    assert [each["limit"] for each in policy["certificates"]] == ["accuracy", "empty"]
+    assert all(each["bound"] <= each["most"] for each in policy["certificates"])
+    assert "at most 10 % of answerable queries are answered with nothing" in policy["guarantee"]
+    answers = load(tmp_path / "r" / manifest["release_id"]).retriever.search([Query(text, k=5) for text in nonsense])
+    assert abstention["unanswerable_empty"] == np.mean([not len(answer.positions) for answer in answers])
+    assert 0 <= abstention["auroc"] <= 1
+    assert 0 <= abstention["aurc"] <= 1
+
+
+def test_auto_regards_the_limit_on_empty_replies_as_well(
+    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
+) -> None:
+    """A share of the best score never leaves a query without a result: where that is what binds, it keeps the least.
+
+    By --max-loss alone another policy is the best. What counts is what is kept under both limits.
+    """
+    limits = ["--max-loss", "0.3", "--max-empty", "0.02"]
+    kept = {}
+    for policy in ("auto", "relative"):
+        code, manifest, _ = calibrate(sample, tmp_path, encoder, *limits, "--policy", policy)
+        assert code == 0
+        kept[policy] = manifest["metrics"]["heldout"]["kept_fraction"]
+    assert kept["relative"] == pytest.approx(0.2)
+    assert kept["auto"] <= kept["relative"] + 0.05
+
+
+# What is refused, with one message and nothing written.
+
+
+def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str]) -> str:
+    """The one message of a command that ends with 2, which may tell of its progress before."""
+    capfd.readouterr()
+    assert taugate.main(arguments) == 2
+    printed = capfd.readouterr()
+    said = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
+    assert printed.out == ""
+    assert len(said) == 1
+    assert printed.err.splitlines()[-1] == said[0]
+    assert "Traceback" not in printed.err
+    assert not releases.exists()
+    return said[0].removeprefix("taugate: ")
+
+
+# What is asked for, the option that the message names, and what it says of it.
+SETTINGS = [
+    (["--k", "504", "--max-loss", "0.05"], "--k 504", "only 503 documents"),
+    (["--confidence", "1"], "--confidence 1.0", "below 1"),
+    (["--confidence", "0.3"], "--confidence 0.3", "from 0.5"),
+    (["--max-loss", "-0.1"], "--max-loss -0.1", "above 0 and below 1"),
+    (["--max-loss", "0"], "--max-loss 0.0", "above 0 and below 1"),
+    (["--max-loss", "1"], "--max-loss 1.0", "above 0 and below 1"),
+    (["--max-loss", "nan"], "--max-loss nan", "above 0 and below 1"),
+    (["--max-loss", "0.05", "--max-empty", "0"], "--max-empty 0.0", "above 0 and below 1"),
+    (["--method", "bootstrap", "--max-loss", "0.05"], "--max-loss", "certifies nothing"),
+    (["--method", "bootstrap", "--policy", "relative"], "--policy relative", "certifies nothing"),
+    (["--method", "non-inferiority", "--guarantee", "expected-loss"], "--guarantee", "risk-control"),
+]
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: " ".join(row[0]))
+def test_a_setting_that_cannot_be_used(
+    row: tuple, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    more, named, says = row
+    message = refusal(arguments(sample, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
+    assert message.startswith(named)
+    assert says in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def small(
+    folder: Path, queries: int, grade: Callable[[int], int] = lambda row: 1, copies: int = 1, texts: int = 60
+) -> tuple[Path, Path]:
+    """A data set whose queries each quote their own document, `copies` times over, and an encoder that finds it."""
+    rng = random.Random(0)  # noqa: S311 (no secret)
+    words = [f"word{number}" for number in range(400)]
+    documents = [rng.sample(words, 12) for _ in range(texts)]
+    data = folder / "data"
+    (data / "qrels").mkdir(parents=True)
+    asked = [rng.sample(documents[row % texts], 5) for row in range(queries)]
+    lines = {
+        "corpus.jsonl": [json.dumps({"_id": f"d{row}", "text": " ".join(text)}) for row, text in enumerate(documents)],
+        "queries.jsonl": [
+            json.dumps({"_id": f"q{row}-{copy}", "text": " ".join(text)})
+            for row, text in enumerate(asked)
+            for copy in range(copies)
+        ],
+        "qrels/test.tsv": [
+            "query-id\tcorpus-id\tscore",
+            *(f"q{row}-{copy}\td{row % texts}\t{grade(row)}" for row in range(queries) for copy in range(copies)),
+        ],
+    }
+    for name, content in lines.items():
+        (data / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+    return data, write_fake_encoder(folder / "encoder", [" ".join(text) for text in documents])
+
+
+@pytest.mark.parametrize("policy", ["auto", "probability"])
+def test_too_few_queries_to_fit_and_to_choose(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 29)
+    asked = arguments(data, tmp_path / "r", encoder, "--policy", policy, "--max-loss", "0.2", "--holdout", "0")
+    message = refusal(asked, tmp_path / "r", capfd)
+    for part in (f"--policy {policy}", "at least 30", "29", "--policy similarity"):
+        assert part in message
+
+
+def test_thirty_queries_are_enough(tmp_path: Path, calibrate: Capture) -> None:
+    data, encoder = small(tmp_path, 30)
+    code, manifest, _ = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.2", "--holdout", "0")
+    assert code == 0
+    assert manifest["policy"]["certificates"][0]["queries"] == 18
+
+
+@pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["papers", "certified"])
+def test_every_query_unanswerable(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 40, grade=lambda row: 0)
+    message = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
+    assert message.startswith(f"{data / 'qrels' / 'test.tsv'}: ")
+    assert "no query has a document with score 1 or more" in message
+
+
+@pytest.mark.parametrize("policy", ["auto", "similarity"])
+def test_no_query_finds_what_answers_it(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 60)
+    path = data / "qrels" / "test.tsv"
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    wrong = [row.replace("\td", "\tx") for row in rows]  # every query is said to be answered by a text of unknown words
+    with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+        corpus.writelines(json.dumps({"_id": f"x{row}", "text": f"unheard{row}"}) + "\n" for row in range(60))
+    path.write_text("\n".join([header, *wrong]) + "\n", encoding="utf-8")
+    asked = arguments(data, tmp_path / "r", encoder, "--policy", policy, "--max-loss", "0.1", "--k", "3")
+    message = refusal(asked, tmp_path / "r", capfd)
+    for part in ("none of the 42 calibration queries", "top 3", "qrels"):
+        assert part in message
+
+
+def with_weights(encoder: Path, change: Callable[[np.ndarray], np.ndarray]) -> Path:
+    """The encoder with other word vectors."""
+    model = onnx.load(encoder / MODEL)
+    (weights,) = (each for each in model.graph.initializer if each.name == "weights")
+    weights.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(weights).copy()), "weights"))
+    onnx.save(model, encoder / MODEL)
+    return encoder
+
+
+def one_direction(weights: np.ndarray) -> np.ndarray:
+    """Every text has the first unit vector, exactly."""
+    weights[:] = 0
+    weights[:, 0] = 1
+    return weights
+
+
+def one_vector(weights: np.ndarray) -> np.ndarray:
+    """Every text has the same vector up to rounding: a sum of equal vectors, divided by its length."""
+    weights[:] = weights[1]
+    return weights
+
+
+RULES = pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["papers", "certified"])
+
+
+@RULES
+@pytest.mark.parametrize("weights", [one_direction, one_vector])
+def test_all_scores_equal(
+    weights: Callable, more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, encoder = small(tmp_path, 100)
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:  # texts of other lengths, other roundings
+        queries.writelines(json.dumps({"_id": f"p{n}", "text": "word1 " * n}) + "\n" for n in range(1, 20))
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.writelines(f"p{n}\td{n}\t1\n" for n in range(1, 20))
+    asked = arguments(data, tmp_path / "r", with_weights(encoder, weights), *more)
+    message = refusal(asked, tmp_path / "r", capfd)
+    assert "every similarity is 1" in message
+    assert "no threshold can tell documents apart" in message
+
+
+@RULES
+def test_embeddings_that_are_not_numbers(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 60)
+
+    def one_word_is_nan(weights: np.ndarray) -> np.ndarray:
+        weights[7] = np.nan
+        return weights
+
+    asked = arguments(data, tmp_path / "r", with_weights(encoder, one_word_is_nan), *more)
+    message = refusal(asked, tmp_path / "r", capfd)
+    assert "NaN" in message
+    assert "fake" in message, "which encoder"
+    wrong, _, remedy = message.partition("; ")
+    assert wrong
+    assert remedy, "what to do"
+
+
+# What a certificate must not say.
+
+
+def test_copies_of_one_query_are_not_independent_where_every_query_is_a_hit(tmp_path: Path, calibrate: Capture) -> None:
+    """Six copies of each of 60 queries are lost together, and count as 60 whatever their accuracy has in common.
+
+    Accuracy is 1 for all of them, so that its intra-cluster correlation cannot be known; the loss is what is certified,
+    and it is the same for all copies of a query.
+    """
+    data, encoder = small(tmp_path, 60, copies=6)
+    options = ["--method", "non-inferiority", "--policy", "similarity", "--max-loss", "0.05", "--holdout", "0"]
+    _, manifest, _ = calibrate(data, tmp_path / "r", encoder, *options, "--k", "3")
+    assert manifest["metrics"]["calibration"]["accuracy"]["mean"] == 1
+    assert manifest["query_set"]["clusters"] == 60
+    (certificate,) = manifest["policy"]["certificates"]
+    assert certificate["queries"] == 360
+    assert certificate["effective_queries"] == pytest.approx(60)
+
+
+def test_a_loss_of_ndcg_certified_at_k_says_nothing_of_a_smaller_k(
+    sample: Path, encoder: Path, tmp_path: Path, calibrate: Capture
+) -> None:
+    """Five relevant documents of which ranks 1 and 2 are found, and rank 2 is cut: a fifth of NDCG@5, 39 % of NDCG@2.
+
+    The ideal DCG shrinks with K, so a cut that loses little at K = 5 may lose much at K = 2, prefix or not.
+    """
+    discount = [1 / np.log2(rank + 1) for rank in range(1, 6)]
+    assert discount[1] / sum(discount) == pytest.approx(0.214, abs=1e-3)
+    assert discount[1] / sum(discount[:2]) == pytest.approx(0.387, abs=1e-3)
+    options = ["--metric", "ndcg", "--policy", "relative", "--max-loss", "0.05"]
+    code, manifest, _ = calibrate(sample, tmp_path, encoder, *options)
+    assert code == 0
+    retriever = load(tmp_path / manifest["release_id"]).retriever
+    whole, fewer = retriever.search([Query("a building permit", k=5), Query("a permit", k=2)])
+    assert whole.calibrated
+    assert not fewer.calibrated
+
+
+# Two releases beside each other.
+
+
+def test_what_differs_between_two_releases(
+    releases: Path, certified: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, old, new = tmp_path / "r", current_id(releases), current_id(certified)
+    for source, name in ((releases, old), (certified, new)):
+        shutil.copytree(source / name, folder / name)
+    capfd.readouterr()
+    assert taugate.main(["release", "diff", "--releases", str(folder), old, new]) == 0
     lines = capfd.readouterr().out
     assert "policy: method" in lines
     assert "bootstrap" in lines
-    assert taugate.main(["release", "diff", "--releases", str(tmp_path / "r"), old, old]) == 0
+    assert taugate.main(["release", "diff", "--releases", str(folder), old, old]) == 0
     assert capfd.readouterr().out == "no difference\n"
-    assert taugate.main(["release", "correlations", "--releases", str(tmp_path / "r")]) == 2
+    assert taugate.main(["release", "correlations", "--releases", str(folder)]) == 2
     assert "3 different encoders" in capfd.readouterr().err

@@ -241,7 +241,9 @@ def test_a_limit_on_empty_replies_holds_as_well(known: Evidence, policy: str) ->
     empty = (decisions(known, found.kind)[members] < np.float32(found.tau)).all(axis=1).sum()
     assert found.certificates[1].loss == empty / len(members)
     assert exact(0.08)(int(empty), len(members))
-    assert found.tau <= free.tau
+    assert found.kind != free.kind or found.tau <= free.tau
+    # A share of the best score leaves no query empty, so that it may go as far as the loss allows.
+    assert found.kind == ("relative" if policy == "auto" else policy)
 
 
 def test_non_inferiority_counts_repeated_documents(known: Evidence) -> None:

@@ -83,7 +83,7 @@ def test_the_effective_sample_size_in_the_cases_everyone_knows() -> None:
     assert effective_sample_size(sixes, 1.0) == 10
     one = np.zeros(60, dtype=np.int64)
     assert effective_sample_size(one, intra_cluster_correlation(values, one)) == 1
-    assert intra_cluster_correlation(np.ones(60), sixes) == 0
+    assert intra_cluster_correlation(np.ones(60), sixes) == 1
     opposite = np.tile([0.0, 1.0], 30)  # each cluster's mean is the same: the estimate is negative before it is clipped
     assert effective_sample_size(sixes, intra_cluster_correlation(opposite, sixes)) == 60
 
