@@ -20,6 +20,7 @@ import labelled_queries  # noqa: E402
 import models_tried  # noqa: E402
 import page  # noqa: E402
 import papers  # noqa: E402
+import parts_tried  # noqa: E402
 import relevance_reliability  # noqa: E402
 import speed  # noqa: E402
 from bench import Bench  # noqa: E402
@@ -34,6 +35,7 @@ SECTIONS = {
     "reliability": relevance_reliability,
     "speed": speed,
     "models": models_tried,
+    "parts": parts_tried,
     "papers": papers,
 }
 INTRODUCTION = """\

@@ -1,0 +1,59 @@
+"""How many of the calibration queries should fit the model and how many certify: what `auto` keeps at other shares."""
+
+from functools import partial
+
+import numpy as np
+from bench import Bench
+from page import share, table
+from searched import Searched
+from trials import LOSSES, certified, scored_queries, unseen
+
+from calibration.decide import Evidence, decide
+from calibration.metrics.bootstrap import Draw
+from calibration.relevance.parts import SHARES, Parts
+from calibration.settings import CalibrationSettings
+from retrieval.policy import keep
+
+HEADING = "Three parts of the calibration queries"
+SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
+SPLITS = 40
+_TRIED = (SHARES, (0.25, 0.05), (0.4, 0.05), (0.5, 0.05), (0.35, 0.15), (0.25, 0.15))
+_K = 20
+_RULES = [certified("auto", "expected-loss", loss) for loss in LOSSES]
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    splits = bench.part(SPLITS)
+    rows, worst = [], 0.0
+    for name in bench.wanted(SETS):
+        kept = np.mean(bench.workers.each(bench.searched(name, _K), partial(_kept, seed=bench.seed), splits), axis=0)
+        worst = max(worst, float((kept[0] - kept.min(axis=0)).max()))
+        rows += [[name, share(loss, 2), *map(share, kept[:, column])] for column, loss in enumerate(LOSSES)]
+    header = ["set", "δ", *(f"{share(fit, 2)} / {share(choose, 2)}" for fit, choose in _TRIED)]
+    return f"""\
+Mean share of results kept by `auto` on unseen queries over {splits} random splits, expected loss, K = {_K}, by the shares of the
+calibration queries that fit the model / help to choose; the others certify. The first column is in force. Where another
+is better, it keeps at most {share(worst)} less.
+
+{table(header, rows)}
+"""
+
+
+def _kept(searched: Searched, number: int, seed: int) -> list[list[float]]:
+    """Share kept of each division, at each loss."""
+    rng = np.random.default_rng([seed, number])
+    calibration, judges = unseen(rng, len(searched.queries))
+    rows = Draw.of(rng, len(calibration), len(searched.documents), CalibrationSettings()).rows
+    kept = []
+    for shares in _TRIED:
+        parts = Parts.of(calibration, number, shares)
+        estimated = searched.estimate(parts.fit)
+        evidence = Evidence(scored_queries(searched, estimated), calibration, rows, parts, estimated, 1.0, number)
+        queries = evidence.scored.take(judges)
+        policies = [decide(rule, evidence) for rule in _RULES]
+        taus = [None if each.tau is None else np.float32(each.tau) for each in policies]
+        kept.append(
+            [float(keep(queries.decisions(each.kind), tau).mean()) for each, tau in zip(policies, taus, strict=True)]
+        )
+    return kept
