@@ -43,7 +43,8 @@ def _rule(manifest: Manifest) -> str:
 
 
 def _alternative(other: Alternative) -> str:
-    limit = "" if other.max_loss is None else f", loss at most {other.max_loss:g}"
+    what = "expected loss" if other.statement == "expected-loss" else "loss"
+    limit = "" if other.max_loss is None else f", {what} at most {other.max_loss:g}"
     cut = "no cut" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"
     return f"beside it: {cut} ({other.method}{limit}) would keep {other.kept_fraction:.4f} and lose {other.loss:.4f}"
 
