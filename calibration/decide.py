@@ -88,8 +88,7 @@ def _kind(rule: Rule, evidence: Evidence) -> tuple[PolicyKind, Choice | None]:
     scored = evidence.scored.take(seen)
     decisions = {kind: scored.decisions(kind) for kind in scored.kinds}
     if evidence.estimated is not None:  # what the model says of the queries it was fitted on is too good
-        unseen = evidence.estimated.answerable[parts.choose]
-        decisions["probability"] = np.concatenate([evidence.estimated.fit.out_of_fold, unseen])
+        decisions["probability"] = np.concatenate([evidence.estimated.fit.out_of_fold, evidence.estimated.choosing])
     kind, candidates = choose(scored.judged, decisions, rule, np.random.default_rng([evidence.seed, 2]))
     sizes = {"fit_queries": len(parts.fit), "choose_queries": len(parts.choose), "certify_queries": len(parts.certify)}
     return kind, Choice(**sizes, candidates=candidates)
@@ -100,7 +99,7 @@ def _certifying(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDArray[np.
     if evidence.parts is None or (rule.policy != "auto" and kind != "probability"):
         return evidence.calibration
     if rule.policy == "probability":
-        return np.sort(np.concatenate([evidence.parts.choose, evidence.parts.certify]))
+        return evidence.parts.rest
     return evidence.parts.certify
 
 

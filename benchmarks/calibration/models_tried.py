@@ -73,10 +73,11 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 def _try(searched: Searched, number: int, seed: int) -> Tried:
     calibration, judges = unseen(np.random.default_rng([seed, number]), len(searched.queries))
     parts = Parts.of(calibration, number)
-    estimated = searched.estimate(parts.fit)
+    estimated = searched.estimate(parts)
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
     values, _ = searched.values(parts.fit)
+    logistic = estimated.fit.model.probability(values).astype(np.float32)  # not scaled on other queries, as the trees
     relevant = searched.judged.grades >= 1
     trees = HistGradientBoostingClassifier(
         max_depth=3, max_iter=60, learning_rate=0.1, min_samples_leaf=40, l2_regularization=1.0, random_state=0
@@ -86,7 +87,7 @@ def _try(searched: Searched, number: int, seed: int) -> Tried:
     boosted = trees.predict_proba(flat)[:, 1].reshape(relevant.shape).astype(np.float32)
     scores = searched.judged.top.scores
     best = np.maximum(scores[:, :1], 1e-6)
-    decisions = [(scores / best**a).astype(np.float32) for a in (0, *_EXPONENTS, 1)] + [estimated.answerable, boosted]
+    decisions = [(scores / best**a).astype(np.float32) for a in (0, *_EXPONENTS, 1)] + [logistic, boosted]
     losses = [
         float(log_loss(relevant[judges].ravel(), each[judges].ravel(), labels=[False, True])) for each in decisions[-2:]
     ]

@@ -48,7 +48,7 @@ def _kept(searched: Searched, number: int, seed: int) -> list[list[float]]:
     kept = []
     for shares in _TRIED:
         parts = Parts.of(calibration, number, shares)
-        estimated = searched.estimate(parts.fit)
+        estimated = searched.estimate(parts)
         evidence = Evidence(scored_queries(searched, estimated), calibration, rows, parts, estimated, 1.0, number)
         queries = evidence.scored.take(judges)
         policies = [decide(rule, evidence) for rule in _RULES]

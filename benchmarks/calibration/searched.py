@@ -16,6 +16,7 @@ from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.estimate import Estimated, estimate
 from calibration.relevance.fit import fit
 from calibration.relevance.parts import Parts
+from calibration.relevance.scaling import scaled
 from calibration.stopwatch import Stopwatch
 from retrieval.encoder import OnnxEncoder
 from retrieval.index import FlatIndex, TopK
@@ -82,7 +83,7 @@ class Searched:
         parts = Parts.of(np.arange(len(vectors)), 0)
         nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]
         own, product = (
-            searched.estimate(parts.fit),
+            searched.estimate(parts),
             estimate(judged, vectors, nothing, parts, index, encoded.lengths),
         )
         if own is None or product is None or np.abs(own.answerable - product.answerable).max() > _ROUNDING:
@@ -102,11 +103,14 @@ class Searched:
         top = self.judged.top
         return features(top.scores, self.query_background, documents[top.positions], self.k), background
 
-    def estimate(self, fitting: NDArray[np.int64]) -> Estimated | None:
-        """`calibration.relevance.estimate` with the queries at `fitting`."""
-        values, background = self.values(fitting)
-        fitted = fit(values[fitting], self.judged.grades[fitting] >= 1)
+    def estimate(self, parts: Parts) -> Estimated | None:
+        """`calibration.relevance.estimate` with these parts of the queries."""
+        values, background = self.values(parts.fit)
+        relevant = self.judged.grades >= 1
+        fitted = fit(values[parts.fit], relevant[parts.fit])
         if fitted is None:
             return None
-        answerable = fitted.model.probability(values).astype(np.float32)
-        return Estimated(Relevance(fitted.model, background, self.k), fitted, answerable, answerable[:0])
+        model = scaled(fitted.model, values[parts.rest], relevant[parts.rest])
+        choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
+        answerable = model.probability(values).astype(np.float32)
+        return Estimated(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])

@@ -83,7 +83,7 @@ def gather(searched: Searched, calibration: Positions, rng: np.random.Generator,
     """What a decision rests on, as `calibration.study` gathers it."""
     draw = Draw.of(rng, len(calibration), len(searched.documents), CalibrationSettings())
     parts = Parts.of(calibration, number)
-    estimated = searched.estimate(parts.fit)
+    estimated = searched.estimate(parts)
     scored = scored_queries(searched, estimated)
     return Evidence(scored, calibration, draw.rows, parts, estimated, 1.0, number)
 

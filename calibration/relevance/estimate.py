@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.fit import Fit, fit
 from calibration.relevance.parts import Parts
+from calibration.relevance.scaling import scaled
 from retrieval.index import FlatIndex, TopK
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import features
@@ -17,10 +18,15 @@ from retrieval.similarity import Float32
 
 @dataclass(frozen=True)
 class Estimated:
-    """A fitted model with the probabilities it gives: answerable (n, K) and unanswerable (u, K) float32."""
+    """A fitted model with the probabilities it gives: answerable (n, K) and unanswerable (u, K) float32.
+
+    fit: before its probabilities were scaled, and what it then gave to the queries that help to choose, (c, K), for a
+    choice in which those that certify have no say.
+    """
 
     relevance: Relevance
     fit: Fit
+    choosing: Float32
     answerable: Float32
     unanswerable: Float32
 
@@ -33,7 +39,7 @@ def estimate(
     index: FlatIndex,
     lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Estimated | None:
-    """Fit on the queries at `parts.fit`, of the n answerable ones, and score every result.
+    """Fit on the queries at `parts.fit`, of the n answerable ones, scale on the other two parts, score every result.
 
     vectors: (n, d); unanswerable: their top-K and (u, d) vectors; lengths: (N,) bytes of each document. None where the
     queries to fit on have no relevant result, or nothing else. One thread: the same data give the same bits.
@@ -41,12 +47,17 @@ def estimate(
     with threadpool_limits(limits=1):
         background = Background.of(index.vectors, vectors[parts.fit], lengths)
         k = judged.top.scores.shape[1]
-        rows = judged.take(parts.fit)
-        documents = background.documents[rows.top.positions]
-        values = features(rows.top.scores, background.of_queries(vectors[parts.fit]), documents, k)
-        fitted = fit(values, rows.grades >= 1)
+        documents = background.documents[judged.top.positions]
+        values, relevant = features(judged.top.scores, background.of_queries(vectors), documents, k), judged.grades >= 1
+        fitted = fit(values[parts.fit], relevant[parts.fit])
         if fitted is None:
             return None
-        relevance = Relevance(fitted.model, background, k)
-        answerable = relevance.estimate(vectors, judged.top)
-        return Estimated(relevance, fitted, answerable, relevance.estimate(unanswerable[1], unanswerable[0]))
+        model = scaled(fitted.model, values[parts.rest], relevant[parts.rest])
+        relevance = Relevance(model, background, k)
+        return Estimated(
+            relevance,
+            fitted,
+            fitted.model.probability(values[parts.choose]).astype(np.float32),
+            model.probability(values).astype(np.float32),
+            relevance.estimate(unanswerable[1], unanswerable[0]),
+        )

@@ -21,6 +21,11 @@ class Parts:
     choose: NDArray[np.int64]
     certify: NDArray[np.int64]
 
+    @property
+    def rest(self) -> NDArray[np.int64]:
+        """Those that do not fit, ascending."""
+        return np.sort(np.concatenate([self.choose, self.certify]))
+
     @classmethod
     def of(cls, calibration: NDArray[np.int64], seed: int, shares: tuple[float, float] = SHARES) -> Self:
         """A random partition of the calibration queries.

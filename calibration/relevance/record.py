@@ -16,11 +16,12 @@ def relevance_record(
 ) -> RelevanceRecord | None:
     """How the model was fitted, and its reliability on queries that it was not fitted on.
 
-    heldout: positions of the held-out queries; without them those that help to choose and certify.
+    heldout: positions of the held-out queries; without them those that help to choose and certify, which the scale of
+    the log-odds, two numbers, was fitted on.
     """
     if parts is None or estimated is None:
         return None
-    unseen = np.concatenate([parts.choose, parts.certify]) if heldout is None else heldout
+    unseen = parts.rest if heldout is None else heldout
     bins = reliability(estimated.answerable[unseen], scored.judged.grades[unseen] >= 1)
     return RelevanceRecord(
         features=list(FEATURES),

@@ -25,10 +25,14 @@ class Logistic:
     weights: Float64
     intercept: float
 
+    def log_odds(self, values: Float64) -> Float64:
+        """Log-odds of relevance; values: (…, F) features. Returns (…)."""
+        odds: Float64 = self.intercept + ((values - self.center) / self.scale) @ self.weights
+        return odds
+
     def probability(self, values: Float64) -> Float64:
         """Probability of relevance; values: (…, F) features. Returns (…)."""
-        odds = self.intercept + ((values - self.center) / self.scale) @ self.weights
-        result: Float64 = 1.0 / (1.0 + np.exp(-np.clip(odds, -700, 700)))
+        result: Float64 = 1.0 / (1.0 + np.exp(-np.clip(self.log_odds(values), -700, 700)))
         return result
 
 

@@ -17,6 +17,7 @@ from calibration.threshold import bootstrap_threshold
 from retrieval.errors import InputError
 from retrieval.policy import relative
 from retrieval.release.manifest import PolicyRecord
+from retrieval.relevance.features import features
 from tests.calibration.test_relevance_fit import QUERIES, K, World, unit
 
 AUTO = Rule("risk-control", "auto", max_loss=0.1)
@@ -115,18 +116,38 @@ def everything_is_relevant(world: World, rows: np.ndarray) -> None:
 
 @pytest.mark.parametrize("corrupt", [roll, reverse, everything_is_relevant])
 def test_what_certifies_has_no_say_in_what_is_certified(known: Evidence, corrupt) -> None:
-    """Other labels, other texts even, of the third part change neither model nor choice, only τ and its certificate."""
+    """Other labels, other texts even, of the third part change neither the order of results nor the choice."""
     world = World()
     corrupt(world, world.parts.certify)
     rng = np.random.default_rng(0)
     world.queries[world.parts.certify] = unit(rng.standard_normal((len(world.parts.certify), world.queries.shape[1])))
     changed = evidence(world)
     before, after = decide(AUTO, known), decide(AUTO, changed)
-    assert changed.estimated.relevance.model.weights.tobytes() == known.estimated.relevance.model.weights.tobytes()
+    assert changed.estimated.fit.model.weights.tobytes() == known.estimated.fit.model.weights.tobytes()
     assert after.choice == before.choice
     if after.kind != "none":
         assert after.kind == before.kind
     assert (after.tau, after.certificates) != (before.tau, before.certificates)
+
+
+def test_the_scale_of_the_probabilities_changes_no_certified_cut(known: Evidence) -> None:
+    """It was fitted on the queries that certify, too; without it the same results are kept, on the same evidence."""
+    estimated, judged = known.estimated, known.scored.judged
+    world = World()
+    documents = estimated.relevance.background.documents[judged.top.positions]
+    values = features(judged.top.scores, estimated.relevance.background.of_queries(world.queries), documents, K)
+    raw = estimated.fit.model.probability(values).astype(np.float32)
+    assert np.abs(raw - estimated.answerable).max() > 0.01
+    unscaled = replace(
+        known, estimated=replace(estimated, answerable=raw), scored=Scored(judged, known.scored.unanswerable, raw, None)
+    )
+    for policy in ("auto", "probability"):
+        rule = Rule("risk-control", policy, max_loss=0.1)
+        before, after = decide(rule, unscaled), decide(rule, known)
+        assert (before.kind, before.choice, before.certificates) == (after.kind, after.choice, after.certificates)
+        if before.kind == "probability":
+            assert before.tau != after.tau
+            assert ((raw >= np.float32(before.tau)) == (estimated.answerable >= np.float32(after.tau))).all()
 
 
 @pytest.mark.parametrize("corrupt", [roll, reverse, everything_is_relevant])

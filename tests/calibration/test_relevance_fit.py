@@ -194,11 +194,12 @@ def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(world: Wo
     assert literal is not None
     assert literal.regularization == estimated.fit.regularization
     assert literal.log_loss == pytest.approx(estimated.fit.log_loss, rel=1e-4)
-    np.testing.assert_allclose(literal.model.weights, estimated.relevance.model.weights, rtol=5e-3, atol=5e-4)
+    np.testing.assert_allclose(literal.model.weights, estimated.fit.model.weights, rtol=5e-3, atol=5e-4)
     np.testing.assert_allclose(literal.out_of_fold, estimated.fit.out_of_fold, atol=1e-3)
 
 
-def test_labels_and_vectors_of_other_queries_change_nothing(world: World, estimated: Estimated) -> None:
+def test_labels_and_vectors_of_other_queries_change_only_the_scale(world: World, estimated: Estimated) -> None:
+    """They are what the log-odds are scaled on; in which order results come is the first part's alone."""
     rng = np.random.default_rng(1)
     others = np.concatenate([world.parts.choose, world.parts.certify])
     other = World()
@@ -206,7 +207,11 @@ def test_labels_and_vectors_of_other_queries_change_nothing(world: World, estima
     other.queries[others] = unit(rng.standard_normal((len(others), DIMENSION)))
     changed = other.estimated()
     for name in ("center", "scale", "weights"):
-        assert getattr(changed.relevance.model, name).tobytes() == getattr(estimated.relevance.model, name).tobytes()
+        assert getattr(changed.fit.model, name).tobytes() == getattr(estimated.fit.model, name).tobytes()
+    for each in (changed, estimated):
+        ratio = each.relevance.model.weights / each.fit.model.weights
+        assert ratio.min() > 0
+        assert np.ptp(ratio) < 1e-12
     assert changed.relevance.background.documents.tobytes() == estimated.relevance.background.documents.tobytes()
     assert changed.fit.out_of_fold.tobytes() == estimated.fit.out_of_fold.tobytes()
 
