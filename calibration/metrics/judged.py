@@ -33,13 +33,9 @@ class JudgedQueries:
     def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex, k: int) -> Self:
         """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
         top = index.search(vectors, k)
-        grades = [
-            [query.relevant.get(position, 0) for position in row]
-            for query, row in zip(queries, top.positions.tolist(), strict=True)
-        ]
         return cls(
             top=top,
-            grades=np.array(grades, dtype=np.int64),
+            grades=grades_of(queries, top.positions),
             ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in queries]),
             correct=_correct_similarity(queries, vectors, index),
         )
@@ -71,6 +67,12 @@ class JudgedQueries:
     @property
     def _all(self) -> Mask:
         return np.ones(self.grades.shape, dtype=np.bool_)
+
+
+def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The qrels' grade of each result, 0 where it is not relevant; positions: (q, K). Returns (q, K) int64."""
+    rows = zip(queries, positions.tolist(), strict=True)
+    return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
 
 
 def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex) -> Float32:

@@ -10,7 +10,7 @@ class Record(BaseModel):
 
 
 class Interval(Record):
-    """A bootstrapped mean with its 2.5th and 97.5th percentiles."""
+    """A mean between two limits: of a bootstrap, where nothing else is said, its 2.5th and 97.5th percentiles."""
 
     mean: float
     lower: float

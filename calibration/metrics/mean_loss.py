@@ -1,0 +1,121 @@
+"""What a paired sample says of a mean loss: a p-value for "it is the margin or more", and confidence limits.
+
+The p-value is that of the observed mean under the distribution nearest to the observed one, in Kullback–Leibler
+divergence, whose mean is the margin: exponential tilting (Efron, "Nonparametric standard errors and confidence
+intervals", Can. J. Statist. 9, 1981, §11). Its tail is the saddlepoint formula of Lugannani and Rice in
+Barndorff-Nielsen's form (Davison and Hinkley, Bootstrap Methods and their Application, 1997, §9.5). A t-test admits too
+often here: losses are rare, and a sample that has few of them by luck has a small variance, too. For losses of 0 and 1
+this is the binomial test.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+PerQuery = NDArray[np.float64]
+Labels = NDArray[np.int64]
+
+# Added to the total loss, in queries: losses come in steps of one query. With it the size stays below 1 − confidence
+# for any share of queries that change; without, it reaches .067 (docs/benchmarks/gate.md).
+_CONTINUITY = 0.5
+_SMALLEST = 1e-9  # of a saddlepoint, near which the formula divides 0 by 0 and its limit is one half
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Paired losses of q queries, −1 … 1, summed by cluster.
+
+    sums, sizes: of each distinct kind of cluster, counts: how many clusters are of that kind; all (c,).
+    """
+
+    sums: PerQuery
+    sizes: PerQuery
+    counts: PerQuery
+
+    @classmethod
+    def of(cls, losses: PerQuery, labels: Labels) -> "Losses":
+        """losses, labels: (q,); queries with the same label share a document and are one draw."""
+        pairs: PerQuery = np.column_stack([np.bincount(labels, losses), np.bincount(labels).astype(np.float64)])
+        distinct, counts = np.unique(pairs, axis=0, return_counts=True)
+        return cls(distinct[:, 0], distinct[:, 1], counts.astype(np.float64))
+
+    @property
+    def mean(self) -> float:
+        """Mean loss of a query."""
+        return float(self.sums @ self.counts) / float(self.sizes @ self.counts)
+
+    def p_value(self, margin: float) -> float:
+        """Probability of a mean loss as small as this one, or smaller, were the true one `margin`, at most 1."""
+        clusters = float(self.counts.sum())
+        size = float(self.sizes @ self.counts) / clusters
+        excess, counts = self.sums - margin * self.sizes, self.counts
+        if self.sums.max() <= 0:  # no cluster loses anything, where each would with a probability of `margin` at least
+            effective = clusters**2 * size**2 / float(self.sizes**2 @ counts)
+            return float(min(1.0, (1 - margin) ** effective))
+        if excess.max() <= 0:  # losses too small for any to be above the margin: one whole query is counted as lost
+            excess, counts = np.append(excess, 1 - margin), np.append(counts, 1.0)
+        observed = float(excess @ counts + _CONTINUITY) / float(counts.sum())
+        return _lower_tail(excess, counts, observed)
+
+    def upper_limit(self, confidence: float) -> float:
+        """One-sided: the margin of which the p-value is 1 − confidence, −1 … 1; below 0 where it is a gain."""
+        alpha, highest = 1 - confidence, 1 - 1e-9
+        if self.mean >= highest or self.p_value(highest) > alpha:
+            return 1.0
+        return float(optimize.brentq(lambda margin: self.p_value(margin) - alpha, self.mean, highest, xtol=1e-7))
+
+    def lower_limit(self, confidence: float) -> float:
+        """One-sided, −1 … 1: minus the upper limit of the mean gain."""
+        return -Losses(-self.sums, self.sizes, self.counts).upper_limit(confidence)
+
+
+def _lower_tail(values: PerQuery, counts: PerQuery, observed: float) -> float:
+    """P(mean of n draws ≤ observed) under the tilted distribution of `values` that has mean 0; it has both signs."""
+    if observed >= values.max():
+        return 1.0
+    n = float(counts.sum())
+    null, here = _tilt(values, counts, 0.0), _tilt(values, counts, observed)
+    saddlepoint = here - null
+    if abs(saddlepoint) < _SMALLEST:
+        return 0.5
+    deviance = saddlepoint * observed - (_cumulant(values, counts, here) - _cumulant(values, counts, null))
+    root = math.copysign(math.sqrt(max(0.0, 2 * n * deviance)), saddlepoint)
+    studentized = saddlepoint * math.sqrt(n * _variance(values, counts, here))
+    if abs(root) < _SMALLEST:
+        return 0.5
+    return float(stats.norm.cdf(root + math.log(studentized / root) / root))
+
+
+def _weights(values: PerQuery, counts: PerQuery, tilt: float) -> PerQuery:
+    exponents = tilt * values
+    weights: PerQuery = counts * np.exp(exponents - exponents.max())
+    weights /= weights.sum()
+    return weights
+
+
+def _cumulant(values: PerQuery, counts: PerQuery, tilt: float) -> float:
+    """Ln of the mean of exp(tilt · value)."""
+    highest = float((tilt * values).max())
+    return highest + math.log(float(counts @ np.exp(tilt * values - highest)) / float(counts.sum()))
+
+
+def _variance(values: PerQuery, counts: PerQuery, tilt: float) -> float:
+    weights = _weights(values, counts, tilt)
+    return float(weights @ (values - weights @ values) ** 2)
+
+
+def _tilt(values: PerQuery, counts: PerQuery, mean: float) -> float:
+    """The tilt with which the values have this mean, which lies between the least and the largest of them."""
+    low, high = -1 / np.ptp(values), 1 / np.ptp(values)
+
+    def off(tilt: float) -> float:
+        return float(_weights(values, counts, tilt) @ values) - mean
+
+    while off(low) > 0:
+        low *= 2
+    while off(high) < 0:
+        high *= 2
+    return float(optimize.brentq(off, low, high, xtol=1e-12))

@@ -1,0 +1,36 @@
+"""What the gate says of a candidate that is cheaper than the exact, unprojected float32 baseline (contract §3)."""
+
+from retrieval.release.interval import Interval, Record
+
+
+class PairedLoss(Record):
+    """A metric of the baseline and of the candidate on the same queries.
+
+    loss: baseline − candidate with its limits, each one-sided at the gate's confidence; p: of a loss of the margin or
+    more.
+    """
+
+    baseline: float
+    candidate: float
+    loss: Interval
+    p: float
+
+
+class GateRecord(Record):
+    """A candidate, admitted or not.
+
+    p_adjusted: of the worse of the two metrics, adjusted for all candidates tried; n: queries, in so many clusters that
+    share a document; gain: what the candidate saves, each figure with that of the baseline, measured in the same run.
+    """
+
+    candidate: str
+    kind: str
+    admitted: bool
+    accuracy: PairedLoss
+    ndcg: PairedLoss
+    p_adjusted: float
+    margin: float
+    confidence: float
+    n: int
+    clusters: int
+    gain: dict[str, float]
