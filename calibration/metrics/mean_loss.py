@@ -57,6 +57,8 @@ class Losses:
             return float(min(1.0, (1 - margin) ** effective))
         if excess.max() <= 0:  # losses too small for any to be above the margin: one whole query is counted as lost
             excess, counts = np.append(excess, 1 - margin), np.append(counts, 1.0)
+        if excess.min() >= 0:  # every cluster loses the margin or more
+            return 1.0
         observed = float(excess @ counts + _CONTINUITY) / float(counts.sum())
         return _lower_tail(excess, counts, observed)
 
