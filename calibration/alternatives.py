@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
+from calibration.evidence import Evidence
 from calibration.risk.rule import Rule
 from retrieval.errors import InputError
 from retrieval.policy import keep
@@ -16,7 +17,7 @@ def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -
     judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
     """
     policy = "auto" if evidence.parts is not None else "similarity"
-    limits = {"metric": rule.metric, "max_loss": rule.max_loss, "confidence": rule.confidence}
+    limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
         Rule("bootstrap", "similarity", metric=rule.metric),
         Rule("risk-control", policy, guarantee="high-probability", **limits),  # type: ignore[arg-type]
@@ -44,6 +45,7 @@ def _outcome(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Al
         tau=policy.tau,
         psi=policy.psi,
         max_loss=policy.max_loss,
+        max_empty=policy.max_empty,
         guarantee=policy.guarantee,
         kept_fraction=float(kept.mean()),
         loss=float(queries.judged.lost(rule.metric, kept).mean()),

@@ -81,8 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     rule = Rule.asked(**{name: getattr(arguments, name) for name in asked if name in arguments})
     settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule)
     manifest = calibrate(arguments.data, arguments.releases, arguments.encoder, settings, say, watch)
-    certified = manifest.policy.kind != "none"
-    if certified and not arguments.no_promote:
+    has_cut = manifest.policy.kind != "none"
+    if has_cut and not arguments.no_promote:
         promote(arguments.releases, manifest.release_id)
     say(table(manifest))
     say(times(watch))
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
     else:
         sys.stdout.write(path + "\n")
-    if certified:
+    if has_cut:
         return 0
     say(f"taugate: {manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted.")
     return 3

@@ -30,21 +30,26 @@ class Correlations:
 
 
 def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
-    """One for each data set and K with three encoders or more (thresholds paper §4, Table 3).
+    """One for each data set, K and way to measure with three encoders or more (thresholds paper §4, Table 3).
 
     Bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in force. Of
     several releases with one encoder the last counts: they differ in nothing that is compared here.
     """
-    groups: dict[tuple[str, str, str, str, int], dict[str, Manifest]] = {}
+    groups: dict[str, dict[str, Manifest]] = {}
     for manifest in manifests:
-        sha256 = manifest.data.sha256
-        key = (manifest.data.name, sha256["corpus"], sha256["queries"], sha256["qrels"], manifest.policy.k)
-        groups.setdefault(key, {})[manifest.encoder.sha256] = manifest
+        groups.setdefault(repr(_measured(manifest)), {})[manifest.encoder.sha256] = manifest
     return [
-        Correlations(name, k, len(group), _correlate(list(group.values())))
-        for (name, *_, k), group in groups.items()
-        if len(group) >= FEWEST_RELEASES
+        Correlations(first.data.name, first.policy.k, len(group), _correlate(list(group.values())))
+        for group in groups.values()
+        if len(group) >= FEWEST_RELEASES and (first := next(iter(group.values())))
     ]
+
+
+def _measured(manifest: Manifest) -> tuple[object, ...]:
+    """What two releases need to have in common to be compared: the data, how they were measured, the rule's metric."""
+    data = manifest.data
+    digests = (data.sha256["corpus"], data.sha256["queries"], data.sha256["qrels"])
+    return (data.name, data.split, *digests, manifest.bootstrap, manifest.policy.k, manifest.policy.metric)
 
 
 def _correlate(manifests: Sequence[Manifest]) -> dict[tuple[str, str], float | None]:
@@ -53,7 +58,7 @@ def _correlate(manifests: Sequence[Manifest]) -> dict[tuple[str, str], float | N
 
 
 def _pearson(x: np.ndarray, y: np.ndarray) -> float | None:
-    if x.std() == 0 or y.std() == 0 or not np.isfinite(x + y).all():
+    if np.ptp(x) == 0 or np.ptp(y) == 0 or not np.isfinite(x + y).all():
         return None
     return float(np.corrcoef(x, y)[0, 1])
 

@@ -1,42 +1,21 @@
 """From scored queries to the rule in force: which policy, which τ, and what may be said of it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.bootstrap import Rows
+from calibration.evidence import Evidence
+from calibration.limits import limits
 from calibration.metrics.judged import JudgedQueries
-from calibration.relevance.choose import choose, loss_steps
-from calibration.relevance.estimate import Estimated
-from calibration.relevance.parts import FEWEST_QUERIES, Parts
+from calibration.relevance.choose import choose
+from calibration.relevance.parts import FEWEST_QUERIES
 from calibration.risk import words
-from calibration.risk.certify import Limited, certify
+from calibration.risk.certify import certify
 from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
-from calibration.scored import Scored
 from calibration.threshold import bootstrap_threshold
 from retrieval.errors import InputError
 from retrieval.policy import PolicyKind
 from retrieval.release.evidence import Choice
 from retrieval.release.manifest import PolicyRecord
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a decision rests on.
-
-    scored: all answerable queries; calibration: positions of those that calibrate, rows: their bootstraps (m, l);
-    parts and estimated: None with too few queries; design_effect: by how much repeated documents inflate the variance.
-    """
-
-    scored: Scored
-    calibration: NDArray[np.int64]
-    rows: Rows
-    parts: Parts | None
-    estimated: Estimated | None
-    design_effect: float
-    seed: int
 
 
 def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
@@ -50,7 +29,7 @@ def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
     kind, choice = _kind(rule, evidence)
     certifying = _certifying(rule, kind, evidence)
     _check_hits(evidence.scored.judged.take(certifying), " that certify")
-    certified = certify(_limits(rule, evidence.scored.take(certifying), kind), rule, evidence.design_effect)
+    certified = certify(limits(rule, evidence, certifying, kind), rule)
     if certified.tau is None:
         guarantee = f"Nothing is certified: {words.shortage(rule, certified.certificates)}."
         return _record(rule, k, "none", None, guarantee=guarantee, certificates=certified.certificates, choice=choice)
@@ -101,14 +80,6 @@ def _certifying(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDArray[np.
     if rule.policy == "probability":
         return evidence.parts.rest
     return evidence.parts.certify
-
-
-def _limits(rule: Rule, scored: Scored, kind: PolicyKind) -> list[Limited]:
-    decisions = scored.decisions(kind)
-    limits = [Limited(rule.metric, loss_steps(scored.judged, decisions, rule.metric), rule.max_loss)]
-    if rule.max_empty is not None:
-        limits.append(Limited(words.EMPTY, LossSteps.of_empty(decisions), rule.max_empty))
-    return limits
 
 
 def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:

@@ -63,7 +63,7 @@ def _parent(releases: Path) -> Manifest | None:
     try:
         name = current_id(releases)
         return None if name is None else verify(releases / name)
-    except ReleaseError:
+    except (ReleaseError, OSError):
         return None
 
 

@@ -10,7 +10,7 @@ from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """Settings of `taugate calibrate`; defaults are the contract's (§2).
+    """Settings of `taugate calibrate`; m, l and K are the papers' (thresholds paper, after Table 1).
 
     k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
     queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100]; rule: how the

@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 
 from calibration.alternatives import alternatives
 from calibration.data.dataset import Dataset
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
 from calibration.encoding.corpus import EncodedDataset
+from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw, Split
 from calibration.metrics.isotropy import Isotropy, isotropy
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.measure import measure
+from calibration.query_set.clusters import clusters
 from calibration.query_set.measure import measure_query_set
 from calibration.relevance.estimate import Estimated, estimate
 from calibration.relevance.parts import FEWEST_QUERIES, Parts
@@ -81,27 +83,30 @@ def study(dataset: Dataset, encoded: EncodedDataset, settings: CalibrationSettin
     members = calibration.members
     with watch.stage("model"):
         roles = Parts.of(members, settings.seed) if len(members) >= FEWEST_QUERIES else None
-        sizes = dataset.documents.sizes
         no_answer = (unanswerable, encoded.unanswerable)
-        estimated = estimate(judged, encoded.answerable, no_answer, roles, index, sizes) if roles else None
+        estimated = estimate(judged, encoded.answerable, no_answer, roles, index, encoded.lengths) if roles else None
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
         scored = Scored(judged, unanswerable, *relevance)
     with watch.stage("query set"):
-        queries = [dataset.answerable[position] for position in members.tolist()]
-        worth = measure_query_set(
-            queries, judged.take(members), calibration.random_scores, encoded.documents, settings.seed
-        )
+        random_scores = np.concatenate([part.random_scores for part in parts.values()])
+        worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
-        effect = len(members) / worth.effective_sample_size
-        evidence = Evidence(scored, members, calibration.draw.rows, roles, estimated, effect, settings.seed)
+        labels = clusters(dataset.answerable)
+        evidence = Evidence(scored, members, calibration.draw.rows, roles, estimated, labels, settings.seed)
         policy = decide(settings.rule, evidence)
-        last = list(parts.values())[-1].members
-        others = alternatives(settings.rule, evidence, last)
+        others = alternatives(settings.rule, evidence, _last(parts, roles))
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
     reliability = relevance_record(scored, roles, estimated, heldout)
     return Findings(index, scored, parts, roles, estimated, policy, metrics, others, reliability, spread, worth)
+
+
+def _last(parts: Mapping[str, Part], roles: Parts | None) -> NDArray[np.int64]:
+    """The queries that had the least say: held-out ones, else those that the model was not fitted on."""
+    if "heldout" in parts:
+        return parts["heldout"].members
+    return parts["calibration"].members if roles is None else roles.rest
 
 
 def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
@@ -114,7 +119,7 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
 
 
 def _parts(queries: int, vectors: Float32, index: FlatIndex, settings: CalibrationSettings) -> dict[str, Part]:
-    """Split the queries and draw for each part, in the order of contract §3; the held-out part is drawn last."""
+    """Split the queries and draw for each part, as docs/calibration.md has it; the held-out part is drawn last."""
     rng = np.random.default_rng(settings.seed)
     split = Split.of(rng, queries, settings.holdout)
     parts = {}

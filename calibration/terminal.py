@@ -1,28 +1,19 @@
 """The outcome of a calibration as a table for a terminal."""
 
+from calibration.report.words import METRICS
 from calibration.stopwatch import Stopwatch
 from retrieval.release.evidence import Alternative
 from retrieval.release.interval import Interval
 from retrieval.release.manifest import Manifest
-
-_ROWS = ("accuracy", "accuracy_at_tau", "ndcg", "ndcg_at_tau", "coe", "roe")
-_LABELS = {
-    "accuracy": "accuracy@{k}",
-    "accuracy_at_tau": "accuracy@{k} at τ",
-    "ndcg": "NDCG@{k}",
-    "ndcg_at_tau": "NDCG@{k} at τ",
-    "coe": "COE",
-    "roe": "ROE",
-}
 
 
 def table(manifest: Manifest) -> str:
     """Every metric of every part of the queries, with its 95 % interval."""
     parts = list(manifest.metrics)
     lines = ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
-    for row in _ROWS:
+    for row, label in METRICS.items():
         cells = (_interval(getattr(manifest.metrics[part], row)) for part in parts)
-        lines.append("".join([f"{_LABELS[row].format(k=manifest.policy.k):18}", *(f"{cell:>28}" for cell in cells)]))
+        lines.append("".join([f"{label.format(k=manifest.policy.k):18}", *(f"{cell:>28}" for cell in cells)]))
     for label, values in (
         ("results kept", [manifest.metrics[part].kept_fraction for part in parts]),
         ("answerable empty", [manifest.metrics[part].abstention.answerable_empty for part in parts]),
@@ -45,6 +36,7 @@ def _rule(manifest: Manifest) -> str:
 def _alternative(other: Alternative) -> str:
     what = "expected loss" if other.statement == "expected-loss" else "loss"
     limit = "" if other.max_loss is None else f", {what} at most {other.max_loss:g}"
+    limit += "" if other.max_empty is None else f", empty at most {other.max_empty:g}"
     cut = "no cut" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"
     return f"beside it: {cut} ({other.method}{limit}) would keep {other.kept_fraction:.4f} and lose {other.loss:.4f}"
 

@@ -14,7 +14,6 @@ from typing import overload
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
@@ -35,7 +34,7 @@ class Document:
 
     @property
     def encoded_text(self) -> str:
-        """What the encoder sees: title and text, joined by a space where there is a title (contract §3)."""
+        """What the encoder sees: title and text, joined by a space where there is a title (docs/calibration.md)."""
         return f"{self.title} {self.text}" if self.title else self.text
 
 
@@ -94,12 +93,6 @@ class DocumentStore(Sequence[Document]):
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes that each document takes, (N,): known without reading one."""
-        sizes: NDArray[np.int64] = np.diff(self._offsets)
-        return sizes
 
     @overload
     def __getitem__(self, position: int) -> Document: ...

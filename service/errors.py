@@ -1,4 +1,4 @@
-"""What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (contract §4).
+"""What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (docs/api.md).
 
 ApiError
 ├── TooLarge           413 too_large

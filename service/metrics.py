@@ -1,4 +1,4 @@
-"""Every Prometheus metric of the service, on a registry of its own (contract §5)."""
+"""Every Prometheus metric of the service, on a registry of its own (docs/api.md)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the API (contract §4). These models are what openapi.json is made from."""
+"""Requests and replies of the API (docs/api.md). These models are what openapi.json is made from."""
 
 from typing import Annotated, Any, Literal
 

@@ -5,9 +5,10 @@ from bench import Bench
 from page import share, table, verdict
 from trials import LOSSES, Positions, certified
 
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
+from calibration.evidence import Evidence
 from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Labels, clusters, effective_sample_size, intra_cluster_correlation
+from calibration.query_set.clusters import Labels, clusters
 from calibration.risk.rule import Rule
 from calibration.scored import Scored
 from retrieval.index import FlatIndex, TopK
@@ -87,9 +88,8 @@ def _draw(members: list[Positions], seed: int, number: int) -> tuple[Positions, 
 
 def _outcome(rule: Rule, scored: Scored, calibration: Positions, labels: Labels) -> tuple[float, float]:
     """True loss and share kept."""
-    hits = scored.judged.accuracy()[calibration]
-    effect = len(calibration) / effective_sample_size(labels, intra_cluster_correlation(hits, labels))
     rows = np.zeros((1, 1), dtype=np.int64)  # these rules look at no bootstrap
-    tau = decide(rule, Evidence(scored, calibration, rows, None, None, effect, 0)).tau
+    drawn = scored.take(calibration)  # a cluster that was drawn twice is two
+    tau = decide(rule, Evidence(drawn, np.arange(len(calibration)), rows, None, None, labels, 0)).tau
     kept = keep(scored.judged.top.scores, None if tau is None else np.float32(tau))
     return float(scored.judged.lost("accuracy", kept).mean()), float(kept.mean())

@@ -102,7 +102,7 @@ def _kept(searched: Searched, decisions: np.ndarray, certifying: Positions, judg
     for loss in LOSSES:
         rule = certified("similarity", "expected-loss", loss)
         steps = loss_steps(queries, decisions[certifying], rule.metric)
-        tau = certify([Limited(rule.metric, steps, loss)], rule, 1.0).tau
+        tau = certify([Limited(rule.metric, steps, loss)], rule).tau
         shares.append(float(keep(decisions[judges], None if tau is None else np.float32(tau)).mean()))
     return shares
 

@@ -8,7 +8,8 @@ from page import share, table
 from searched import Searched
 from trials import LOSSES, certified, scored_queries, unseen
 
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
+from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw
 from calibration.relevance.parts import SHARES, Parts
 from calibration.settings import CalibrationSettings
@@ -49,7 +50,9 @@ def _kept(searched: Searched, number: int, seed: int) -> list[list[float]]:
     for shares in _TRIED:
         parts = Parts.of(calibration, number, shares)
         estimated = searched.estimate(parts)
-        evidence = Evidence(scored_queries(searched, estimated), calibration, rows, parts, estimated, 1.0, number)
+        evidence = Evidence(
+            scored_queries(searched, estimated), calibration, rows, parts, estimated, searched.labels, number
+        )
         queries = evidence.scored.take(judges)
         policies = [decide(rule, evidence) for rule in _RULES]
         taus = [None if each.tau is None else np.float32(each.tau) for each in policies]

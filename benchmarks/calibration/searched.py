@@ -13,6 +13,7 @@ from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import EncodedDataset, encode_dataset
 from calibration.encoding.source import exported_encoder
 from calibration.metrics.judged import JudgedQueries
+from calibration.query_set.clusters import Labels, clusters
 from calibration.relevance.estimate import Estimated, estimate
 from calibration.relevance.fit import fit
 from calibration.relevance.parts import Parts
@@ -47,7 +48,7 @@ class Encoded:
         with tempfile.TemporaryDirectory() as spool:
             dataset = read_dataset(data / name, split, Path(spool))
             vectors = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
-            return cls(name, split, dataset.answerable, vectors, dataset.documents.sizes)
+            return cls(name, split, dataset.answerable, vectors, vectors.lengths)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Searched:
     name: str
     k: int
     queries: list[LabelledQuery]
+    labels: Labels
     vectors: Float32
     judged: JudgedQueries
     documents: Float32
@@ -78,7 +80,15 @@ class Searched:
         local = replace(judged, top=TopK(judged.top.scores, rows.reshape(judged.top.positions.shape)))
         few = replace(background, documents=background.documents[retrieved])
         searched = cls(
-            encoded.name, k, encoded.queries, vectors, local, corpus[retrieved], few, background.of_queries(vectors)
+            encoded.name,
+            k,
+            encoded.queries,
+            clusters(encoded.queries),
+            vectors,
+            local,
+            corpus[retrieved],
+            few,
+            background.of_queries(vectors),
         )
         parts = Parts.of(np.arange(len(vectors)), 0)
         nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]

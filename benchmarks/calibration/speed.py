@@ -11,7 +11,8 @@ from bench import Bench
 from page import table, verdict
 
 from calibration.data.dataset import LabelledQuery
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
+from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.measure import measure
@@ -65,7 +66,7 @@ def section(bench: Bench) -> str:
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
     certified = Rule("risk-control", "similarity")
     everything = np.arange(QUERIES)
-    evidence = Evidence(scored, everything, draw.rows, None, None, 1.0, bench.seed)
+    evidence = Evidence(scored, everything, draw.rows, None, None, everything, bench.seed)
     _, certifying = _timed(lambda: decide(certified, evidence), _ROUNDS)
     parts = Parts.of(everything, bench.seed)
     lengths = np.full(DOCUMENTS, 1000)
@@ -73,7 +74,7 @@ def section(bench: Bench) -> str:
         lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, index, lengths), 1
     )
     chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)  # type: ignore[union-attr]
-    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, 1.0, bench.seed)
+    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, everything, bench.seed)
     _, choosing = _timed(lambda: decide(Rule("risk-control", "auto"), evidence), _ROUNDS)
     oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)
     same = _same(oracle, tau, psi, metrics)

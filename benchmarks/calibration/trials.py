@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from searched import Searched
 
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
+from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw, Split
-from calibration.query_set.clusters import clusters, effective_sample_size, intra_cluster_correlation
 from calibration.relevance.choose import loss_steps
 from calibration.relevance.estimate import Estimated
 from calibration.relevance.parts import Parts
@@ -71,7 +71,7 @@ def trial(
     kinds: dict[float, PolicyKind] = {}
     outcomes = []
     for rule in rules:
-        kind, tau = _decide(rule, searched, evidence, kinds)
+        kind, tau = _decide(rule, evidence, kinds)
         taken = evidence.scored.take(judges)
         kept = keep(taken.decisions(kind), None if tau is None else np.float32(tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())
@@ -85,7 +85,7 @@ def gather(searched: Searched, calibration: Positions, rng: np.random.Generator,
     parts = Parts.of(calibration, number)
     estimated = searched.estimate(parts)
     scored = scored_queries(searched, estimated)
-    return Evidence(scored, calibration, draw.rows, parts, estimated, 1.0, number)
+    return Evidence(scored, calibration, draw.rows, parts, estimated, searched.labels, number)
 
 
 def scored_queries(searched: Searched, estimated: Estimated | None) -> Scored:
@@ -96,12 +96,8 @@ def scored_queries(searched: Searched, estimated: Estimated | None) -> Scored:
     return Scored(searched.judged, nothing, estimated.answerable, estimated.unanswerable)
 
 
-def _decide(
-    rule: Rule, searched: Searched, evidence: Evidence, kinds: dict[float, PolicyKind]
-) -> tuple[PolicyKind, float | None]:
+def _decide(rule: Rule, evidence: Evidence, kinds: dict[float, PolicyKind]) -> tuple[PolicyKind, float | None]:
     """The product's decision. `auto` chooses the same policy whatever the guarantee, so it chooses once (`kinds`)."""
-    if rule.method == "non-inferiority":
-        evidence = replace(evidence, design_effect=design_effect(searched, evidence.calibration))
     if rule.policy != "auto" or rule.method != "risk-control":
         policy = decide(rule, evidence)
         return policy.kind, policy.tau
@@ -112,12 +108,5 @@ def _decide(
         return "none", None
     queries = evidence.scored.take(evidence.parts.certify)  # type: ignore[union-attr]
     steps = loss_steps(queries.judged, queries.decisions(kind), rule.metric)
-    tau = certify([Limited(rule.metric, steps, rule.max_loss)], rule, 1.0).tau
+    tau = certify([Limited(rule.metric, steps, rule.max_loss)], rule).tau
     return ("none" if tau is None else kind), tau
-
-
-def design_effect(searched: Searched, calibration: Positions) -> float:
-    """By how much queries on the same documents inflate the variance, as `calibration.study` has it."""
-    labels = clusters([searched.queries[position] for position in calibration.tolist()])
-    correlation = intra_cluster_correlation(searched.judged.take(calibration).accuracy(), labels)
-    return len(calibration) / effective_sample_size(labels, correlation)

@@ -1,1 +1,1 @@
-"""Reading a labelled data set in the layout of contract §1."""
+"""Reading a labelled data set in the layout of docs/calibration.md."""

@@ -1,4 +1,4 @@
-"""A labelled data set in the BEIR layout (contract §1), read one line at a time."""
+"""A labelled data set in the BEIR layout (docs/calibration.md), read one line at a time."""
 
 import math
 from collections.abc import Mapping

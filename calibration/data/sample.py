@@ -8,7 +8,7 @@ from retrieval.errors import InputError
 
 
 def write_sample(folder: Path) -> None:
-    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) in the layout of contract §1."""
+    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) in the BEIR layout."""
     try:
         import zaragoza_construction_faq
     except ImportError as error:

@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from calibration.data.dataset import Dataset
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.encode import encode
@@ -13,11 +16,15 @@ from retrieval.similarity import Float32
 
 @dataclass(frozen=True)
 class EncodedDataset:
-    """Vectors in the order of the data set, each (n, d) float32; truncated_documents: longer than the encoder reads."""
+    """Vectors in the order of the data set, each (n, d) float32.
+
+    lengths: (N,) bytes of each document's text, title included; truncated_documents: longer than the encoder reads.
+    """
 
     documents: Float32
     answerable: Float32
     unanswerable: Float32
+    lengths: NDArray[np.int64]
     truncated_documents: int
 
 
@@ -44,5 +51,9 @@ def encode_dataset(
         )
     answerable = len(dataset.answerable)
     return EncodedDataset(
-        documents.vectors, queries.vectors[:answerable], queries.vectors[answerable:], documents.truncated
+        documents.vectors,
+        queries.vectors[:answerable],
+        queries.vectors[answerable:],
+        documents.lengths,
+        documents.truncated,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from calibration.encoding.cache import CachedEmbedding, EmbeddingCache
@@ -21,11 +22,12 @@ _BLOCK = 8192
 class Embeddings:
     """Vectors of n texts.
 
-    vectors: (n, d) float32; truncated: texts longer than the encoder reads; encoded: texts that were not known yet;
-    seconds: time in the encoder, tokenizer included.
+    vectors: (n, d) float32; lengths: (n,) bytes of each text in UTF-8; truncated: texts longer than the encoder reads;
+    encoded: texts that were not known yet; seconds: time in the encoder, tokenizer included.
     """
 
     vectors: Float32
+    lengths: NDArray[np.int64]
     truncated: int
     encoded: int
     seconds: float
@@ -34,6 +36,7 @@ class Embeddings:
 def encode(encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache) -> Embeddings:
     """Embed `total` texts in order; one that occurs twice, or was embedded by an earlier run, is encoded once."""
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
+    lengths = np.zeros(total, dtype=np.int64)
     remaining = iter(texts)
     prompt = encoder.config.query_prompt if role == "query" else encoder.config.document_prompt
     truncated = encoded = 0
@@ -42,6 +45,7 @@ def encode(encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, c
     with tqdm(total=total, desc=f"encode {name}", file=sys.stderr, disable=None, unit="") as bar:
         for start in range(0, total, _BLOCK):
             block = list(islice(remaining, _BLOCK))
+            lengths[start : start + len(block)] = [len(text.encode()) for text in block]
             keys = [cache.key(prompt + text) for text in block]
             known = cache.get(keys)
             new = {key: text for key, text in zip(keys, block, strict=True) if key not in known}
@@ -59,4 +63,4 @@ def encode(encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, c
             encoded += len(added)
             truncated += sum(known[key].truncated for key in keys)
             vectors[start : start + len(block)] = [known[key].vector for key in keys]
-    return Embeddings(vectors, truncated, encoded, seconds)
+    return Embeddings(vectors, lengths, truncated, encoded, seconds)

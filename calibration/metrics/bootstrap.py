@@ -21,7 +21,7 @@ class Draw:
 
     @classmethod
     def of(cls, rng: np.random.Generator, queries: int, documents: int, settings: CalibrationSettings) -> Self:
-        """Drawn in the order of contract §3: the bootstrap rows first, then a random document for each query."""
+        """In the order of docs/calibration.md: the bootstrap rows first, then a random document for each query."""
         rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
         return cls(rows, rng.integers(0, documents, size=queries))
 
@@ -35,7 +35,7 @@ class Split:
 
     @classmethod
     def of(cls, rng: np.random.Generator, queries: int, holdout: float) -> Self:
-        """The last round(h·n) of a permutation are held out; nothing is drawn when h = 0 (contract §3)."""
+        """The last round(h·n) of a permutation are held out; nothing is drawn when h = 0 (docs/calibration.md)."""
         if holdout == 0:
             return cls(np.arange(queries), np.arange(0))
         kept = queries - round(holdout * queries)

@@ -6,10 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from retrieval.moments import moments
 from retrieval.similarity import Float32
-
-# Vectors copied to float64 at a time: 25 MB at d = 384.
-_BLOCK = 8192
 
 
 @dataclass(frozen=True)
@@ -31,19 +29,9 @@ def isotropy(vectors: Float32) -> Isotropy:
     """
     # One thread: a product's last bits depend on how it is split, and a release's digest holds the result.
     with threadpool_limits(limits=1):
-        mean: NDArray[np.float64] = vectors.mean(axis=0, dtype=np.float64)
-        scatter = _scatter(vectors, mean)
+        mean, scatter = moments(vectors)
         gram = scatter + len(vectors) * np.outer(mean, mean)
         return Isotropy(_i_a(len(vectors), mean, gram), _i_b(scatter))
-
-
-def _scatter(vectors: Float32, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Σ (v − mean)(v − mean)ᵀ, (d, d). Centred before it is multiplied: vectors all close together lose no digits."""
-    scatter = np.zeros((len(mean), len(mean)))
-    for start in range(0, len(vectors), _BLOCK):
-        centred = vectors[start : start + _BLOCK] - mean
-        scatter += centred.T @ centred
-    return scatter
 
 
 def _i_a(n: int, mean: NDArray[np.float64], gram: NDArray[np.float64]) -> float:

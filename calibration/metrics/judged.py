@@ -76,7 +76,7 @@ def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) ->
 
 
 def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex) -> Float32:
-    """Of several relevant documents the correct one is the most similar (contract §3)."""
+    """Of several relevant documents the correct one is the most similar (docs/calibration.md)."""
     owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
     documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
     scores = pair_similarity(vectors[owners], index.vectors, documents[:, None])[:, 0]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -60,6 +61,20 @@ def effective_sample_size(labels: Labels, correlation: float) -> float:
     sizes = np.bincount(labels)
     size = float(sizes @ sizes) / len(labels)
     return max(1.0, len(labels) / (1 + (size - 1) * correlation))
+
+
+def design_effect(losses: PerQuery, labels: Labels, confidence: float) -> float:
+    """By how much clusters widen the one-sided confidence limit of the mean of `losses`, (q,), as a variance.
+
+    Kish's deff from the losses' own correlation, times (t_{c−1} / t_{q−1})² for c clusters: few of them do not say well
+    how they vary (Korn and Graubard, Survey Methodology 24, 1998).
+    """
+    _, labels = np.unique(labels, return_inverse=True)
+    queries, count = len(labels), int(labels.max()) + 1
+    effect = queries / effective_sample_size(labels, intra_cluster_correlation(losses, labels))
+    if count in (1, queries):
+        return effect
+    return effect * float(stats.t.ppf(confidence, count - 1) / stats.t.ppf(confidence, queries - 1)) ** 2
 
 
 def cluster_bootstrap(per_query: PerQuery, labels: Labels, rng: np.random.Generator, bootstraps: int) -> Interval:

@@ -31,7 +31,7 @@ def measure_query_set(
     """The record of answerable queries, q ≥ 1 of them, and of `judged`, the same in the same order.
 
     random_scores: S_rand, float32, of any of them; document_vectors: (N, d) float32 of unit length, the whole corpus;
-    seed: of the bootstrap, and of the sample and start of the clustering. No other random choice depends on it.
+    seed: of the bootstrap, by a generator of its own, and of the sample and start of the clustering.
     """
     labels = clusters(queries)
     accuracy = judged.accuracy()
@@ -53,8 +53,8 @@ def measure_query_set(
     return QuerySetRecord(
         clusters=signs.clusters,
         effective_sample_size=effective,
-        intra_cluster_correlation=correlation,
-        accuracy_by_cluster=cluster_bootstrap(accuracy, labels, np.random.default_rng(seed), _BOOTSTRAPS),
+        intra_cluster_correlation=correlation if np.ptp(accuracy) else None,
+        accuracy_by_cluster=cluster_bootstrap(accuracy, labels, np.random.default_rng([seed, 3]), _BOOTSTRAPS),
         cosine_distance=distance,
         topics=found and found.topics,
         silhouette=found and found.silhouette,

@@ -30,8 +30,8 @@ class Parts:
     def of(cls, calibration: NDArray[np.int64], seed: int, shares: tuple[float, float] = SHARES) -> Self:
         """A random partition of the calibration queries.
 
-        By a generator of its own, `numpy.random.default_rng([seed, 1])`, so that the draws of contract §3 stay as they
-        are: the first 35 % of a permutation fit, the next 5 % help to choose, the others certify.
+        By a generator of its own, `numpy.random.default_rng([seed, 1])`, so that the draws of docs/calibration.md stay
+        as they are: the first 35 % of a permutation fit, the next 5 % help to choose, the others certify.
         """
         order = calibration[np.random.default_rng([seed, 1]).permutation(len(calibration))]
         first = round(shares[0] * len(order))

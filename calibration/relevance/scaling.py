@@ -20,8 +20,9 @@ def scaled(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -> Log
     values: (q, K, F) features, relevant: (q, K). Platt, "Probabilistic Outputs for Support Vector Machines", 1999,
     §2.2, with its targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) in place of 1 and 0. A model is too sure of what it was
     fitted on, and documents are described by how they score against its queries; both end here. The map rises
-    strictly, so that no cut by probability keeps other results than before: queries that certify one may help to fit
-    the map. As it was, where these have only relevant or only irrelevant results, or where the map would fall.
+    strictly but for the rounding to float32, so that the cuts by probability are those of before: queries that certify
+    one may help to fit the map. As it was, where these have only relevant or only irrelevant results, or where the map
+    would fall, which says that the model orders unseen results no better than chance.
     """
     positive = int(relevant.sum())
     negative = relevant.size - positive

@@ -42,6 +42,13 @@ _FACTS: dict[str, dict[str, str]] = {
         "empty allowed": "policy.max_empty",
         "confidence": "policy.confidence",
     },
+    "measured by": {
+        "bootstraps": "bootstrap.bootstraps",
+        "sample size": "bootstrap.sample_size",
+        "seed": "bootstrap.seed",
+        "held out": "bootstrap.holdout",
+        "overlap percentile": "bootstrap.overlap_percentile",
+    },
     "calibration": {},
     "heldout": {},
     "query set": {"effective sample size": "query_set.effective_sample_size"},
@@ -111,9 +118,10 @@ def comparison(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str,
 
 
 def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> bool:
-    """Whether two releases were measured on the same labelled queries of the same documents."""
-    before, after = _at(_plain(old), "data"), _at(_plain(new), "data")
-    return bool(before and after and before["sha256"] == after["sha256"] and before["split"] == after["split"])
+    """Whether two releases were measured on the same labelled queries of the same documents, divided alike."""
+    before, after = _plain(old), _plain(new)
+    same = ("data.sha256", "data.split", "bootstrap.seed", "bootstrap.holdout")
+    return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # noqa: ANN401 (JSON)

@@ -24,7 +24,7 @@ def shown(found: Findings) -> Shown:
         members = found.parts["heldout"].members
         words = f"{len(members):,} held-out answerable queries, which had no say in the threshold"
     elif found.roles is not None:
-        members = np.sort(np.concatenate([found.roles.choose, found.roles.certify]))
+        members = found.roles.rest
         words = (
             f"{len(members):,} calibration queries that the relevance model was not fitted on (none are held out, and "
             "the threshold was chosen on these, so it looks a little better here than it is)"

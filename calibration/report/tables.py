@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibration.report.numbers import count, fixed, spread
+from calibration.report.words import METRICS
 from retrieval.release.interval import Interval
 from retrieval.release.manifest import Metrics
 from retrieval.release.query_set import QuerySetRecord
@@ -15,14 +16,6 @@ _ABOUT = {
     "ndcg_at_tau": "the same for what the cut keeps",
     "coe": "correct documents above θ: the higher the better",
     "roe": "random documents above θ: the lower the better",
-}
-_NAMES = {
-    "accuracy": "accuracy@{k}",
-    "accuracy_at_tau": "accuracy@{k} at τ",
-    "ndcg": "NDCG@{k}",
-    "ndcg_at_tau": "NDCG@{k} at τ",
-    "coe": "COE",
-    "roe": "ROE",
 }
 
 
@@ -39,8 +32,8 @@ def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
     """One line a metric, one value a part of the queries."""
     parts = list(metrics.values())
     lines = [
-        Line(_NAMES[key].format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
-        for key in _NAMES
+        Line(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
+        for key, name in METRICS.items()
     ]
     rest: list[tuple[str, str, Sequence[float | None]]] = [
         ("results kept", "of all results", [part.kept_fraction for part in parts]),

@@ -15,6 +15,14 @@ THRESHOLD_OF: dict[PolicyKind, str] = {
     "probability": "least probability of relevance",
     "none": "least similarity",
 }
+METRICS = {
+    "accuracy": "accuracy@{k}",
+    "accuracy_at_tau": "accuracy@{k} at τ",
+    "ndcg": "NDCG@{k}",
+    "ndcg_at_tau": "NDCG@{k} at τ",
+    "coe": "COE",
+    "roe": "ROE",
+}
 PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
 
 

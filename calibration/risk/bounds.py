@@ -36,12 +36,14 @@ def exact_p_values(losses: Losses, n: float, delta: float) -> NDArray[np.float64
     return np.where(losses >= n, 1.0, p)
 
 
-def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
+def bounded_p_values(losses: Losses, n: float, delta: float) -> NDArray[np.float64]:
     """Hoeffding–Bentkus p-value for losses anywhere in 0…1.
 
     min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
-    (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
+    (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2). An effective
+    sample size that is not whole is rounded down, and the loss with it.
     """
+    losses, n = losses * math.floor(n) / n, math.floor(n)
     mean = np.minimum(losses / n, delta)
     hoeffding = np.exp(-n * (special.rel_entr(mean, delta) + special.rel_entr(1 - mean, 1 - delta)))
     bentkus = math.e * stats.binom.cdf(np.ceil(losses - 1e-9), n, delta)
@@ -58,7 +60,7 @@ def upper_limit(loss: float, n: float, confidence: float, *, binary: bool) -> fl
         return 1.0
     return float(
         optimize.brentq(
-            lambda delta: float(bounded_p_values(np.array([loss]), round(n), delta)[0]) - (1 - confidence),
+            lambda delta: float(bounded_p_values(np.array([loss]), n, delta)[0]) - (1 - confidence),
             mean + 1e-12,
             1 - 1e-12,
             xtol=1e-12,

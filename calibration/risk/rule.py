@@ -11,7 +11,8 @@ from retrieval.release.evidence import Method, Statement
 AskedPolicy = Literal["similarity", "relative", "probability", "auto"]
 
 CONFIDENCE = 0.95  # the papers' intervals are 95 % ones (thresholds paper §2.1), and so is what is certified by default
-MAX_LOSS = 0.01  # the contract's (§2)
+MAX_LOSS = 0.01  # one query in a hundred: what an intended cut may cost where nobody says otherwise
+_LEAST = 1e-6  # to certify less takes more than a million queries
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Rule:
         confidence: float | None = None,
         max_empty: float | None = None,
     ) -> Self:
-        """Complete what the command line leaves open (contract §2).
+        """Complete what the command line leaves open (docs/thresholds.md).
 
         Nothing asked for is the papers' rule; a limit, a guarantee or another policy asks for a certified cut. Raises
         InputError for a value that cannot be used, or for two that contradict each other.
@@ -69,8 +70,10 @@ class Rule:
         if guarantee is not None and method == "non-inferiority":
             raise InputError("--guarantee: belongs to the method risk-control; non-inferiority has one, its confidence")
         for name, value in (("--max-loss", max_loss), ("--max-empty", max_empty)):
-            if value is not None and not (math.isfinite(value) and 0 < value < 1):
-                raise InputError(f"{name} {value}: give a share of the queries above 0 and below 1")
+            if value is not None and not (math.isfinite(value) and _LEAST <= value < 1):
+                raise InputError(
+                    f"{name} {value}: give a share of the queries above 0 and below 1, not less than {_LEAST:g}"
+                )
         if confidence is not None and not (math.isfinite(confidence) and 0.5 <= confidence < 1):
             raise InputError(f"--confidence {confidence}: give a probability from 0.5 and below 1; nothing is certain")
         return cls(

@@ -54,6 +54,12 @@ class LossSteps:
         heights = np.bincount(which, weights=height, minlength=len(candidates))
         return cls(queries, candidates, np.concatenate([[0.0], np.cumsum(heights)]), binary)
 
+    def reaching(self, total: float) -> np.float32:
+        """The lowest threshold at which the n queries lose `total` or more; above all candidates if none does."""
+        step = min(int(np.searchsorted(self.losses, total - 1e-9, side="left")), len(self.candidates))
+        above: np.float32 = np.nextafter(self.candidates[max(step - 1, 0)], np.float32(np.inf))
+        return above
+
     def at(self, thresholds: Float32) -> NDArray[np.float64]:
         """Total loss of the n queries at any thresholds; thresholds: (t,) float32. Returns (t,)."""
         return self.losses[np.searchsorted(self.candidates, thresholds, side="left")]

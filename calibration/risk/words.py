@@ -28,7 +28,7 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
             "control, expected loss)."
         )
     if rule.method == "risk-control":
-        test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus"
+        test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus for NDCG"
         return (
             f"With {rule.confidence:.4g} confidence over the draw of {queries}, {what}, for queries drawn like them "
             f"(Learn-then-Test, fixed sequence, {test})."
@@ -57,14 +57,15 @@ def shortage(rule: Rule, certificates: Sequence[Certificate]) -> str:
 def remedy(manifest: Manifest) -> str:
     """How many labelled queries it takes with the same settings, of which only some certify, and what else helps."""
     certificates = manifest.policy.certificates
-    share = certificates[0].queries / manifest.data.answerable
-    labelled = math.ceil(max(each.queries_needed for each in certificates) / share)
-    less = (
-        ""
-        if manifest.policy.choice is None
-        else ", give --policy similarity or relative, which all calibration queries certify,"
-    )
-    return f"Label about {labelled:,} answerable queries{less} or allow a larger loss."
+    needed = max(each.queries_needed for each in certificates)
+    labelled = math.ceil(needed * manifest.data.answerable / certificates[0].queries)
+    calibrating = manifest.data.answerable - round(manifest.bootstrap.holdout * manifest.data.answerable)
+    named = ""
+    if certificates[0].queries < needed <= calibrating:
+        named = ", give --policy similarity or relative, which all calibration queries certify,"
+    failed = [each.limit for each in certificates if each.bound > each.most]
+    larger = " and ".join("--max-empty" if limit == EMPTY else "--max-loss" for limit in failed) or "--max-loss"
+    return f"Label about {labelled:,} answerable queries{named} or allow a larger {larger}."
 
 
 def _limit(certificate: Certificate, k: int) -> str:

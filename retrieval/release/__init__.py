@@ -1,1 +1,1 @@
-"""The versioned, self-contained artifact where calibration and service meet (contract §3)."""
+"""The versioned, self-contained artifact where calibration and service meet (docs/calibration.md)."""

@@ -15,9 +15,9 @@ Statement = Literal["high-probability", "expected-loss"]
 class Certificate(Record):
     """One limit that was certified, or could not be.
 
-    limit: what is lost, in words; most: the largest share that may be; queries: how many certified it, which count as
-    effective_queries independent ones; loss: the share lost among them at τ; bound: what the guarantee's own
-    calculation gives, at most `most`; queries_needed: fewer cannot certify it.
+    limit: accuracy, ndcg or empty; most: the largest share that may be lost; queries: how many certified it, which
+    count as effective_queries independent ones; loss: the share lost among them at τ; bound: what the guarantee's own
+    calculation gives, at most `most` where it was certified; queries_needed: fewer cannot certify it.
     """
 
     limit: str
@@ -55,6 +55,7 @@ class Alternative(Record):
     tau: float | None
     psi: int | None
     max_loss: float | None
+    max_empty: float | None
     guarantee: str | None
     kept_fraction: float
     loss: float

@@ -1,4 +1,4 @@
-"""What the gate says of a candidate that is cheaper than the exact, unprojected float32 baseline (contract §3)."""
+"""What the gate says of a candidate that is cheaper than the exact, unprojected float32 baseline."""
 
 from retrieval.release.interval import Interval, Record
 

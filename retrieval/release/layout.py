@@ -32,7 +32,7 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     """Hex digest of what a release contains: every file, through `files`, and the manifest less ids and times.
 
     `parent` is an id as well: it says what was current before, so it differs when the same command runs twice. The
-    report compares with the parent and says nothing else that is not in the other files: left out for the same reason.
+    report is left out for the same reason, as it compares with the parent.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["files"] = {name: record for name, record in content["files"].items() if name != REPORT}

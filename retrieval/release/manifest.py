@@ -1,4 +1,4 @@
-"""What a release says about itself: manifest.json, schema version 2 (contract §3)."""
+"""What a release says about itself: manifest.json, schema version 2 (docs/calibration.md)."""
 
 from typing import Any, Literal, Self
 

@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.moments import moments
 from retrieval.similarity import Float32
 
 Float64 = NDArray[np.float64]
@@ -45,15 +46,9 @@ class Background:
 
 
 def _moments(vectors: Float32) -> tuple[Float64, Float64]:
-    """Mean (d,) and covariance (d, d) in float64, in blocks so that no second copy of a large corpus is made."""
-    total = np.zeros(vectors.shape[1])
-    squares = np.zeros((vectors.shape[1], vectors.shape[1]))
-    for start in range(0, len(vectors), 4096):
-        block = vectors[start : start + 4096].astype(np.float64)
-        total += block.sum(axis=0)
-        squares += block.T @ block
-    mean = total / len(vectors)
-    return mean, squares / len(vectors) - np.outer(mean, mean)
+    """Mean (d,) and covariance (d, d) in float64."""
+    mean, scatter = moments(vectors)
+    return mean, scatter / len(vectors)
 
 
 def _against(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:

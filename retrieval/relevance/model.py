@@ -47,8 +47,8 @@ class Relevance:
     def estimate(self, queries: Float32, top: TopK) -> Float32:
         """Probability that each result is relevant, (n, w) float32; queries: (n, d) of `top`, which has n rows.
 
-        Computed in float64 and rounded once, as similarity is, so that what is compared with τ does not depend on how a
-        batch was split.
+        Computed in float64 and rounded once, so that how a batch was split, which moves the last bits of a product of
+        matrices, shows about as rarely as in `similarity`.
         """
         if not top.scores.size:
             return np.empty(top.scores.shape, dtype=np.float32)

@@ -1,6 +1,7 @@
 """Bounds against their definitions, written out, and against simulations whose true loss is known in closed form."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -145,7 +146,7 @@ def shares(taus: list[float | None], worth: float, delta: float) -> tuple[float,
 def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, delta: float, hits: float) -> None:
     rng = np.random.default_rng(n)
     rule = Rule("risk-control", "similarity", max_loss=delta)
-    taus = [certify([Limited("accuracy", uniform_steps(rng, n, hits), delta)], rule, 1.0).tau for _ in range(2000)]
+    taus = [certify([Limited("accuracy", uniform_steps(rng, n, hits), delta)], rule).tau for _ in range(2000)]
     broken, error, _ = shares(taus, hits, delta)
     assert broken <= 0.05 + 3 * error
     exact = max(stats.binom.cdf(k, n, delta) for k in range(n) if stats.binom.cdf(k, n, delta) <= 0.05)
@@ -156,7 +157,7 @@ def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, 
 def test_the_expected_loss_is_at_most_what_was_asked_and_nearly_reaches_it(n: int, delta: float) -> None:
     rng = np.random.default_rng(n + 1)
     rule = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=delta)
-    taus = [certify([Limited("accuracy", uniform_steps(rng, n), delta)], rule, 1.0).tau for _ in range(2000)]
+    taus = [certify([Limited("accuracy", uniform_steps(rng, n), delta)], rule).tau for _ in range(2000)]
     _, _, mean = shares(taus, 1.0, delta)
     error = np.std([0.0 if tau is None else tau for tau in taus]) / math.sqrt(len(taus))
     assert mean <= delta + 3 * error
@@ -187,7 +188,7 @@ def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float)
     rng = np.random.default_rng(7)
     assert discounts(4)[3] == pytest.approx(1 / math.log2(5))
     rule = Rule("risk-control", "similarity", metric="ndcg", guarantee=guarantee, max_loss=delta)
-    taus = [certify([Limited("ndcg", graded_steps(rng, n), delta)], rule, 1.0).tau for _ in range(500)]
+    taus = [certify([Limited("ndcg", graded_steps(rng, n), delta)], rule).tau for _ in range(500)]
     broken, error, mean = shares(taus, worth_of_graded(), delta)
     if guarantee == "high-probability":
         assert broken <= 0.05 + 3 * error
@@ -209,8 +210,8 @@ def test_copies_of_queries_deceive_only_who_does_not_count_them() -> None:
     honest, bold = [], []
     for _ in range(1000):
         limit = Limited("accuracy", copied_steps(rng, clusters, copies), 0.05)
-        honest.append(certify([limit], rule, float(copies)).tau)
-        bold.append(certify([limit], rule, 1.0).tau)
+        honest.append(certify([replace(limit, design_effect=float(copies))], rule).tau)
+        bold.append(certify([limit], rule).tau)
     broken, error, _ = shares(honest, 1.0, 0.05)
     exact = max(stats.binom.cdf(k, clusters, 0.05) for k in range(30) if stats.binom.cdf(k, clusters, 0.05) <= 0.05)
     assert abs(broken - exact) <= 4 * error
@@ -227,7 +228,8 @@ def test_with_the_design_effect_copies_certify_what_the_queries_themselves_do() 
     effect = len(labels) / effective_sample_size(labels, correlation)
     assert effect == pytest.approx(4)
     rule = Rule("non-inferiority", "similarity", max_loss=0.05)
-    once = certify([Limited("accuracy", LossSteps.of_accuracy(queries(scores, hit), scores), 0.05)], rule, 1.0)
-    copied = certify([Limited("accuracy", LossSteps.of_accuracy(queries(many, many_hit), many), 0.05)], rule, effect)
+    once = certify([Limited("accuracy", LossSteps.of_accuracy(queries(scores, hit), scores), 0.05)], rule)
+    steps = LossSteps.of_accuracy(queries(many, many_hit), many)
+    copied = certify([Limited("accuracy", steps, 0.05, design_effect=effect)], rule)
     assert once.tau == copied.tau
     assert once.certificates[0].bound == pytest.approx(copied.certificates[0].bound)

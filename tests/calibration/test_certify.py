@@ -1,6 +1,7 @@
 """The largest τ that passes, and nothing larger passes; the certificate and the sentence say so in numbers."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def passes(rule: Rule, count: int, n: int, most: float) -> bool:
 @pytest.mark.parametrize(("n", "most"), [(70, 0.05), (400, 0.05), (400, 0.2), (600, 0.02)])
 def test_tau_is_the_largest_score_that_passes(rule: Rule, n: int, most: float, seed: int) -> None:
     queries, scores = random_queries(seed, n)
-    found = certify([accuracy_limit(queries, scores, most)], rule, 1.0)
+    found = certify([accuracy_limit(queries, scores, most)], rule)
     best, (certificate,) = best_relevant(queries, scores), found.certificates
     ok = {score: passes(rule, sum(not each >= score for each in best), n, most) for score in np.unique(scores).tolist()}
     relevant = sorted(set(scores[queries.grades >= 1].tolist()))
@@ -86,7 +87,7 @@ def test_the_supremum_over_all_thresholds_is_no_larger() -> None:
         queries, scores = random_queries(seed, 90)
         least, grid = best_relevant(queries, scores), np.linspace(0, 1, 2001).astype(np.float32).tolist()
         best = max(tau for tau in grid if passes(EXPECTED, sum(not each >= tau for each in least), 90, 0.05))
-        found = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED, 1.0).tau
+        found = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED).tau
         assert found is not None
         assert found == pytest.approx(best, abs=1 / 2000)
 
@@ -97,8 +98,8 @@ def test_the_supremum_over_all_thresholds_is_no_larger() -> None:
 def test_two_limits_take_the_smaller_of_both(rule: Rule, most: float, most_empty: float, seed: int) -> None:
     queries, scores = random_queries(seed, 500)
     limits = [accuracy_limit(queries, scores, most), empty_limit(scores, most_empty)]
-    found = certify(limits, rule, 1.0)
-    loss, replies = (certify([limit], rule, 1.0).tau for limit in limits)
+    found = certify(limits, rule)
+    loss, replies = (certify([limit], rule).tau for limit in limits)
     assert found.tau == min(loss, replies)
     assert (loss < replies) == (most == 0.05), "each of them has to be the smaller one once"
     assert [each.limit for each in found.certificates] == ["accuracy", "empty"]
@@ -110,22 +111,22 @@ def test_what_has_nothing_to_lose_does_not_hold_back_the_other_limit() -> None:
     """One hit in 500 queries may be lost; then the empty replies alone say how far the cut goes."""
     queries, scores = random_queries(0, 500, hits=0.0)
     queries.grades[0, 0] = 1
-    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.05)], HIGH, 1.0)
-    assert found.tau == certify([empty_limit(scores, 0.05)], HIGH, 1.0).tau
+    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.05)], HIGH)
+    assert found.tau == certify([empty_limit(scores, 0.05)], HIGH).tau
     assert found.certificates[0].loss in {0.0, 1 / 500}
 
 
 @pytest.mark.parametrize("n", [70, 400])
 def test_the_certificate_holds_the_numbers(n: int) -> None:
     queries, scores = random_queries(1, n)
-    found = certify([accuracy_limit(queries, scores, 0.05)], HIGH, 1.0)
+    found = certify([accuracy_limit(queries, scores, 0.05)], HIGH)
     (certificate,) = found.certificates
     count = lost(queries, scores, found.tau)
     assert (certificate.limit, certificate.most, certificate.queries) == ("accuracy", 0.05, n)
     assert (certificate.effective_queries, certificate.loss, certificate.queries_needed) == (n, count / n, 59)
     assert certificate.bound == pytest.approx(stats.beta.ppf(0.95, count + 1, n - count))
     assert certificate.loss < certificate.bound <= 0.05
-    expected = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED, 1.0)
+    expected = certify([accuracy_limit(queries, scores, 0.05)], EXPECTED)
     count = lost(queries, scores, expected.tau)
     assert expected.certificates[0].bound == pytest.approx((count + 1) / (n + 1))
     assert expected.certificates[0].bound <= 0.05
@@ -135,9 +136,9 @@ def test_the_certificate_holds_the_numbers(n: int) -> None:
 @pytest.mark.parametrize(("rule", "enough"), [(HIGH, 59), (EXPECTED, 19), (PAIRED, 59)], ids=["high", "exp", "paired"])
 def test_with_one_query_too_few_there_is_no_tau(rule: Rule, enough: int) -> None:
     queries, scores = random_queries(2, enough)
-    assert certify([accuracy_limit(queries, scores, 0.05)], rule, 1.0).tau is not None
+    assert certify([accuracy_limit(queries, scores, 0.05)], rule).tau is not None
     fewer = queries.take(np.arange(enough - 1))
-    found = certify([accuracy_limit(fewer, scores[:-1], 0.05)], rule, 1.0)
+    found = certify([accuracy_limit(fewer, scores[:-1], 0.05)], rule)
     (certificate,) = found.certificates
     assert found.tau is None
     assert (certificate.queries, certificate.queries_needed, certificate.loss) == (enough - 1, enough, 0.0)
@@ -149,22 +150,22 @@ def test_with_one_query_too_few_there_is_no_tau(rule: Rule, enough: int) -> None
 def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, effect: float) -> None:
     rule = Rule("non-inferiority", "similarity", max_loss=most)
     _, scores = random_queries(0, 1)
-    needed = queries_needed(empty_limit(scores, most), rule, effect)
+    needed = queries_needed(replace(empty_limit(scores, most), design_effect=effect), rule)
 
     def certified(n: int) -> bool:
-        return certify([empty_limit(np.full((n, 1), 0.5, dtype=np.float32), most)], rule, effect).tau is not None
+        limit = replace(empty_limit(np.full((n, 1), 0.5, dtype=np.float32), most), design_effect=effect)
+        return certify([limit], rule).tau is not None
 
     assert certified(needed)
     assert not certified(needed - 1)
 
 
-def test_repeated_documents_count_in_non_inferiority_only() -> None:
+def test_repeated_documents_lower_the_threshold() -> None:
     queries, scores = random_queries(0, 400)
     limit = accuracy_limit(queries, scores, 0.05)
-    for rule in (HIGH, EXPECTED):
-        assert certify([limit], rule, 3.0) == certify([limit], rule, 1.0)
-    assert certify([limit], PAIRED, 3.0).tau < certify([limit], PAIRED, 1.0).tau
-    assert certify([limit], PAIRED, 3.0).certificates[0].effective_queries == pytest.approx(400 / 3)
+    repeated = replace(limit, design_effect=3.0)
+    assert certify([repeated], PAIRED).tau < certify([limit], PAIRED).tau
+    assert certify([repeated], PAIRED).certificates[0].effective_queries == pytest.approx(400 / 3)
 
 
 def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
@@ -175,7 +176,7 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
     heights = rng.uniform(0.1, 1, size=n)
     steps = LossSteps(n, at, np.concatenate([[0.0], np.cumsum(heights)]), binary=False)
     rule = Rule("risk-control", "similarity", "ndcg", max_loss=delta)
-    found = certify([Limited(words.NDCG, steps, delta)], rule, 1.0)
+    found = certify([Limited(words.NDCG, steps, delta)], rule)
 
     def p_value(total: float) -> float:
         mean = min(total / n, delta)
@@ -189,7 +190,8 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
 
 def certificates(n: int, most: float, rule: Rule, effect: float = 1.0) -> list:
     queries, scores = random_queries(3, n)
-    return certify([accuracy_limit(queries, scores, most)], rule, effect).certificates
+    limit = replace(accuracy_limit(queries, scores, most), design_effect=effect)
+    return certify([limit], rule).certificates
 
 
 def test_the_shortage_is_said_in_numbers() -> None:
@@ -201,7 +203,7 @@ def test_the_shortage_is_said_in_numbers() -> None:
     assert "with 50 queries an expected loss of 1 % cannot be certified; 99 are needed" in said
     both = Rule("risk-control", "similarity", max_loss=0.05, max_empty=0.001)
     queries, scores = random_queries(0, 80)
-    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both, 1.0)
+    found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both)
     assert found.tau is None
     said = words.shortage(both, found.certificates)
     assert "with 80 queries a share of empty replies of 0.1 % cannot be certified at 95 %; 2,995 are needed" in said
@@ -223,7 +225,7 @@ def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem
     ndcg = Rule("risk-control", "similarity", "ndcg", max_loss=0.05)
     queries, scores = random_queries(0, 300)
     steps = LossSteps.of_ndcg(queries, scores)
-    found = certify([Limited(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg, 1.0)
+    found = certify([Limited(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg)
     said = words.guarantee(ndcg, found.certificates, 3)
     for part in ("NDCG@3 is at most 0.05 lower", "at most 10 % of answerable queries are answered with nothing"):
         assert part in said

@@ -8,13 +8,16 @@ import pytest
 from scipy import stats
 
 from calibration.alternatives import alternatives
-from calibration.decide import Evidence, decide
+from calibration.decide import decide
+from calibration.evidence import Evidence
+from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.estimate import estimate
 from calibration.relevance.parts import FEWEST_QUERIES, Parts
 from calibration.risk.rule import Rule
 from calibration.scored import Scored
 from calibration.threshold import bootstrap_threshold
 from retrieval.errors import InputError
+from retrieval.index import TopK
 from retrieval.policy import relative
 from retrieval.release.manifest import PolicyRecord
 from retrieval.relevance.features import features
@@ -23,7 +26,7 @@ from tests.calibration.test_relevance_fit import QUERIES, K, World, unit
 AUTO = Rule("risk-control", "auto", max_loss=0.1)
 
 
-def evidence(world: World, calibration: np.ndarray | None = None, effect: float = 1.0) -> Evidence:
+def evidence(world: World, calibration: np.ndarray | None = None) -> Evidence:
     """As the study gathers it."""
     members = np.arange(QUERIES) if calibration is None else calibration
     parts = Parts.of(members, 0) if len(members) >= FEWEST_QUERIES else None
@@ -33,7 +36,7 @@ def evidence(world: World, calibration: np.ndarray | None = None, effect: float 
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
     scored = Scored(world.judged, world.unanswerable[0], *relevance)
     rows = np.random.default_rng(0).integers(0, len(members), size=(50, 40))
-    return Evidence(scored, members, rows, parts, estimated, effect, 0)
+    return Evidence(scored, members, rows, parts, estimated, np.arange(QUERIES), 0)
 
 
 @pytest.fixture(scope="module")
@@ -269,14 +272,33 @@ def test_a_limit_on_empty_replies_holds_as_well(known: Evidence, policy: str) ->
 
 def test_non_inferiority_counts_repeated_documents(known: Evidence) -> None:
     rule = Rule("non-inferiority", "similarity", max_loss=0.15)
-    independent, repeated = decide(rule, known), decide(rule, replace(known, design_effect=3.0))
+    thirds = replace(known, labels=np.arange(QUERIES) // 3)
+    independent, repeated = decide(rule, known), decide(rule, thirds)
     assert independent.tau == literal_tau(known, "similarity", known.calibration, exact(0.15))
-    assert repeated.tau < independent.tau
-    assert repeated.certificates[0].effective_queries == pytest.approx(QUERIES / 3)
-    assert "30 independent" in repeated.guarantee
+    assert independent.certificates[0].effective_queries == QUERIES
+    assert repeated.tau <= independent.tau
+    assert repeated.certificates[0].effective_queries < QUERIES
     for guarantee in ("high-probability", "expected-loss"):
         control = Rule("risk-control", "similarity", guarantee=guarantee, max_loss=0.15)
-        assert decide(control, known) == decide(control, replace(known, design_effect=3.0))
+        assert decide(control, known) == decide(control, thirds)
+
+
+def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hits_are_independent() -> None:
+    """60 documents of 10 queries, whose scores are the document's and whose hits are nobody's; the truth is known."""
+    rng, rule, delta = np.random.default_rng(0), Rule("non-inferiority", "similarity", max_loss=0.05), 0.05
+    labels, above, naive = np.repeat(np.arange(60), 10), 0, 0
+    for _ in range(200):
+        scores = 0.95 * rng.normal(size=60).repeat(10) + 0.31 * rng.normal(size=600)
+        grades = (rng.random(600) < 0.8).astype(np.int64)
+        top = TopK(scores[:, None].astype(np.float32), np.zeros((600, 1), dtype=np.int64))
+        judged = JudgedQueries(top, grades[:, None], np.ones(600), top.scores[:, 0])
+        given = Evidence(Scored(judged, top, None, None), np.arange(600), np.zeros((1, 1)), None, None, labels, 0)
+        for each in (given, replace(given, labels=np.arange(600))):
+            tau = decide(rule, each).tau
+            over = tau is not None and 0.8 * stats.norm.cdf(tau) > delta
+            above, naive = above + (over and each is given), naive + (over and each is not given)
+    assert above / 200 <= delta + 2 * np.sqrt(delta * (1 - delta) / 200)
+    assert naive / 200 > 0.2
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
