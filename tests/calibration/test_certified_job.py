@@ -230,6 +230,10 @@ def test_empty_replies_are_limited_and_the_unanswerable_measured(
     policy, abstention = manifest["policy"], manifest["metrics"]["heldout"]["abstention"]
     assert code == 0
     assert policy["max_empty"] == 0.1
+    assert {each["method"]: each["max_empty"] for each in manifest["alternatives"]} == {
+        "bootstrap": None,
+        "risk-control": 0.1,
+    }
     assert [each["limit"] for each in policy["certificates"]] == ["accuracy", "empty"]
     assert all(each["bound"] <= each["most"] for each in policy["certificates"])
     assert "at most 10 % of answerable queries are answered with nothing" in policy["guarantee"]

@@ -1,0 +1,105 @@
+"""Releases beside each other: like is compared with like, and what a failed certificate advises can be followed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.correlations import correlations
+from calibration.report.compare import comparison, same_queries
+from calibration.risk.words import remedy
+from retrieval.release.catalog import current_id
+from retrieval.release.evidence import Certificate
+from retrieval.release.manifest import Manifest
+
+
+@pytest.fixture(scope="module")
+def manifest(releases: Path) -> Manifest:
+    return Manifest.model_validate(json.loads((releases / current_id(releases) / "manifest.json").read_bytes()))
+
+
+def changed(manifest: Manifest, **fields: object) -> Manifest:
+    """`part__name=value` replaces a field of a part."""
+    for path, value in fields.items():
+        part, _, name = path.partition("__")
+        manifest = manifest.model_copy(update={part: getattr(manifest, part).model_copy(update={name: value})})
+    return manifest
+
+
+def encoders(manifest: Manifest, accuracies: list[float], coes: list[float]) -> list[Manifest]:
+    found = []
+    for number, (accuracy, coe) in enumerate(zip(accuracies, coes, strict=True)):
+        metrics = manifest.metrics["calibration"]
+        metrics = metrics.model_copy(
+            update={
+                "accuracy": metrics.accuracy.model_copy(update={"mean": accuracy}),
+                "coe": metrics.coe.model_copy(update={"mean": coe}),
+            }
+        )
+        other = changed(manifest, encoder__sha256=str(number))
+        found.append(other.model_copy(update={"metrics": {"calibration": metrics}}))
+    return found
+
+
+def test_the_correlations_are_pearson_s(manifest: Manifest) -> None:
+    accuracies, coes = [0.5, 0.7, 0.6, 0.9], [0.8, 0.85, 0.9, 0.95]
+    (found,) = correlations(encoders(manifest, accuracies, coes))
+    assert (found.releases, found.k, found.data) == (4, 5, manifest.data.name)
+    assert found.values["accuracy", "coe"] == pytest.approx(np.corrcoef(accuracies, coes)[0, 1])
+    assert found.values["accuracy", "roe"] is None, "one ROE for all of them"
+
+
+def test_what_never_changes_correlates_with_nothing(manifest: Manifest) -> None:
+    """Also where the mean of equal numbers is not that number, in binary."""
+    (found,) = correlations(encoders(manifest, [0.95, 0.95, 0.95], [0.1, 0.2, 0.4]))
+    assert found.values["accuracy", "coe"] is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"bootstrap__seed": 1}, {"bootstrap__holdout": 0.0}, {"policy__k": 20}, {"policy__metric": "ndcg"}]
+)
+def test_releases_measured_in_another_way_are_not_mixed(manifest: Manifest, other: dict) -> None:
+    releases = encoders(manifest, [0.5, 0.6, 0.7], [0.1, 0.2, 0.4])
+    assert correlations([*releases[:2], changed(releases[2], **other)]) == []
+    assert len(correlations(releases)) == 1
+
+
+def test_another_division_of_the_queries_is_no_longer_the_same_queries(manifest: Manifest) -> None:
+    assert same_queries(manifest, manifest)
+    for other in ({"bootstrap__seed": 1}, {"bootstrap__holdout": 0.0}, {"data__split": "train"}):
+        assert not same_queries(manifest, changed(manifest, **other))
+    rows = {row.label: row.cells() for row in comparison(manifest, changed(manifest, bootstrap__seed=1))}
+    assert rows["seed"] == ("0", "1", "+1")
+
+
+def certificate(limit: str, queries: int, needed: int) -> Certificate:
+    passes = queries >= needed
+    return Certificate(
+        limit=limit,
+        most=0.05,
+        queries=queries,
+        effective_queries=queries,
+        loss=0.0,
+        bound=0.01 if passes else 0.2,
+        queries_needed=needed,
+    )
+
+
+# 503 answerable queries are labelled, of which 352 calibrate.
+ADVICE = [
+    ([("accuracy", 211, 299)], "Label about 713 answerable queries, give --policy similarity", "larger --max-loss."),
+    ([("accuracy", 211, 400)], "Label about 954 answerable queries or allow", "larger --max-loss."),
+    ([("accuracy", 352, 400)], "Label about 572 answerable queries or allow", "larger --max-loss."),
+    ([("accuracy", 211, 59), ("empty", 211, 2995)], "Label about 7,140", "larger --max-empty."),
+    ([("ndcg", 211, 299), ("empty", 211, 299)], "similarity or relative", "larger --max-loss and --max-empty."),
+]
+
+
+@pytest.mark.parametrize(("certificates", "begins", "ends"), ADVICE)
+def test_the_advice_can_be_followed(manifest: Manifest, certificates: list, begins: str, ends: str) -> None:
+    """A named policy only where it would have enough queries, and the limit that failed."""
+    failed = changed(manifest, policy__certificates=[certificate(*each) for each in certificates])
+    said = remedy(failed)
+    assert begins in said
+    assert said.endswith(ends)
