@@ -8,9 +8,10 @@ from typing import Any, get_args
 import orjson
 
 from calibration.encoding.source import DEFAULT_ENCODER
+from calibration.gate import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
-from calibration.settings import CalibrationSettings
+from calibration.settings import RETENTION, CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
 from retrieval.policy import Metric
@@ -35,7 +36,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.add_argument("--seed", type=int, default=default.seed, help="of every random choice")
     parser.add_argument("--holdout", type=float, default=default.holdout, help="share of queries kept out")
     _add_rule(parser)
-    parser.add_argument("--projection", choices=["none"], default="none", help="of embeddings before the search")
+    _add_gate(parser)
     parser.add_argument("--index", choices=["flat"], default="flat", help="kind of index")
     parser.add_argument(
         "--overlap-percentile", type=float, default=default.overlap_percentile, help="of S_topK that gives θ"
@@ -71,15 +72,32 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_gate(parser: argparse.ArgumentParser) -> None:
+    """What may be made cheaper, and what it must not lose."""
+    gate = parser.add_argument_group("gate", "what is cheaper is used where it is shown to lose less than a margin")
+    gate.add_argument(
+        "--projection", choices=["none", "query-pca", "auto"], default="none", help="of embeddings before the search"
+    )
+    gate.add_argument(
+        "--retention", metavar="R", type=float, default=RETENTION, help="share of the dimensions that query-pca keeps"
+    )
+    gate.add_argument("--margin", metavar="X", type=float, default=MARGIN, help="loss of accuracy@K and of NDCG@10")
+    gate.add_argument(
+        "--gate-confidence", metavar="P", type=float, default=CONFIDENCE, help="that the loss is below the margin"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, report. Returns the exit code; a TaugateError is the caller's to report."""
     from calibration.job import calibrate  # what it needs comes with the extra `calibration`, and serving does not
 
     watch = Stopwatch()
-    names = ("split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile")
+    names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
+    names += ["projection", "retention"]
     asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
     rule = Rule.asked(**{name: getattr(arguments, name) for name in asked if name in arguments})
-    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule)
+    gate = Gate(arguments.margin, arguments.gate_confidence)
+    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, gate=gate)
     manifest = calibrate(arguments.data, arguments.releases, arguments.encoder, settings, say, watch)
     has_cut = manifest.policy.kind != "none"
     if has_cut and not arguments.no_promote:

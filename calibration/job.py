@@ -11,10 +11,12 @@ from calibration.data.dataset import Dataset, read_dataset
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import encode_dataset
 from calibration.encoding.source import exported_encoder
+from calibration.projection.admit import admit_projection
 from calibration.report.page import render
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.study import study
+from calibration.terminal import gate_line
 from retrieval.encoder import OnnxEncoder
 from retrieval.errors import InputError, ReleaseError
 from retrieval.release import writer
@@ -48,13 +50,18 @@ def calibrate(
             encoder = OnnxEncoder.load(encoder_folder)
         cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
-        found = study(dataset, encoded, settings, watch)
+        with watch.stage("gate"):
+            admitted = admit_projection(dataset, encoded, settings)
+        for record in admitted.gate:
+            say(gate_line(record))
+        found = study(dataset, admitted.encoded, settings, watch)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
-            facts = manifest_facts(dataset, encoded, encoder, found, settings)
+            facts = manifest_facts(dataset, admitted, encoder, found, settings)
             report = render(dataset, facts, found, _parent(releases))
-            contents = Contents(encoder_folder, Path(spool), golden_queries(dataset, found), found, report)
+            golden = golden_queries(dataset, found)
+            contents = Contents(encoder_folder, Path(spool), golden, found, admitted.projection, report)
             return writer.write(releases, facts, contents.fill)
 
 

@@ -3,6 +3,7 @@
 from calibration.report.words import METRICS
 from calibration.stopwatch import Stopwatch
 from retrieval.release.evidence import Alternative
+from retrieval.release.gate import GateRecord
 from retrieval.release.interval import Interval
 from retrieval.release.manifest import Manifest
 
@@ -39,6 +40,16 @@ def _alternative(other: Alternative) -> str:
     limit += "" if other.max_empty is None else f", empty at most {other.max_empty:g}"
     cut = "no cut" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"
     return f"beside it: {cut} ({other.method}{limit}) would keep {other.kept_fraction:.4f} and lose {other.loss:.4f}"
+
+
+def gate_line(record: GateRecord) -> str:
+    """What the gate says of one candidate."""
+    said = ", ".join(
+        f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
+        for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))
+    )
+    verdict = "admitted" if record.admitted else "refused"
+    return f"gate: {record.candidate}: {verdict}, {said}; margin {record.margin:g}, p = {record.p_adjusted:.3g}"
 
 
 def times(watch: Stopwatch) -> str:

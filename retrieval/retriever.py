@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from retrieval.encoder import Role
 from retrieval.index import TopK
 from retrieval.policy import Policy, PolicyKind, decision_scores, keep
+from retrieval.projection import Projection
 from retrieval.relevance.model import Relevance
 from retrieval.similarity import Float32
 
@@ -74,22 +75,39 @@ def _no_observer(stage: str, seconds: float) -> None:
 class Retriever:
     """An encoder, an index and a policy that were calibrated together."""
 
-    def __init__(self, encoder: Encoder, index: Index, policy: Policy, relevance: Relevance | None = None) -> None:
+    def __init__(
+        self,
+        encoder: Encoder,
+        index: Index,
+        policy: Policy,
+        relevance: Relevance | None = None,
+        projection: Projection | None = None,
+    ) -> None:
         self.encoder = encoder
+        self.projection = projection
         self.index = index
         self.policy = policy
         self.relevance = relevance
 
+    def vectors(self, texts: Sequence[str]) -> Float32:
+        """Queries as they are compared with documents, (n, d') float32."""
+        vectors = self.encoder.encode(texts, "query")
+        return vectors if self.projection is None else self.projection.apply(vectors)
+
     def search(self, queries: Sequence[Query], observe: Observe = _no_observer) -> list[Answer]:
         """Answer queries together: one pass through the encoder, one through the index.
 
-        `observe` is told the seconds spent in each stage, "encode", "search" and "filter" (what is kept and why).
+        `observe` is told the seconds spent in each stage: "encode", "project" where the release has a projection,
+        "search" and "filter" (what is kept and why).
         """
         if not queries:
             return []
         start = time.perf_counter()
         vectors = self.encoder.encode([query.text for query in queries], "query")
         encoded = time.perf_counter()
+        if self.projection is not None:
+            vectors = self.projection.apply(vectors)
+        projected = time.perf_counter()
         # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for.
         top = self.index.search(vectors, max(self.policy.k, *(query.k for query in queries)))
         searched = time.perf_counter()
@@ -106,7 +124,9 @@ class Retriever:
             for row, query in enumerate(queries)
         ]
         observe("encode", encoded - start)
-        observe("search", searched - encoded)
+        if self.projection is not None:
+            observe("project", projected - encoded)
+        observe("search", searched - projected)
         observe("filter", time.perf_counter() - searched)
         return answers
 

@@ -12,9 +12,10 @@ from calibration.data.dataset import Dataset
 from calibration.study import Findings
 from retrieval import encoder
 from retrieval.documents import OFFSETS, TEXTS
+from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, REFERENCE, RELEVANCE, REPORT
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, PROJECTION, REFERENCE, RELEVANCE, REPORT
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -31,6 +32,7 @@ class Contents:
     documents: Path
     golden: list[GoldenQuery]
     found: Findings
+    projection: Projection | None
     report: str
 
     def fill(self, release: Path) -> None:
@@ -43,6 +45,8 @@ class Contents:
         self.found.index.save(release / INDEX)
         golden.write(release / GOLDEN, self.golden)
         (release / REFERENCE).write_bytes(save(_reference(self.found)))
+        if self.projection is not None:
+            self.projection.save(release / PROJECTION)
         if self.found.estimated is not None:
             self.found.estimated.relevance.save(release / RELEVANCE)
         (release / REPORT).write_text(self.report, encoding="utf-8")

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from calibration.data.dataset import Dataset
-from calibration.encoding.corpus import EncodedDataset
+from calibration.projection.admit import Admitted
 from calibration.settings import CalibrationSettings
 from calibration.study import Findings
 from retrieval.encoder import OnnxEncoder
@@ -15,7 +15,7 @@ from retrieval.release.layout import GOLDEN, REFERENCE
 
 def manifest_facts(
     dataset: Dataset,
-    encoded: EncodedDataset,
+    admitted: Admitted,
     encoder: OnnxEncoder,
     found: Findings,
     settings: CalibrationSettings,
@@ -31,11 +31,11 @@ def manifest_facts(
             "queries": answerable + unanswerable,
             "answerable": answerable,
             "unanswerable": unanswerable,
-            "truncated_documents": encoded.truncated_documents,
+            "truncated_documents": admitted.encoded.truncated_documents,
             "sha256": dataset.sha256,
         },
         "encoder": encoder.config.model_dump() | {"sha256": encoder.sha256},
-        "projection": None,
+        "projection": admitted.record,
         "index": {"kind": FlatIndex.kind, "metric": "cosine", "documents": len(dataset.documents)},
         "policy": found.policy,
         "bootstrap": {
@@ -50,7 +50,7 @@ def manifest_facts(
         "relevance": found.relevance,
         "isotropy": asdict(found.isotropy),
         "query_set": found.query_set,
-        "gate": [],
+        "gate": admitted.gate,
         "golden": GOLDEN,
         "reference": REFERENCE,
     }

@@ -1,5 +1,7 @@
 """What the gate says of a candidate that is cheaper than the exact, unprojected float32 baseline."""
 
+from typing import Literal
+
 from retrieval.release.interval import Interval, Record
 
 
@@ -14,6 +16,23 @@ class PairedLoss(Record):
     candidate: float
     loss: Interval
     p: float
+
+
+class ProjectionRecord(Record):
+    """The projection in force.
+
+    retention: r as asked for or chosen; dimension: d' of the vectors afterwards; queries: that it was fitted on; rank:
+    components that these have; explained_variance: share of the queries' variance that is kept; folds: of the
+    cross-validation that the gate judged.
+    """
+
+    kind: Literal["query-pca"] = "query-pca"
+    retention: float
+    dimension: int
+    queries: int
+    rank: int
+    explained_variance: float
+    folds: int
 
 
 class GateRecord(Record):

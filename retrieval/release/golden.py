@@ -8,8 +8,7 @@ import numpy as np
 import orjson
 
 from retrieval.errors import ReleaseError
-from retrieval.index import TopK
-from retrieval.retriever import Encoder, Index
+from retrieval.retriever import Retriever
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.
@@ -43,13 +42,13 @@ def read(path: Path) -> list[GoldenQuery]:
     return queries
 
 
-def check(encoder: Encoder, index: Index, queries: Sequence[GoldenQuery]) -> None:
+def check(retriever: Retriever, queries: Sequence[GoldenQuery]) -> None:
     """Raise ReleaseError when a golden query scores differently, rank by rank, by more than TOLERANCE.
 
     Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
     """
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
-    top: TopK = index.search(encoder.encode([query.text for query in queries], "query"), recorded.shape[1])
+    top = retriever.index.search(retriever.vectors([query.text for query in queries]), recorded.shape[1])
     if top.scores.shape != recorded.shape:
         raise ReleaseError(f"golden queries have {recorded.shape[1]} scores, the index has fewer documents")
     difference = np.abs(top.scores - recorded).max(axis=1)

@@ -21,7 +21,9 @@ REPORT = "report.html"
 FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
 )
-OPTIONAL_FILES = frozenset({RELEVANCE})  # only with enough queries to fit a model on
+PROJECTION = "projection.safetensors"
+# Only with enough queries to fit a model on; only where the gate admitted a projection.
+OPTIONAL_FILES = frozenset({RELEVANCE, PROJECTION})
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
 STAGING_PREFIX = ".staging-"

@@ -1,6 +1,6 @@
 """What a release says about itself: manifest.json, schema version 2 (docs/calibration.md)."""
 
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,7 @@ from retrieval.release.evidence import (
     RelevanceRecord,
     Statement,
 )
+from retrieval.release.gate import GateRecord, ProjectionRecord
 from retrieval.release.interval import Interval, Record
 from retrieval.release.query_set import QuerySetRecord
 
@@ -132,7 +133,7 @@ class Manifest(Record):
     parent: str | None
     data: Data
     encoder: EncoderRecord
-    projection: None
+    projection: ProjectionRecord | None
     index: IndexRecord
     policy: PolicyRecord
     bootstrap: BootstrapRecord
@@ -141,7 +142,7 @@ class Manifest(Record):
     relevance: RelevanceRecord | None
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
-    gate: list[dict[str, Any]]
+    gate: list[GateRecord]
     golden: str
     reference: str
     files: dict[str, FileRecord]

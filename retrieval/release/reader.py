@@ -8,8 +8,9 @@ from retrieval.encoder import OnnxEncoder
 from retrieval.errors import ReleaseError
 from retrieval.index import FlatIndex
 from retrieval.policy import Policy
+from retrieval.projection import Projection
 from retrieval.release import golden
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, RELEVANCE
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, PROJECTION, RELEVANCE
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 from retrieval.relevance.model import Relevance
@@ -36,10 +37,20 @@ def load(release: Path, threads: int | None = None) -> Release:
     index = FlatIndex.load(release / INDEX)
     documents = DocumentStore(release)
     _agree(release, manifest, encoder, index, documents)
-    golden.check(encoder, index, golden.read(release / GOLDEN))
+    projection = _projection(release, manifest, index)
     relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
-    return Release(manifest, Retriever(encoder, index, policy, relevance), documents)
+    retriever = Retriever(encoder, index, policy, relevance, projection)
+    golden.check(retriever, golden.read(release / GOLDEN))
+    return Release(manifest, retriever, documents)
+
+
+def _projection(release: Path, manifest: Manifest, index: FlatIndex) -> Projection | None:
+    if (manifest.projection is None) != (PROJECTION not in manifest.files):
+        raise ReleaseError(f"{release}: the manifest and its files disagree on {PROJECTION}; calibrate again")
+    if manifest.projection is None:
+        return None
+    return Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)
 
 
 def _relevance(release: Path, manifest: Manifest, index: FlatIndex) -> Relevance | None:
@@ -58,10 +69,9 @@ def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: FlatI
         raise ReleaseError(
             f"{release}: manifest, index and documents count {sorted(counts)} documents; calibrate again"
         )
-    dimensions = {manifest.encoder.dimension, encoder.config.dimension, index.dimension}
-    if len(dimensions) != 1:
-        raise ReleaseError(
-            f"{release}: manifest, encoder and index have dimensions {sorted(dimensions)}; calibrate again"
-        )
+    searched = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+    if manifest.encoder.dimension != encoder.config.dimension or searched != index.dimension:
+        dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension, searched, index.dimension})
+        raise ReleaseError(f"{release}: manifest, encoder and index have dimensions {dimensions}; calibrate again")
     if encoder.sha256 != manifest.encoder.sha256:
         raise ReleaseError(f"{release}: the encoder is not the one in the manifest; calibrate again")

@@ -1,0 +1,181 @@
+"""Query PCA against a transcription of the paper, judged on queries it has not seen, used where it is admitted."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taugate
+from calibration.data.dataset import LabelledQuery
+from calibration.projection.folds import Trial, cross_validated
+from calibration.projection.pca import fit_pca, retained
+from retrieval.errors import ReleaseError
+from retrieval.release.catalog import current_id
+from retrieval.release.layout import PROJECTION
+from retrieval.release.reader import load
+from retrieval.retriever import Query
+
+D, DOCUMENTS, QUERIES = 32, 120, 90
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def trial() -> Trial:
+    rng = np.random.default_rng(0)
+    documents = unit(rng.normal(size=(DOCUMENTS, D)) + 0.5)
+    correct = rng.integers(0, DOCUMENTS, QUERIES)
+    vectors = unit(documents[correct] + 0.2 * rng.normal(size=(QUERIES, D)))
+    queries = [LabelledQuery(str(row), "", {int(document): 1}) for row, document in enumerate(correct)]
+    return Trial(queries, vectors, documents, 5)
+
+
+def algorithm_1(queries: np.ndarray, documents: np.ndarray, fitted_on: np.ndarray, d: int) -> tuple:
+    """The paper's Algorithm 1 as it stands, for one set of fitting vectors. Returns μ, W, and ranked documents."""
+    x = fitted_on.astype(np.float64)
+    mu = x.mean(axis=0)
+    eigenvalues, eigenvectors = np.linalg.eigh((x - mu).T @ (x - mu) / (len(x) - 1))
+    w = eigenvectors[:, np.argsort(-eigenvalues)[:d]]
+    ranked = []
+    for q in (queries - mu) @ w:
+        s = [q @ p / (np.linalg.norm(q) * np.linalg.norm(p)) for p in (documents - mu) @ w]
+        ranked.append(np.argsort(-np.array(s), kind="stable"))
+    return mu, w, ranked
+
+
+def literal_ndcg(ranked: np.ndarray, relevant: dict[int, int]) -> float:
+    dcg = sum(relevant.get(int(document), 0) / np.log2(rank + 2) for rank, document in enumerate(ranked[:10]))
+    best = sorted(relevant.values(), reverse=True)[:10]
+    return dcg / sum(grade / np.log2(rank + 2) for rank, grade in enumerate(best))
+
+
+@pytest.mark.parametrize("retention", [1.0, 0.9, 0.5, 0.1])
+def test_it_is_algorithm_1(trial: Trial, retention: float) -> None:
+    fitted = fit_pca(trial.vectors)
+    size = retained(retention, D, fitted.rank)
+    assert size == max(1, int(retention * D))
+    projection = fitted.projection.first(size)
+    mu, w, ranked = algorithm_1(trial.vectors, trial.documents, trial.vectors, size)
+    np.testing.assert_allclose(projection.mean, mu, atol=1e-6)
+    signs = np.sign((projection.components * w).sum(axis=0))
+    np.testing.assert_allclose(projection.components, w * signs, atol=1e-6)
+    moved = (trial.vectors - mu) @ (w * signs)
+    np.testing.assert_allclose(projection.apply(trial.vectors), unit(moved), atol=1e-6)
+    found = Trial(trial.queries, projection.apply(trial.vectors), projection.apply(trial.documents), 5).outcome()
+    expected = [literal_ndcg(row, query.relevant) for row, query in zip(ranked, trial.queries, strict=True)]
+    np.testing.assert_allclose(found.ndcg, expected, atol=1e-6)
+
+
+def test_fewer_queries_than_dimensions_have_fewer_components(trial: Trial) -> None:
+    """n vectors around their mean span n − 1 directions (Appendix E): what is asked for above cannot be kept."""
+    fitted = fit_pca(trial.vectors[:10])
+    assert fitted.rank == 9
+    assert retained(0.9, D, fitted.rank) == 9
+    assert fitted.explained.sum() == pytest.approx(1)
+
+
+def test_every_query_is_judged_by_a_projection_that_has_not_seen_it(trial: Trial) -> None:
+    """Folds are drawn here as they are there; the fold's own queries may be anything and change no other's outcome."""
+    (found,) = cross_validated(trial, [0.5], np.random.default_rng(1), folds=3)
+    order = np.random.default_rng(1).permutation(QUERIES)
+    for fold in range(3):
+        rows = np.sort(order[fold::3])
+        rest = np.setdiff1d(np.arange(QUERIES), rows)
+        _, _, ranked = algorithm_1(trial.vectors[rows], trial.documents, trial.vectors[rest], D // 2)
+        expected = [literal_ndcg(each, trial.queries[row].relevant) for each, row in zip(ranked, rows, strict=True)]
+        np.testing.assert_allclose(found.ndcg[rows], expected, atol=1e-6)
+
+
+def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
+    return taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
+
+
+def manifest_of(releases: Path) -> dict:
+    return json.loads((releases / current_id(releases) / "manifest.json").read_bytes())
+
+
+@pytest.fixture(scope="module")
+def projected(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """A release with a projection: a margin of 20 points admits one."""
+    folder = tmp_path_factory.mktemp("projected")
+    assert calibrate(sample, folder, encoder, "--projection", "query-pca", "--retention", "0.8", "--margin", "0.2") == 0
+    return folder
+
+
+def test_what_is_admitted_is_in_the_release_and_served(projected: Path, sample: Path) -> None:
+    manifest = manifest_of(projected)
+    (record,) = manifest["gate"]
+    assert record["admitted"]
+    assert record["n"] == 352
+    assert record["gain"] == {"bytes_per_document": 4 * 102, "baseline_bytes_per_document": 4 * 128}
+    assert manifest["projection"]["dimension"] == 102
+    assert manifest["projection"]["queries"] == 352
+    assert 0.8 < manifest["projection"]["explained_variance"] < 1
+    assert PROJECTION in manifest["files"]
+    release = load(projected / current_id(projected))
+    assert release.retriever.index.dimension == 102
+    texts = [json.loads(line)["text"] for line in (sample / "queries.jsonl").open(encoding="utf-8")]
+    answers = release.retriever.search([Query(text, 5) for text in texts])
+    order = np.random.default_rng(0).permutation(503)[:352]
+    kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
+    assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
+    stages: dict[str, float] = {}
+    release.retriever.search([Query("a house", 5)], lambda stage, seconds: stages.update({stage: seconds}))
+    assert list(stages) == ["encode", "project", "search", "filter"]
+
+
+def test_a_release_without_its_projection_does_not_load(projected: Path, tmp_path: Path) -> None:
+    release = projected / current_id(projected)
+    copy = tmp_path / release.name
+    copy.mkdir()
+    for path in release.rglob("*"):
+        if path.is_file() and path.name != PROJECTION:
+            target = copy / path.relative_to(release)
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    with pytest.raises(ReleaseError, match=PROJECTION):
+        load(copy)
+
+
+def test_what_is_refused_is_recorded_and_not_used(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, tmp_path, encoder, "--projection", "auto") == 0
+    manifest = manifest_of(tmp_path)
+    assert len(manifest["gate"]) == 6
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gate: ")]
+    assert len(said) == 6
+    if not any(record["admitted"] for record in manifest["gate"]):
+        assert manifest["projection"] is None
+        assert PROJECTION not in manifest["files"]
+    for record in manifest["gate"]:
+        assert record["admitted"] == (record["p_adjusted"] <= 0.05)
+        assert record["margin"] == 0.005
+
+
+def test_the_same_command_gives_the_same_release(projected: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+    options = ("--projection", "query-pca", "--retention", "0.8", "--margin", "0.2")
+    assert calibrate(sample, tmp_path, encoder, *options) == 0
+    assert current_id(tmp_path).rsplit("-", 1)[1] == current_id(projected).rsplit("-", 1)[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--projection", "query-pca", "--retention", "0"], "--retention 0.0"),
+        (["--projection", "query-pca", "--retention", "1.1"], "--retention 1.1"),
+        (["--projection", "auto", "--margin", "0"], "--margin 0.0"),
+        (["--projection", "auto", "--gate-confidence", "1"], "--gate-confidence 1.0"),
+        (["--projection", "auto", "--holdout", "0.95"], "--projection auto: needs at least 30"),
+    ],
+)
+def test_settings_that_cannot_be_used(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert calibrate(sample, tmp_path / "r", encoder, *options) == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]
+    assert said in line
+    assert not (tmp_path / "r").exists()
