@@ -52,15 +52,19 @@ class Losses:
         clusters = float(self.counts.sum())
         size = float(self.sizes @ self.counts) / clusters
         excess, counts = self.sums - margin * self.sizes, self.counts
+        no_loss = 1.0
         if self.sums.max() <= 0:  # no cluster loses anything, where each would with a probability of `margin` at least
             effective = clusters**2 * size**2 / float(self.sizes**2 @ counts)
-            return float(min(1.0, (1 - margin) ** effective))
-        if excess.max() <= 0:  # losses too small for any to be above the margin: one whole query is counted as lost
-            excess, counts = np.append(excess, 1 - margin), np.append(counts, 1.0)
+            no_loss = float(min(1.0, (1 - margin) ** effective))
+        if excess.max() <= 0:  # no loss above the margin says how losses cluster: as if one query had been lost besides
+            besides = (
+                1 - margin * size if margin * size < 1 else size * (1 - margin)
+            )  # or a cluster, where that is nothing
+            excess, counts = np.append(excess, besides), np.append(counts, 1.0)
         if excess.min() >= 0:  # every cluster loses the margin or more
             return 1.0
         observed = float(excess @ counts + _CONTINUITY) / float(counts.sum())
-        return _lower_tail(excess, counts, observed)
+        return min(no_loss, _lower_tail(excess, counts, observed))
 
     def upper_limit(self, confidence: float) -> float:
         """One-sided: the margin of which the p-value is 1 − confidence, −1 … 1; below 0 where it is a gain."""

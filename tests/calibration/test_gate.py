@@ -155,3 +155,25 @@ def test_outcomes_are_accuracy_at_k_and_ndcg_at_ten() -> None:
 def test_settings_that_cannot_be_used(margin: float, confidence: float) -> None:
     with pytest.raises(InputError, match="--margin|--gate-confidence"):
         Gate(margin, confidence)
+
+
+def test_any_sample_has_limits() -> None:
+    """Clusters of any size, losses of any kind. The p-value falls as the margin rises, where it can decide anything."""
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        queries = int(rng.integers(2, 300))
+        labels = np.unique(rng.integers(0, rng.integers(1, queries + 1), queries), return_inverse=True)[1]
+        share = rng.random() ** 3
+        values = (rng.random(queries) < share) * rng.choice([-1.0, 1.0, 0.3], queries, p=[0.3, 0.5, 0.2])
+        found = Losses.of(values, labels)
+        p_values = np.array([found.p_value(margin) for margin in (0.001, 0.01, 0.1, 0.5, 0.99)])
+        assert ((p_values >= 0) & (p_values <= 1)).all()
+        assert (np.diff(np.maximum(p_values, 1e-3)) <= 1e-9).all()
+        assert -1 <= found.lower_limit(0.95) <= values.mean() <= found.upper_limit(0.95) <= 1
+
+
+def test_what_changes_nothing_is_admitted_before_what_loses_one_query() -> None:
+    for size in (1, 2, 5):
+        labels = np.arange(3000) // size
+        same, one = Losses.of(np.zeros(3000), labels), Losses.of((np.arange(3000) < 1).astype(float), labels)
+        assert same.p_value(0.005) < one.p_value(0.005) < 0.05
