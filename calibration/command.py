@@ -81,6 +81,9 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
     gate.add_argument(
         "--retention", metavar="R", type=float, default=RETENTION, help="share of the dimensions that query-pca keeps"
     )
+    gate.add_argument(
+        "--precision", choices=["float32", "int8", "auto"], default="float32", help="in which queries are encoded"
+    )
     gate.add_argument("--margin", metavar="X", type=float, default=MARGIN, help="loss of accuracy@K and of NDCG@10")
     gate.add_argument(
         "--gate-confidence", metavar="P", type=float, default=CONFIDENCE, help="that the loss is below the margin"
@@ -93,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     watch = Stopwatch()
     names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
-    names += ["projection", "retention"]
+    names += ["projection", "retention", "precision"]
     asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
     rule = Rule.asked(**{name: getattr(arguments, name) for name in asked if name in arguments})
     gate = Gate(arguments.margin, arguments.gate_confidence)

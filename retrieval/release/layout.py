@@ -34,11 +34,18 @@ def content_digest(manifest: Mapping[str, Any]) -> str:
     """Hex digest of what a release contains: every file, through `files`, and the manifest less ids and times.
 
     `parent` is an id as well: it says what was current before, so it differs when the same command runs twice. The
-    report is left out for the same reason, as it compares with the parent.
+    report is left out for the same reason, as it compares with the parent. The gate's gains are times.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
+    content["gate"] = _without_gains(content.get("gate"))
     content["files"] = {name: record for name, record in content["files"].items() if name != REPORT}
     return sha256_json(content)
+
+
+def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (of a manifest that nobody has checked yet)
+    if not isinstance(gate, list):
+        return gate
+    return [{k: v for k, v in each.items() if k != "gain"} if isinstance(each, dict) else each for each in gate]
 
 
 def release_id(created_at: datetime, digest: str) -> str:

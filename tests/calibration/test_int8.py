@@ -1,0 +1,156 @@
+"""int8 weights: the product that was promised, vectors that depend on their text alone, and the gate before them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import taugate
+from calibration.encoding.int8 import quantize
+from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, int8_encoder
+from retrieval.encoder import MODEL, OnnxEncoder
+from retrieval.errors import EncoderError
+from retrieval.release.catalog import current_id
+from retrieval.release.reader import load
+from retrieval.retriever import Query
+
+WIDTHS = (24, 40, 16)  # embedding, two layers
+
+
+def two_layers(path: Path) -> list[np.ndarray]:
+    """input_ids → embeddings → W₁ → W₂ beside W₃ of the same activations. Returns the tables."""
+    rng = np.random.default_rng(0)
+    shapes = [(50, WIDTHS[0]), (WIDTHS[0], WIDTHS[1]), (WIDTHS[1], WIDTHS[2]), (WIDTHS[1], WIDTHS[2])]
+    tables = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    tables[1][:, 3] *= 100  # a channel on another scale
+    tables[0][0] = 0  # a token without activations
+    names = ["embeddings", "w1", "w2", "w3"]
+    nodes = [
+        helper.make_node("Gather", ["embeddings", "input_ids"], ["tokens"]),
+        helper.make_node("MatMul", ["tokens", "w1"], ["hidden"]),
+        helper.make_node("MatMul", ["hidden", "w2"], ["left"]),
+        helper.make_node("MatMul", ["hidden", "w3"], ["right"]),
+        helper.make_node("Sub", ["left", "right"], ["out"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "layers",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["batch", "tokens", WIDTHS[2]])],
+        [numpy_helper.from_array(table, name) for table, name in zip(tables, names, strict=True)],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return tables
+
+
+def literal(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """s · (q·Q) · c, token by token and channel by channel."""
+    c = (np.maximum(np.abs(w).max(axis=0), 1e-12) / 127).astype(np.float32)
+    weights = np.clip(np.round(w / c), -127, 127).astype(np.int64)
+    out = np.empty((*x.shape[:2], w.shape[1]), dtype=np.float64)
+    for i, j in np.ndindex(x.shape[:2]):
+        s = np.float32(max(np.abs(x[i, j]).max(), np.float32(1e-12)) / np.float32(127))
+        out[i, j] = s * (np.round(x[i, j] / s).astype(np.int64) @ weights) * c
+    return out.astype(np.float32)
+
+
+def test_it_is_the_product_of_integers_with_a_scale_for_each_token_and_channel(tmp_path: Path) -> None:
+    embeddings, w1, w2, w3 = two_layers(tmp_path / "float32.onnx")
+    assert quantize(tmp_path / "float32.onnx", tmp_path / "int8.onnx") == 3
+    ids = np.random.default_rng(1).integers(0, 50, size=(4, 7))
+    session = onnxruntime.InferenceSession(str(tmp_path / "int8.onnx"), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"input_ids": ids})
+    hidden = literal(embeddings[ids], w1)
+    expected = literal(hidden, w2) - literal(hidden, w3)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3 * np.abs(expected).max())
+    whole = embeddings[ids] @ w1 @ (w2 - w3)
+    assert np.abs(found - whole).max() < 0.05 * np.abs(whole).max(), "and near the one in float32"
+
+
+@pytest.fixture(scope="module")
+def both() -> tuple[OnnxEncoder, OnnxEncoder]:
+    """all-MiniLM-L6-v2 in float32 and in int8."""
+    folder = exported_encoder(DEFAULT_ENCODER)
+    return OnnxEncoder.load(folder), OnnxEncoder.load(int8_encoder(folder))
+
+
+TEXTS = ["who pays for hidden defects", "a building permit", "roof", "", "is a fence a building that needs a permit?"]
+
+
+@pytest.mark.model
+def test_a_vector_depends_on_its_text_alone(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+    """To the last bit: in company, alone, on one thread or two."""
+    _, int8 = both
+    batch = int8.encode(TEXTS * 9, "query")
+    alone = np.vstack([int8.encode([text], "query") for text in TEXTS])
+    assert batch[: len(TEXTS)].tobytes() == alone.tobytes()
+    assert OnnxEncoder.load(int8.folder, threads=1).encode(TEXTS * 9, "query").tobytes() == batch.tobytes()
+
+
+@pytest.mark.model
+def test_int8_is_near_float32_and_another_encoder(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+    float32, int8 = both
+    texts = [text for text in TEXTS if text]
+    cosines = (float32.encode(texts, "query") * int8.encode(texts, "query")).sum(axis=1)
+    assert 0.98 < cosines.min() < 0.99999
+    assert (float32.config.precision, int8.config.precision) == ("float32", "int8")
+    assert int8.sha256 != float32.sha256
+    assert (int8.folder / MODEL).stat().st_size < 0.7 * (float32.folder / MODEL).stat().st_size
+
+
+@pytest.mark.model
+def test_it_is_made_once_and_of_float32_only(both: tuple[OnnxEncoder, OnnxEncoder]) -> None:
+    float32, int8 = both
+    assert int8_encoder(float32.folder) == int8.folder
+    with pytest.raises(EncoderError, match="nothing in it can be quantised"):
+        int8_encoder(int8.folder)
+
+
+def calibrate(data: Path, releases: Path, *more: str) -> int:
+    return taugate.main(["calibrate", str(data), "--releases", str(releases), *more])
+
+
+@pytest.mark.model
+def test_admitted_int8_is_what_the_release_serves(sample: Path, tmp_path: Path) -> None:
+    """Here with a margin of 10 points: 352 queries cannot show half a point."""
+    assert calibrate(sample, tmp_path, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
+    manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
+    int8, projection = manifest["gate"]
+    assert (int8["kind"], int8["candidate"], int8["admitted"]) == ("precision", "int8", True)
+    assert (int8["confidence"], projection["confidence"]) == (pytest.approx(0.975), pytest.approx(0.975))
+    assert manifest["encoder"]["precision"] == "int8"
+    assert projection["accuracy"]["baseline"] == int8["accuracy"]["baseline"]
+    assert set(int8["gain"]) == {
+        f"{who}{what}" for who in ("", "baseline_") for what in ("queries_per_second", "milliseconds")
+    }
+    release = load(tmp_path / current_id(tmp_path))
+    texts = [json.loads(line)["text"] for line in (sample / "queries.jsonl").open(encoding="utf-8")]
+    answers = release.retriever.search([Query(text, 5) for text in texts])
+    order = np.random.default_rng(0).permutation(503)[:352]
+    kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
+    assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
+
+
+@pytest.mark.model
+def test_refused_int8_leaves_float32_and_the_digest_knows_no_times(sample: Path, tmp_path: Path) -> None:
+    digests = set()
+    for _ in range(2):
+        assert calibrate(sample, tmp_path, "--precision", "int8", "--margin", "0.0001") == 0
+        manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
+        assert [record["admitted"] for record in manifest["gate"]] == [False]
+        assert manifest["encoder"]["precision"] == "float32"
+        digests.add(manifest["release_id"].rsplit("-", 1)[1])
+    assert len(digests) == 1
+
+
+def test_an_encoder_without_layers_cannot_be_had_in_int8(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, tmp_path / "r", "--encoder", str(encoder), "--precision", "int8") == 2
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]
+    assert "nothing in it can be quantised to int8; leave --precision out" in line
+    assert not (tmp_path / "r").exists()
