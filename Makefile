@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers acceptance calibration-benchmarks lint format openapi constraints clean
+.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks lint format openapi constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from 
 
 calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/calibration/tables.py $(ARGS)
+
+gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/gate/tables.py $(ARGS)
 
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .

@@ -25,17 +25,19 @@ def limits(rule: Rule, evidence: Evidence, certifying: NDArray[np.int64], kind: 
         found.append(Limited(words.EMPTY, LossSteps.of_empty(decisions), rule.max_empty))
     if rule.method != "non-inferiority":
         return found
-    labels = evidence.labels[certifying]
-    return [
-        replace(limit, design_effect=design_effect(_losses(limit, scored, kind), labels, rule.confidence))
+    labels, hits = evidence.labels[certifying], scored.judged.accuracy()
+    effects = [
+        max(design_effect(each, labels, rule.confidence) for each in (_losses(limit, scored, kind), hits))
         for limit in found
     ]
+    return [replace(limit, design_effect=effect) for limit, effect in zip(found, effects, strict=True)]
 
 
 def _losses(limit: Limited, scored: Scored, kind: PolicyKind) -> NDArray[np.float64]:
     """Of each query at the threshold where the limit is reached: there it matters how alike queries on a document are.
 
-    Whether a query has its answer in the top K varies otherwise than whether its score is low.
+    Whether a query has its answer in the top K varies otherwise than whether its score is low. But losses are few, and
+    say little of their own correlation: where the hits have the larger one, that is reckoned with.
     """
     kept = keep(scored.decisions(kind), limit.steps.reaching(limit.most * limit.steps.queries))
     if limit.name == words.EMPTY:

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-TITLE = "# Calibration: what is promised, what comes true, what it costs"
-
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
@@ -40,16 +38,16 @@ def stamp(command: str, seconds: float) -> str:
     return f"*`{command}` on {datetime.now(UTC):%Y-%m-%d}, {seconds:.0f} s; {machine}.*"
 
 
-def write(path: Path, introduction: str, order: Sequence[str], measured: Mapping[str, str]) -> None:
+def write(path: Path, title: str, introduction: str, order: Sequence[str], measured: Mapping[str, str]) -> None:
     """Put the sections measured now in their places; those that were not measured stay as they are on the page."""
-    sections = _sections(path) | dict(measured)
+    sections = _sections(path, title) | dict(measured)
     body = [f"## {heading}\n\n{sections[heading].strip()}\n" for heading in order if heading in sections]
-    path.write_text(f"{TITLE}\n\n{introduction}\n\n" + "\n".join(body), encoding="utf-8")
+    path.write_text(f"{title}\n\n{introduction}\n\n" + "\n".join(body), encoding="utf-8")
 
 
-def _sections(path: Path) -> dict[str, str]:
+def _sections(path: Path, title: str) -> dict[str, str]:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if not text.startswith(TITLE):
+    if not text.startswith(title):
         return {}
     parts = (part.partition("\n") for part in text.split("\n## ")[1:])
     return {heading: body for heading, _, body in parts}

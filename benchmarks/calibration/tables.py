@@ -38,6 +38,7 @@ SECTIONS = {
     "parts": parts_tried,
     "papers": papers,
 }
+TITLE = "# Calibration: what is promised, what comes true, what it costs"
 INTRODUCTION = """\
 Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine, unless a table says otherwise. Loss is the share of
 queries that had a relevant document among their top K and lost every one of them to the cut. Kept is the share of the top-K
@@ -68,7 +69,7 @@ def main() -> None:
             sets = f" --sets {shlex.join(arguments.sets)}" if arguments.sets else ""
             command = f"TAUGATE_DATA=… python benchmarks/calibration/tables.py --tables {name} {options}{sets}"
             section = f"{page.stamp(command, took)}\n\n{text}"
-            page.write(arguments.page, INTRODUCTION, headings, {SECTIONS[name].HEADING: section})
+            page.write(arguments.page, TITLE, INTRODUCTION, headings, {SECTIONS[name].HEADING: section})
             print(f"{name}: {took:.0f} s", flush=True)
 
 

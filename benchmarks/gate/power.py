@@ -1,0 +1,92 @@
+"""What the gate admits, exactly: accuracy that is lost and won by some queries, every outcome enumerated."""
+
+from functools import cache
+
+import numpy as np
+from page import share, table, verdict
+from scipy import stats
+
+from calibration.metrics.mean_loss import Losses
+
+HEADING = "The gate itself"
+_ALPHA = 0.05
+# Queries and margin; then the share of queries that change, as a multiple of the margin, when the loss is the margin.
+_CASES = ((1000, 0.01), (2000, 0.005), (2000, 0.01), (5000, 0.005))
+_MULTIPLES = (1.0, 1.1, 1.5, 2.0, 3.0, 4.0, 5.0)
+_SIZES = (500, 1000, 2000, 5000, 10_000)
+_MARGINS = (0.0025, 0.005, 0.01, 0.02)
+_CHANGED = (0.0, 0.005, 0.01, 0.02)  # each way
+
+
+def section() -> str:
+    """The section of the page."""
+    sizes = [
+        [f"{queries:,}", share(margin), *(share(_at_margin(queries, margin, each)) for each in _MULTIPLES)]
+        for queries, margin in _CASES
+    ]
+    worst = max(_at_margin(queries, margin, each) for queries, margin in _CASES for each in _MULTIPLES)
+    power = [
+        [
+            share(margin, 4),
+            share(changed),
+            *(share(_probability(queries, margin, changed, changed)) for queries in _SIZES),
+        ]
+        for margin in _MARGINS
+        for changed in _CHANGED
+    ]
+    target = _probability(5000, 0.005, 0.01, 0.01)
+    known = _known(5000, 0.005, 0.01)
+    return f"""\
+One metric, independent queries, confidence 95 %. Probabilities are exact: every number of queries lost and won is
+enumerated, with its multinomial probability.
+
+### A true loss exactly at the margin
+
+How often it is admitted, by how many queries change, as a multiple of the margin (1: all that changes is lost; 5: three are
+lost for every two that are won). At most .05 is promised: {share(worst)}, {verdict(reached=worst <= _ALPHA)}.
+
+{table(["queries", "margin", *(f"{each:g} ×" for each in _MULTIPLES)], sizes)}
+
+### No true loss
+
+How often it is admitted when as many queries are won as lost, each so many: how many labels a decision takes.
+
+{table(["margin", "change each way", *(f"{queries:,} queries" for queries in _SIZES)], power)}
+
+At a margin of half a point, 1 % changing each way, 5,000 queries: {share(target)}; wanted is .80: {verdict(reached=target >= 0.8)}.
+A test that knew the share that changes would admit {share(known)} there, so that there is next to nothing to be had beyond it:
+what is missing is the price of admitting at most 5 % whatever that share is.
+"""
+
+
+def _at_margin(queries: int, margin: float, multiple: float) -> float:
+    changed = margin * multiple
+    return _probability(queries, margin, (changed + margin) / 2, (changed - margin) / 2)
+
+
+@cache
+def _probability(queries: int, margin: float, lose: float, win: float) -> float:
+    """Of being admitted: lost ~ Binomial(queries, lose), won among the others."""
+    most_lost, most_won = (int(stats.binom.ppf(1 - 1e-9, queries, p)) + 1 if p else 1 for p in (lose, win))
+    total = 0.0
+    for lost in range(most_lost):
+        passes = np.array([_admitted(queries, margin, lost, won) for won in range(most_won)])
+        p_won = stats.binom.pmf(np.arange(most_won), queries - lost, win / (1 - lose))
+        total += float(stats.binom.pmf(lost, queries, lose) * p_won[passes].sum())
+    return total
+
+
+@cache
+def _admitted(queries: int, margin: float, lost: int, won: int) -> bool:
+    if (lost - won) / queries >= margin:
+        return False
+    counts = np.array([lost, won, queries - lost - won], dtype=float)
+    there = counts > 0
+    losses = Losses(np.array([1.0, -1.0, 0.0])[there], np.ones(int(there.sum())), counts[there])
+    return losses.p_value(margin) <= _ALPHA
+
+
+def _known(queries: int, margin: float, changed: float) -> float:
+    """Power of the most powerful test against the same share of change, by the normal approximation."""
+    null, alternative = np.sqrt((2 * changed - margin**2) / queries), np.sqrt(2 * changed / queries)
+    return float(stats.norm.cdf((margin - stats.norm.ppf(1 - _ALPHA) * null) / alternative))

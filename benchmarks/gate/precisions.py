@@ -1,0 +1,152 @@
+"""int8 encoders side by side: what each loses, how fast it is, and whether a query's vector depends on its company."""
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from bench import Bench
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from page import share, table
+
+from calibration.encoding.int8 import quantize
+from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from calibration.gate import Candidate, Gate, judge
+from calibration.projection.folds import Trial
+from calibration.query_set.clusters import clusters
+from retrieval.encoder import FILES, MODEL, OnnxEncoder
+
+HEADING = "Precision of the encoder"
+SET = "squad_v2_dev"
+_K = 5
+_ROUNDS, _TIMED = 5, 1000
+_CALIBRATING = 200  # queries whose activations the static quantisation sees
+_Write = Callable[[Path, Path, OnnxEncoder, list[str]], object]
+
+
+class _Reader(CalibrationDataReader):
+    """Queries one by one."""
+
+    def __init__(self, encoder: OnnxEncoder, texts: list[str]) -> None:
+        self._tokens = iter(encoder.tokenize(texts, "query"))
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        tokens = next(self._tokens, None)
+        if tokens is None:
+            return None
+        ids = np.array([tokens.ids])
+        return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+
+
+def _prepared(source: Path, target: Path) -> Path:
+    prepared = target.with_suffix(".prepared")
+    quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+    return prepared
+
+
+def _static(source: Path, target: Path, encoder: OnnxEncoder, texts: list[str]) -> None:
+    quantize_static(
+        str(_prepared(source, target)),
+        str(target),
+        _Reader(encoder, texts[:: max(1, len(texts) // _CALIBRATING)][:_CALIBRATING]),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        weight_type=QuantType.QInt8,
+        activation_type=QuantType.QUInt8,
+        op_types_to_quantize=["MatMul"],
+        calibrate_method=CalibrationMethod.MinMax,
+    )
+
+
+_WAYS: dict[str, _Write] = {
+    "onnxruntime dynamic, per tensor (naive)": lambda source, target, *_: quantize_dynamic(
+        str(source), str(target), weight_type=QuantType.QInt8
+    ),
+    "onnxruntime dynamic, per channel": lambda source, target, *_: quantize_dynamic(
+        str(_prepared(source, target)), str(target), weight_type=QuantType.QInt8, per_channel=True
+    ),
+    "onnxruntime static, per channel": _static,
+    "**per token and channel (in use)**": lambda source, target, *_: quantize(source, target),
+}
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    encoded = bench.encoded(SET)
+    source = exported_encoder(DEFAULT_ENCODER)
+    float32 = OnnxEncoder.load(source)
+    texts = [query.text for query in encoded.queries]
+    trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
+    baseline, labels = trial.outcome(), clusters(encoded.queries)
+    with tempfile.TemporaryDirectory() as folder:
+        encoders = {"float32": float32}
+        for number, (name, write) in enumerate(_WAYS.items()):
+            target = Path(folder) / str(number)
+            target.mkdir()
+            for file in set(FILES) - {MODEL}:
+                shutil.copyfile(source / file, target / file)
+            write(source / MODEL, target / MODEL, float32, texts)
+            encoders[name] = OnnxEncoder.load(target)
+        rows = []
+        paces = _paces(encoders, texts)
+        for name, encoder in encoders.items():
+            vectors = encoder.encode(texts, "query")
+            moved = Trial(encoded.queries, vectors, encoded.vectors.documents, _K)
+            (record,) = judge(baseline, [Candidate(name, "precision", moved.outcome())], labels, Gate())
+            alone = np.vstack([encoder.encode([text], "query") for text in texts[:100]])
+            rows.append(
+                [
+                    name,
+                    f"{(encoder.folder / MODEL).stat().st_size / 1e6:.0f} MB",
+                    *paces[name],
+                    f"{np.abs(alone - vectors[:100]).max():.1g}",
+                    *(f"{each.loss.mean:+.4f} (≤ {each.loss.upper:+.4f})" for each in (record.accuracy, record.ndcg)),
+                    f"{record.p_adjusted:.3g}",
+                    "yes" if record.admitted else "no",
+                ]
+            )
+    header = ["encoder", "model", "queries/s", "ratio", "one query", "changes with company by"]
+    header += ["loss of accuracy@5", "loss of NDCG@10", "p", "admitted"]
+    return f"""\
+all-MiniLM-L6-v2 on {SET}, {len(texts):,} answerable queries, documents in float32 throughout; margin {share(Gate().margin)}, 95 %. Speeds are
+medians of {_ROUNDS} rounds in which the encoders take turns, {_TIMED:,} queries; the ratio is that to float32 in the same round. "Changes
+with company by": largest difference of a component between a query encoded alone and among all others.
+
+{table(header, rows)}
+"""
+
+
+def _paces(encoders: dict[str, OnnxEncoder], texts: list[str]) -> dict[str, list[str]]:
+    batch: dict[str, list[float]] = {name: [] for name in encoders}
+    lone: dict[str, list[float]] = {name: [] for name in encoders}
+    for _ in range(_ROUNDS):
+        for name, encoder in encoders.items():
+            batch[name].append(_seconds(encoder, [texts[:_TIMED]]))
+            lone[name] += [_seconds(encoder, [[text]]) for text in texts[:50]]
+    paces = {}
+    for name in encoders:
+        ratios = [base / each for base, each in zip(batch["float32"], batch[name], strict=True)]
+        paces[name] = [
+            f"{_TIMED / statistics.median(batch[name]):,.0f}",
+            f"{statistics.median(ratios):.2f}",
+            f"{1000 * statistics.median(lone[name]):.2f} ms",
+        ]
+    return paces
+
+
+def _seconds(encoder: OnnxEncoder, batches: list[list[str]]) -> float:
+    began = time.perf_counter()
+    for texts in batches:
+        encoder.encode(texts, "query")
+    return time.perf_counter() - began
