@@ -8,7 +8,7 @@ from typing import Any, get_args
 import orjson
 
 from calibration.encoding.source import DEFAULT_ENCODER
-from calibration.gate import MARGIN, Gate
+from calibration.margin import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
 from calibration.settings import RETENTION, CalibrationSettings

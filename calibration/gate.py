@@ -7,7 +7,6 @@ tries, so that their p-values are adjusted by Holm's method ("A simple sequentia
 Scand. J. Statist. 6, 1979): with the gate's confidence no inferior candidate is admitted at all.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -16,31 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.data.dataset import LabelledQuery
+from calibration.margin import Gate
 from calibration.metrics.accuracy import accuracy
 from calibration.metrics.judged import grades_of
 from calibration.metrics.mean_loss import Labels, Losses, PerQuery
 from calibration.metrics.ndcg import ideal_dcg, ndcg
-from calibration.risk.rule import CONFIDENCE
-from retrieval.errors import InputError
 from retrieval.release.gate import GateRecord, PairedLoss
 from retrieval.release.interval import Interval
 
-MARGIN = 0.005  # half a point: less than the papers' encoders differ, and what 5,000 queries can show
 DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
-
-
-@dataclass(frozen=True)
-class Gate:
-    """margin: largest mean loss, confidence: that it is below it. Raises InputError for values that cannot be used."""
-
-    margin: float = MARGIN
-    confidence: float = CONFIDENCE
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.margin) and 0 < self.margin < 1):
-            raise InputError(f"--margin {self.margin}: give a loss of accuracy and NDCG above 0 and below 1")
-        if not (math.isfinite(self.confidence) and 0.5 <= self.confidence < 1):
-            raise InputError(f"--gate-confidence {self.confidence}: give a probability from 0.5 and below 1")
 
 
 @dataclass(frozen=True)

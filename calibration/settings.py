@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from calibration.gate import Gate
+from calibration.margin import Gate
 from calibration.risk.rule import Rule
 from retrieval.errors import InputError
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE

@@ -22,7 +22,8 @@ from page import share, table
 
 from calibration.encoding.int8 import quantize
 from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from calibration.gate import Candidate, Gate, judge
+from calibration.gate import Candidate, judge
+from calibration.margin import Gate
 from calibration.projection.folds import Trial
 from calibration.query_set.clusters import clusters
 from retrieval.encoder import FILES, MODEL, OnnxEncoder

@@ -9,7 +9,8 @@ from searched import Encoded
 
 from calibration.data.dataset import LabelledQuery
 from calibration.encoding.source import DEFAULT_ENCODER
-from calibration.gate import Candidate, Gate, Outcome, judge
+from calibration.gate import Candidate, Outcome, judge
+from calibration.margin import Gate
 from calibration.metrics.isotropy import isotropy
 from calibration.projection.folds import Trial, cross_validated
 from calibration.projection.pca import fit_pca, retained

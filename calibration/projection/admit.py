@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calibration.encoding.corpus import EncodedDataset
-from calibration.gate import Candidate, Gate, Outcome, judge
+from calibration.gate import Candidate, Outcome, judge
+from calibration.margin import Gate
 from calibration.projection.folds import FOLDS, Trial, cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.query_set.clusters import clusters

@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from calibration.data.dataset import LabelledQuery
-from calibration.gate import Candidate, Gate, Outcome, holm, judge
+from calibration.gate import Candidate, Outcome, holm, judge
+from calibration.margin import Gate
 from calibration.metrics.mean_loss import Losses
 from retrieval.errors import InputError
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
 
+from calibration.admit import admit
 from calibration.artifact.facts import manifest_facts
 from calibration.data.dataset import Dataset, read_dataset
 from calibration.encoding.cache import EmbeddingCache
@@ -64,8 +65,9 @@ def studied(data: Path, encoder_folder: Path, spool: Path, rule: Rule | None = N
     encoder = OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
-    found = study(dataset, encoded, asked, Stopwatch())
-    return Studied(dataset, manifest_facts(dataset, encoded, encoder, found, asked), found)
+    admitted = admit(dataset, encoded, encoder, asked, lambda line: None, Stopwatch())
+    found = study(dataset, admitted.encoded, asked, Stopwatch())
+    return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 
 
 def write(folder: Path, documents: list[str], queries: list[tuple[str, int | None]]) -> Path:
