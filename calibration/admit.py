@@ -16,11 +16,11 @@ from calibration.encoding.corpus import EncodedDataset
 from calibration.gate import judge
 from calibration.metrics.bootstrap import Split
 from calibration.projection.admit import Projected, admit_projection
-from calibration.projection.folds import Trial
 from calibration.query_set.clusters import clusters
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import gate_line
+from calibration.trial import Trial
 from retrieval.encoder import OnnxEncoder
 from retrieval.errors import InputError
 from retrieval.projection import Projection

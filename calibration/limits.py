@@ -7,11 +7,10 @@ from numpy.typing import NDArray
 
 from calibration.evidence import Evidence
 from calibration.query_set.clusters import design_effect
-from calibration.relevance.choose import loss_steps
 from calibration.risk import words
 from calibration.risk.certify import Limited
 from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
+from calibration.risk.steps import LossSteps, loss_steps
 from calibration.scored import Scored
 from retrieval.policy import PolicyKind, keep
 

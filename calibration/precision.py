@@ -11,8 +11,8 @@ from calibration.encoding.corpus import EncodedDataset
 from calibration.encoding.encode import encode
 from calibration.encoding.source import int8_encoder
 from calibration.gate import Candidate
-from calibration.projection.folds import Trial
 from calibration.stopwatch import Stopwatch
+from calibration.trial import Trial
 from retrieval.encoder import OnnxEncoder
 
 _TIMED, _LONE, _ROUNDS = 256, 32, 3  # queries, of them one by one, and rounds: a few seconds on two cores

@@ -37,12 +37,12 @@ class Run:
     def seconds(self, stage: str) -> float:
         """Seconds of a stage, or of the whole run for "took"."""
         pattern = r"took ([\d.]+) s" if stage == "took" else rf"[ (]{stage} ([\d.]+)"
-        return float(re.search(pattern, self.log)[1])  # type: ignore[index]
+        return float(re.search(pattern, self.log)[1])
 
     @property
     def encoded(self) -> str:
         """How much of the data set was encoded."""
-        return re.search(r"encoded (.*); the others", self.log)[1]  # type: ignore[index]
+        return re.search(r"encoded (.*); the others", self.log)[1]
 
     @property
     def digest(self) -> str:

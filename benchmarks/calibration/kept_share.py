@@ -26,7 +26,7 @@ SETS = (*(name for name, k in RELATIVE if k == 5), "mixed_large", "squadshifts_n
 SPLITS = 100
 _LARGE = 5000  # queries from which the 95 % statement must come within .08
 _RULES = [PAPERS] + [
-    certified(policy, guarantee, loss)  # type: ignore[arg-type]
+    certified(policy, guarantee, loss)
     for policy, guarantee in (
         ("similarity", "expected-loss"),
         ("relative", "expected-loss"),

@@ -19,7 +19,7 @@ _ROWS = {
     "95 %, similarity": ("similarity", "high-probability"),
     "expected, auto": ("auto", "expected-loss"),
 }
-_RULES = [certified(policy, guarantee, loss) for policy, guarantee in _ROWS.values() for loss in LOSSES]  # type: ignore[arg-type]
+_RULES = [certified(policy, guarantee, loss) for policy, guarantee in _ROWS.values() for loss in LOSSES]
 
 
 def section(bench: Bench) -> str:

@@ -11,9 +11,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 from trials import LOSSES, Positions, certified, unseen
 
-from calibration.relevance.choose import loss_steps
 from calibration.relevance.parts import Parts
 from calibration.risk.certify import Limited, certify
+from calibration.risk.steps import loss_steps
 from retrieval.policy import keep
 
 HEADING = "Models and cuts tried"

@@ -125,6 +125,6 @@ def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
     for number in range(splits):
         parts = Parts.of(np.arange(len(judged)), number)
         estimated = estimate(judged, vectors, nothing, parts, index, train.lengths)
-        relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)  # type: ignore[union-attr]
+        relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)
         errors.append(_errors(relevance, unseen_judged.grades, bench.seed, number))
     return errors

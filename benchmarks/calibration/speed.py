@@ -1,9 +1,11 @@
 """Seconds for the threshold and every bootstrap, beside the literal transcription of the papers on the same data."""
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +28,10 @@ from retrieval.index import FlatIndex, TopK
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 from retrieval.release.manifest import Metrics
 from retrieval.similarity import Float32, pair_similarity
+
+sys.path.append(
+    str(Path(__file__).resolve().parents[2])
+)  # the literal transcription is in no package that is installed
 from tests.oracle import Oracle, transcribe
 
 HEADING = "Speed"
@@ -73,7 +79,7 @@ def section(bench: Bench) -> str:
     estimated, fitting = _timed(
         lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, index, lengths), 1
     )
-    chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)  # type: ignore[union-attr]
+    chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
     evidence = Evidence(chosen, everything, draw.rows, parts, estimated, everything, bench.seed)
     _, choosing = _timed(lambda: decide(Rule("risk-control", "auto"), evidence), _ROUNDS)
     oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)

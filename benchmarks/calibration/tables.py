@@ -10,23 +10,21 @@ import sys
 import time
 from pathlib import Path
 
+import coverage_by_document
+import coverage_of_statements
+import kept_share
+import labelled_queries
+import models_tried
+import page
+import papers
+import parts_tried
+import relevance_reliability
+import speed
+from bench import Bench
+from threadpoolctl import threadpool_limits
+from workers import Workers
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # tests/oracle.py, the literal transcription, is in no package that is installed
-
-import coverage_by_document  # noqa: E402
-import coverage_of_statements  # noqa: E402
-import kept_share  # noqa: E402
-import labelled_queries  # noqa: E402
-import models_tried  # noqa: E402
-import page  # noqa: E402
-import papers  # noqa: E402
-import parts_tried  # noqa: E402
-import relevance_reliability  # noqa: E402
-import speed  # noqa: E402
-from bench import Bench  # noqa: E402
-from threadpoolctl import threadpool_limits  # noqa: E402
-from workers import Workers  # noqa: E402
-
 SECTIONS = {
     "coverage": coverage_of_statements,
     "documents": coverage_by_document,

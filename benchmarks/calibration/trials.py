@@ -10,11 +10,11 @@ from searched import Searched
 from calibration.decide import decide
 from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw, Split
-from calibration.relevance.choose import loss_steps
 from calibration.relevance.estimate import Estimated
 from calibration.relevance.parts import Parts
 from calibration.risk.certify import Limited, certify
 from calibration.risk.rule import Rule
+from calibration.risk.steps import loss_steps
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from retrieval.index import TopK
@@ -32,7 +32,7 @@ Drawing = Callable[[np.random.Generator, int], tuple[Positions, Positions]]
 
 def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
     """A rule of risk control."""
-    return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)  # type: ignore[arg-type]
+    return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 
 
 def unseen(rng: np.random.Generator, queries: int) -> tuple[Positions, Positions]:
@@ -106,7 +106,7 @@ def _decide(rule: Rule, evidence: Evidence, kinds: dict[float, PolicyKind]) -> t
     kind = kinds[rule.max_loss]
     if kind == "none":  # the expected loss asks for fewer queries than the 95 % statement
         return "none", None
-    queries = evidence.scored.take(evidence.parts.certify)  # type: ignore[union-attr]
+    queries = evidence.scored.take(evidence.parts.certify)
     steps = loss_steps(queries.judged, queries.decisions(kind), rule.metric)
     tau = certify([Limited(rule.metric, steps, rule.max_loss)], rule).tau
     return ("none" if tau is None else kind), tau

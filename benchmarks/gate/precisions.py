@@ -24,8 +24,8 @@ from calibration.encoding.int8 import quantize
 from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from calibration.gate import Candidate, judge
 from calibration.margin import Gate
-from calibration.projection.folds import Trial
 from calibration.query_set.clusters import clusters
+from calibration.trial import Trial
 from retrieval.encoder import FILES, MODEL, OnnxEncoder
 
 HEADING = "Precision of the encoder"

@@ -12,9 +12,10 @@ from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.gate import Candidate, Outcome, judge
 from calibration.margin import Gate
 from calibration.metrics.isotropy import isotropy
-from calibration.projection.folds import Trial, cross_validated
+from calibration.projection.folds import cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.query_set.clusters import clusters
+from calibration.trial import Trial
 from retrieval.projection import Projection
 from retrieval.similarity import Float32
 

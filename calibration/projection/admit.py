@@ -7,10 +7,11 @@ import numpy as np
 from calibration.encoding.corpus import EncodedDataset
 from calibration.gate import Candidate, Outcome, judge
 from calibration.margin import Gate
-from calibration.projection.folds import FOLDS, Trial, cross_validated
+from calibration.projection.folds import FOLDS, cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.query_set.clusters import clusters
 from calibration.settings import CalibrationSettings
+from calibration.trial import Trial
 from retrieval.projection import Projection
 from retrieval.release.gate import GateRecord, ProjectionRecord
 

@@ -1,35 +1,17 @@
 """What a projection does to queries that it was not fitted on: k-fold cross-validation (paper, Appendix B)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.dataset import LabelledQuery
-from calibration.gate import DEPTH, Outcome
+from calibration.gate import Outcome
 from calibration.projection.pca import fit_pca, retained
-from retrieval.index import FlatIndex
-from retrieval.similarity import Float32
+from calibration.trial import Trial
 
 FOLDS = 5  # fits on 80 % of the queries, which is nearer to all of them than the two thirds of the paper's 3 folds
 
 Positions = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Queries to be answered, q of them with (q, d) vectors, from (N, d) documents, at K."""
-
-    queries: Sequence[LabelledQuery]
-    vectors: Float32
-    documents: Float32
-    k: int
-
-    def outcome(self) -> Outcome:
-        """By exact search."""
-        top = FlatIndex.build(self.documents).search(self.vectors, max(self.k, DEPTH))
-        return Outcome.of(self.queries, top.positions, self.k)
 
 
 def cross_validated(

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from calibration.metrics.judged import JudgedQueries
 from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
-from retrieval.policy import Metric, PolicyKind, keep
+from calibration.risk.steps import LossSteps, loss_steps
+from retrieval.policy import PolicyKind, keep
 from retrieval.release.evidence import Candidate
 from retrieval.similarity import Float32
 
@@ -85,8 +85,3 @@ def _tried(queries: JudgedQueries, decisions: Float32, rule: Rule, most: NDArray
         return steps.candidates
     tried: Float32 = steps.candidates[np.unique(np.linspace(0, max(reach - 1, 0), _THRESHOLDS).astype(int))]
     return tried
-
-
-def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric) -> LossSteps:
-    """The staircase of the metric that is to be kept."""
-    return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.relevance.choose import loss_steps
 from calibration.report.axis import Axis
 from calibration.report.chart import Chart, Dot
 from calibration.report.figure import Figure, Key
 from calibration.report.numbers import percent
 from calibration.report.shown import Shown
 from calibration.report.words import rule_name
+from calibration.risk.steps import loss_steps
 from calibration.scored import Scored
 from calibration.study import Findings
 from retrieval.policy import Metric, PolicyKind, keep

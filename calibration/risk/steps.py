@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.ndcg import discounts
+from retrieval.policy import Metric
 from retrieval.similarity import Float32
 
 
@@ -63,3 +64,8 @@ class LossSteps:
     def at(self, thresholds: Float32) -> NDArray[np.float64]:
         """Total loss of the n queries at any thresholds; thresholds: (t,) float32. Returns (t,)."""
         return self.losses[np.searchsorted(self.candidates, thresholds, side="left")]
+
+
+def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric) -> LossSteps:
+    """The staircase of the metric that is to be kept."""
+    return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions)

@@ -8,8 +8,9 @@ import pytest
 
 import taugate
 from calibration.data.dataset import LabelledQuery
-from calibration.projection.folds import Trial, cross_validated
+from calibration.projection.folds import cross_validated
 from calibration.projection.pca import fit_pca, retained
+from calibration.trial import Trial
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id
 from retrieval.release.layout import PROJECTION
