@@ -29,9 +29,8 @@ from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 from retrieval.release.manifest import Metrics
 from retrieval.similarity import Float32, pair_similarity
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[2])
-)  # the literal transcription is in no package that is installed
+# The literal transcription is in no package that is installed.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 from tests.oracle import Oracle, transcribe
 
 HEADING = "Speed"

@@ -19,7 +19,7 @@ PerQuery = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
 # Added to the total loss, in queries: losses come in steps of one query. With it the size stays below 1 − confidence
-# for any share of queries that change; without, it reaches .067 (docs/benchmarks/gate.md).
+# whatever share of the queries changes (docs/benchmarks/gate.md).
 _CONTINUITY = 0.5
 _SMALLEST = 1e-9  # of a saddlepoint, near which the formula divides 0 by 0 and its limit is one half
 
@@ -56,10 +56,10 @@ class Losses:
         if self.sums.max() <= 0:  # no cluster loses anything, where each would with a probability of `margin` at least
             effective = clusters**2 * size**2 / float(self.sizes**2 @ counts)
             no_loss = float(min(1.0, (1 - margin) ** effective))
-        if excess.max() <= 0:  # no loss above the margin says how losses cluster: as if one query had been lost besides
-            besides = (
-                1 - margin * size if margin * size < 1 else size * (1 - margin)
-            )  # or a cluster, where that is nothing
+        if excess.max() <= 0:
+            # No loss above the margin says how losses cluster: one more query is reckoned as lost, or a whole cluster
+            # where a query in it is below the margin.
+            besides = 1 - margin * size if margin * size < 1 else size * (1 - margin)
             excess, counts = np.append(excess, besides), np.append(counts, 1.0)
         if excess.min() >= 0:  # every cluster loses the margin or more
             return 1.0
