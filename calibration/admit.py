@@ -1,20 +1,22 @@
 """What is made cheaper: each way is tried, judged by the gate, and kept where it is admitted.
 
-One kind after the other, precision first: what is tried next stands on what was admitted before, and is always judged
-against the exact, unprojected float32 baseline, so that the whole of what will serve has passed. The gate's error is
-divided among the kinds asked for (Bonferroni).
+One kind after the other, precision, projection, index: what is tried next stands on what was admitted before, and is
+always judged against the exact, unprojected, float32 baseline, so that the whole of what will serve has passed. The
+gate's error is divided among the kinds asked for (Bonferroni).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibration import precision
 from calibration.data.dataset import Dataset
 from calibration.encoding.corpus import EncodedDataset
-from calibration.gate import judge
+from calibration.gate import Candidate, judge
+from calibration.indexes.admit import Indexed, admit_index, kinds_asked
 from calibration.metrics.bootstrap import Split
+from calibration.precision import admits_int8, in_int8
 from calibration.projection.admit import Projected, admit_projection
 from calibration.query_set.clusters import clusters
 from calibration.settings import CalibrationSettings
@@ -23,8 +25,10 @@ from calibration.terminal import gate_line
 from calibration.trial import Trial
 from retrieval.encoder import OnnxEncoder
 from retrieval.errors import InputError
+from retrieval.index.build import AnyIndex
 from retrieval.projection import Projection
 from retrieval.release.gate import GateRecord, ProjectionRecord
+from retrieval.release.manifest import IndexRecord
 
 _FEWEST_QUERIES = 30  # as for the other parts of a calibration that fit something
 
@@ -40,8 +44,22 @@ class Admitted:
     encoder: OnnxEncoder
     encoded: EncodedDataset
     projection: Projection | None
-    record: ProjectionRecord | None
+    projection_record: ProjectionRecord | None
+    index: AnyIndex
+    index_record: IndexRecord
     gate: list[GateRecord]
+
+
+def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
+    """Before anything is encoded: raises InputError with too few queries or documents for what is asked."""
+    asked, members = settings.cheaper.asked, _members(dataset, settings)
+    if asked and len(members) < _FEWEST_QUERIES:
+        name, value = next(iter(asked.items()))
+        raise InputError(
+            f"--{name} {value}: needs at least {_FEWEST_QUERIES} answerable queries to calibrate on, there are "
+            f"{len(members)}; label more, or leave the option out"
+        )
+    kinds_asked(settings.cheaper.index, len(dataset.documents))
 
 
 def admit(
@@ -52,34 +70,50 @@ def admit(
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Admitted:
-    """Try what the settings ask for. Raises InputError with too few queries, EncoderError where int8 cannot be had."""
-    asked = [name for name in ("precision", "projection") if getattr(settings, name) not in {"float32", "none"}]
-    if not asked:
-        return Admitted(encoder, encoded, None, None, [])
-    members = Split.of(np.random.default_rng(settings.seed), len(dataset.answerable), settings.holdout).calibration
-    if len(members) < _FEWEST_QUERIES:
-        raise InputError(
-            f"--{asked[0]} {getattr(settings, asked[0])}: needs at least {_FEWEST_QUERIES} answerable queries to "
-            f"calibrate on, there are {len(members)}; label more, or leave the option out"
-        )
+    """Try what the settings ask for. Raises EncoderError where int8 cannot be had."""
+    cheaper, members = settings.cheaper, _members(dataset, settings)
     queries = [dataset.answerable[position] for position in members.tolist()]
-    trial = Trial(queries, encoded.answerable[members], encoded.documents, settings.k)
-    baseline, labels = trial.outcome(), clusters(queries)
-    gate = replace(settings.gate, confidence=1 - (1 - settings.gate.confidence) / len(asked))
     records: list[GateRecord] = []
-    if "precision" in asked:
-        tried = precision.in_int8(dataset, encoded, encoder, watch)
-        moved = replace(trial, vectors=tried.encoded.answerable[members])
-        with watch.stage("gate"):
-            records += judge(baseline, [precision.candidate(moved, encoder, tried.encoder)], labels, gate)
-        say(gate_line(records[-1]))
-        wanted = settings.precision == "int8" or precision.is_faster(records[-1].gain)
-        if records[-1].admitted and wanted:
-            encoder, encoded, trial = tried.encoder, tried.encoded, moved
-    found = Projected(encoded, None, None, [])
-    if "projection" in asked:
-        with watch.stage("gate"):
-            found = admit_projection(trial, encoded, baseline, gate, settings)
-        for record in found.gate:
+
+    def trial(encoded: EncodedDataset) -> Trial:
+        return Trial(queries, encoded.answerable[members], encoded.documents, settings.k)
+
+    if not cheaper.asked:
+        indexed = Indexed.exact(trial(encoded))
+        return Admitted(encoder, encoded, None, None, indexed.index, indexed.record, records)
+    with watch.stage("gate"):
+        baseline, labels = trial(encoded).outcome(), clusters(queries)
+    gate = replace(cheaper.gate, confidence=1 - (1 - cheaper.gate.confidence) / len(cheaper.asked))
+
+    def judged(candidates: Sequence[Candidate]) -> list[GateRecord]:
+        found = judge(baseline, candidates, labels, gate)
+        for record in found:
             say(gate_line(record))
-    return Admitted(encoder, found.encoded, found.projection, found.record, records + found.gate)
+        records.extend(found)
+        return found
+
+    if "precision" in cheaper.asked:
+        tried = in_int8(dataset, encoded, encoder, watch)
+        with watch.stage("gate"):
+            if admits_int8(trial(tried.encoded), encoder, tried.encoder, cheaper.precision, judged):
+                encoder, encoded = tried.encoder, tried.encoded
+    with watch.stage("gate"):
+        projected = Projected(encoded, None, None)
+        if "projection" in cheaper.asked:
+            projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
+        kinds = kinds_asked(cheaper.index, len(dataset.documents))
+        indexed = admit_index(trial(projected.encoded), kinds, judged)
+    return Admitted(
+        encoder,
+        projected.encoded,
+        projected.projection,
+        projected.record,
+        indexed.index,
+        indexed.record,
+        records,
+    )
+
+
+def _members(dataset: Dataset, settings: CalibrationSettings) -> NDArray[np.int64]:
+    """Positions of the answerable queries that calibrate, as `study` splits them."""
+    return Split.of(np.random.default_rng(settings.seed), len(dataset.answerable), settings.holdout).calibration

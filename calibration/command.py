@@ -7,13 +7,15 @@ from typing import Any, get_args
 
 import orjson
 
+from calibration.cheaper import RETENTION, AskedPrecision, AskedProjection, Cheaper
 from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.margin import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
-from calibration.settings import RETENTION, CalibrationSettings
+from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
+from retrieval.index.kinds import Kind
 from retrieval.policy import Metric
 from retrieval.release.catalog import promote
 from retrieval.release.evidence import Method, Statement
@@ -37,7 +39,6 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.add_argument("--holdout", type=float, default=default.holdout, help="share of queries kept out")
     _add_rule(parser)
     _add_gate(parser)
-    parser.add_argument("--index", choices=["flat"], default="flat", help="kind of index")
     parser.add_argument(
         "--overlap-percentile", type=float, default=default.overlap_percentile, help="of S_topK that gives θ"
     )
@@ -76,14 +77,19 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
     """What may be made cheaper, and what it must not lose."""
     gate = parser.add_argument_group("gate", "what is cheaper is used where it is shown to lose less than a margin")
     gate.add_argument(
-        "--projection", choices=["none", "query-pca", "auto"], default="none", help="of embeddings before the search"
+        "--projection", choices=get_args(AskedProjection), default="none", help="of embeddings before the search"
     )
     gate.add_argument(
-        "--retention", metavar="R", type=float, default=RETENTION, help="share of the dimensions that query-pca keeps"
+        "--retention",
+        metavar="R",
+        type=float,
+        default=argparse.SUPPRESS,
+        help=f"share of the dimensions that query-pca keeps ({RETENTION:g})",
     )
     gate.add_argument(
-        "--precision", choices=["float32", "int8", "auto"], default="float32", help="in which queries are encoded"
+        "--precision", choices=get_args(AskedPrecision), default="float32", help="in which queries are encoded"
     )
+    gate.add_argument("--index", choices=[*get_args(Kind), "auto"], default="flat", help="of documents")
     gate.add_argument("--margin", metavar="X", type=float, default=MARGIN, help="loss of accuracy@K and of NDCG@10")
     gate.add_argument(
         "--gate-confidence", metavar="P", type=float, default=CONFIDENCE, help="that the loss is below the margin"
@@ -96,11 +102,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     watch = Stopwatch()
     names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
-    names += ["projection", "retention", "precision"]
     asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
     rule = Rule.asked(**{name: getattr(arguments, name) for name in asked if name in arguments})
-    gate = Gate(arguments.margin, arguments.gate_confidence)
-    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, gate=gate)
+    cheaper = Cheaper(
+        arguments.projection,
+        getattr(arguments, "retention", None),
+        arguments.precision,
+        arguments.index,
+        Gate(arguments.margin, arguments.gate_confidence),
+    )
+    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, cheaper=cheaper)
     manifest = calibrate(arguments.data, arguments.releases, arguments.encoder, settings, say, watch)
     has_cut = manifest.policy.kind != "none"
     if has_cut and not arguments.no_promote:

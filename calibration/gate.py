@@ -7,7 +7,7 @@ tries, so that their p-values are adjusted by Holm's method ("A simple sequentia
 Scand. J. Statist. 6, 1979): with the gate's confidence no inferior candidate is admitted at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -51,6 +51,10 @@ class Candidate:
     kind: str
     outcome: Outcome
     gain: dict[str, float] = field(default_factory=dict)
+
+
+# What judges candidates against one baseline: their records, in their order.
+Judge = Callable[[Sequence[Candidate]], list[GateRecord]]
 
 
 def judge(baseline: Outcome, candidates: Sequence[Candidate], labels: Labels, gate: Gate) -> list[GateRecord]:

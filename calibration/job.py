@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from calibration.admit import admit
+from calibration.admit import admit, check_sizes
 from calibration.artifact.contents import Contents, golden_queries
 from calibration.artifact.facts import manifest_facts
 from calibration.data.dataset import Dataset, read_dataset
@@ -44,12 +44,13 @@ def calibrate(
         with watch.stage("read"):
             dataset = read_dataset(data, settings.split, Path(spool))
         _check_sizes(dataset, settings)
+        check_sizes(dataset, settings)
         with watch.stage("export"):
             encoder = OnnxEncoder.load(exported_encoder(encoder_name))
         cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
         admitted = admit(dataset, encoded, encoder, settings, say, watch)
-        found = study(dataset, admitted.encoded, settings, watch)
+        found = study(dataset, admitted.encoded, admitted.index, settings, watch)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):

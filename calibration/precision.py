@@ -1,21 +1,21 @@
 """Queries encoded in int8 where the gate admits it. Documents stay as the float32 encoder has them: they cost once."""
 
-import statistics
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from calibration.cheaper import AskedPrecision
 from calibration.data.dataset import Dataset
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import EncodedDataset
 from calibration.encoding.encode import encode
 from calibration.encoding.source import int8_encoder
-from calibration.gate import Candidate
+from calibration.gate import Candidate, Judge
+from calibration.speeds import speeds
 from calibration.stopwatch import Stopwatch
 from calibration.trial import Trial
 from retrieval.encoder import OnnxEncoder
 
-_TIMED, _LONE, _ROUNDS = 256, 32, 3  # queries, of them one by one, and rounds: a few seconds on two cores
+_TIMED, _LONE = 256, 32  # queries, of them one by one: a few seconds on two cores
 
 
 @dataclass(frozen=True)
@@ -38,31 +38,19 @@ def in_int8(dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, wat
     return Encoded(int8, moved)
 
 
-def candidate(trial: Trial, float32: OnnxEncoder, int8: OnnxEncoder) -> Candidate:
-    """What the gate judges; trial: the calibration queries as int8 encodes them."""
+def admits_int8(trial: Trial, float32: OnnxEncoder, int8: OnnxEncoder, asked: AskedPrecision, judged: Judge) -> bool:
+    """Whether int8 is to be used; trial: the calibration queries as int8 encodes them.
+
+    With `auto` it also has to answer more queries per second than float32 in the same run.
+    """
     texts = [query.text for query in trial.queries[:_TIMED]]
-    return Candidate("int8", "precision", trial.outcome(), _gain(texts, float32, int8))
-
-
-def is_faster(gain: dict[str, float]) -> bool:
-    """Whether it answered more queries per second than float32 in the same run."""
-    return gain["queries_per_second"] > gain["baseline_queries_per_second"]
+    (record,) = judged([Candidate("int8", "precision", trial.outcome(), _gain(texts, float32, int8))])
+    faster = record.gain["queries_per_second"] > record.gain["baseline_queries_per_second"]
+    return record.admitted and (faster or asked == "int8")
 
 
 def _gain(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:
-    """Median of rounds in which the two take turns: the machine's moods are the same for both."""
-    batched: dict[str, list[float]] = {"baseline_": [], "": []}
-    lone: dict[str, list[float]] = {"baseline_": [], "": []}
-    for _ in range(_ROUNDS):
-        for name, encoder in (("baseline_", float32), ("", int8)):
-            batched[name].append(_seconds(encoder, [texts]))
-            lone[name] += [_seconds(encoder, [[text]]) for text in texts[:_LONE]]
-    gain = {f"{name}queries_per_second": len(texts) / statistics.median(times) for name, times in batched.items()}
-    return gain | {f"{name}milliseconds": 1000 * statistics.median(times) for name, times in lone.items()}
+    def encoding(encoder: OnnxEncoder) -> Callable[[Sequence[str]], object]:
+        return lambda batch: encoder.encode(batch, "query")
 
-
-def _seconds(encoder: OnnxEncoder, batches: Sequence[Sequence[str]]) -> float:
-    began = time.perf_counter()
-    for texts in batches:
-        encoder.encode(texts, "query")
-    return time.perf_counter() - began
+    return speeds(encoding(float32), encoding(int8), texts, [[text] for text in texts[:_LONE]])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.metrics.judged import JudgedQueries
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 from retrieval.policy import PolicyKind, decision_scores
 from retrieval.similarity import Float32
 

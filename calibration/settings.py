@@ -2,14 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
 
-from calibration.margin import Gate
+from calibration.cheaper import Cheaper
 from calibration.risk.rule import Rule
 from retrieval.errors import InputError
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
-
-RETENTION = 0.9  # the query embeddings paper's (§5)
 
 
 @dataclass(frozen=True)
@@ -18,8 +15,7 @@ class CalibrationSettings:
 
     k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
     queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100]; rule: how the
-    threshold is chosen; projection, retention: of embeddings before the search, the share of dimensions that query-pca
-    keeps; precision: of the encoder of queries; gate: what it takes to be admitted.
+    threshold is chosen; cheaper: what may be made so.
 
     Raises InputError for a value that cannot be used.
     """
@@ -32,10 +28,7 @@ class CalibrationSettings:
     holdout: float = 0.3
     overlap_percentile: float = DEFAULT_OVERLAP_PERCENTILE
     rule: Rule = field(default_factory=Rule.asked)
-    projection: Literal["none", "query-pca", "auto"] = "none"
-    retention: float = RETENTION
-    precision: Literal["float32", "int8", "auto"] = "float32"
-    gate: Gate = field(default_factory=Gate)
+    cheaper: Cheaper = field(default_factory=Cheaper)
 
     def __post_init__(self) -> None:
         for name in ("k", "bootstraps", "sample_size"):
@@ -47,7 +40,5 @@ class CalibrationSettings:
             raise InputError(f"--holdout {self.holdout}: give a share of the queries, 0 or more and below 1")
         if not (math.isfinite(self.overlap_percentile) and 0 <= self.overlap_percentile <= 100):
             raise InputError(f"--overlap-percentile {self.overlap_percentile}: give a percentile from 0 to 100")
-        if not (math.isfinite(self.retention) and 0 < self.retention <= 1):
-            raise InputError(f"--retention {self.retention}: give a share of the dimensions above 0 and at most 1")
         if not self.split or "/" in self.split or self.split in {".", ".."}:
             raise InputError(f"--split {self.split!r}: give the name of a file in qrels/, without .tsv")

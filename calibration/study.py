@@ -24,11 +24,11 @@ from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from retrieval.errors import InputError
-from retrieval.index import FlatIndex
+from retrieval.index.build import AnyIndex
 from retrieval.release.evidence import Alternative, RelevanceRecord
 from retrieval.release.manifest import Metrics, PolicyRecord
 from retrieval.release.query_set import QuerySetRecord
-from retrieval.similarity import Float32, pair_similarity
+from retrieval.similarity import Float32
 
 # Equal vectors have similarities that differ by some units in the last place of float32, 6e-8 each near 1.
 _ROUNDING = 1e-6
@@ -53,7 +53,7 @@ class Findings:
     parts: "calibration" and, with a holdout, "heldout"; roles: which of the former fit, help to choose, certify.
     """
 
-    index: FlatIndex
+    index: AnyIndex
     scored: Scored
     parts: dict[str, Part]
     roles: Parts | None
@@ -71,10 +71,11 @@ class Findings:
         return None if self.policy.tau is None else np.float32(self.policy.tau)
 
 
-def study(dataset: Dataset, encoded: EncodedDataset, settings: CalibrationSettings, watch: Stopwatch) -> Findings:
+def study(
+    dataset: Dataset, encoded: EncodedDataset, index: AnyIndex, settings: CalibrationSettings, watch: Stopwatch
+) -> Findings:
     """Search, split, fit, decide, measure. Raises InputError where the data cannot bear what is asked."""
     with watch.stage("search"):
-        index = FlatIndex.build(encoded.documents)
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k)
         unanswerable = index.search(encoded.unanswerable, settings.k)
         parts = _parts(len(judged), encoded.answerable, index, settings)
@@ -84,7 +85,11 @@ def study(dataset: Dataset, encoded: EncodedDataset, settings: CalibrationSettin
     with watch.stage("model"):
         roles = Parts.of(members, settings.seed) if len(members) >= FEWEST_QUERIES else None
         no_answer = (unanswerable, encoded.unanswerable)
-        estimated = estimate(judged, encoded.answerable, no_answer, roles, index, encoded.lengths) if roles else None
+        estimated = (
+            estimate(judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths)
+            if roles
+            else None
+        )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
         scored = Scored(judged, unanswerable, *relevance)
     with watch.stage("query set"):
@@ -118,7 +123,7 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
         )
 
 
-def _parts(queries: int, vectors: Float32, index: FlatIndex, settings: CalibrationSettings) -> dict[str, Part]:
+def _parts(queries: int, vectors: Float32, index: AnyIndex, settings: CalibrationSettings) -> dict[str, Part]:
     """Split the queries and draw for each part, as docs/calibration.md has it; the held-out part is drawn last."""
     rng = np.random.default_rng(settings.seed)
     split = Split.of(rng, queries, settings.holdout)
@@ -126,7 +131,7 @@ def _parts(queries: int, vectors: Float32, index: FlatIndex, settings: Calibrati
     for name, members in (("calibration", split.calibration), ("heldout", split.heldout)):
         if len(members):
             draw = Draw.of(rng, len(members), len(index), settings)
-            random_scores = pair_similarity(vectors[members], index.vectors, draw.random_documents[:, None])[:, 0]
+            random_scores = index.score(vectors[members], draw.random_documents[:, None])[:, 0]
             parts[name] = Part(members, draw, random_scores)
     return parts
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from calibration.data.dataset import LabelledQuery
 from calibration.gate import DEPTH, Outcome
-from retrieval.index import FlatIndex
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import Index
 from retrieval.similarity import Float32
 
 
@@ -18,7 +19,12 @@ class Trial:
     documents: Float32
     k: int
 
-    def outcome(self) -> Outcome:
-        """By exact search."""
-        top = FlatIndex.build(self.documents).search(self.vectors, max(self.k, DEPTH))
+    @property
+    def depth(self) -> int:
+        """How many results are judged."""
+        return max(self.k, DEPTH)
+
+    def outcome(self, index: Index | None = None) -> Outcome:
+        """By `index`, and without one by exact search."""
+        top = (index or FlatIndex.build(self.documents)).search(self.vectors, self.depth)
         return Outcome.of(self.queries, top.positions, self.k)

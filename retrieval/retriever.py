@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoder import Role
-from retrieval.index import TopK
+from retrieval.index.topk import Index
 from retrieval.policy import Policy, PolicyKind, decision_scores, keep
 from retrieval.projection import Projection
 from retrieval.relevance.model import Relevance
@@ -24,14 +24,6 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str], role: Role) -> Float32:
         """Unit vectors of `texts` in their order."""
-        ...
-
-
-class Index(Protocol):
-    """Top-K by similarity."""
-
-    def search(self, queries: Float32, k: int) -> TopK:
-        """The min(k, N) most similar documents, ties to the lower position."""
         ...
 
 

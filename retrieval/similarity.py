@@ -7,10 +7,26 @@ of the middle between two float32 numbers: about once in a hundred million pairs
 query.
 """
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
+
+
+class Vectors(Protocol):
+    """Vectors of documents, (N, d), float32 by position: an array, or something that reads like one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, d)."""
+        ...
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
+        """Of those at `positions`, of any shape, d more at its end."""
+        ...
+
 
 # Numbers a block may have: bounds its float64 copy to 64 MB.
 _BLOCK_NUMBERS = 1 << 23
@@ -26,7 +42,7 @@ def similarity(queries: Float32, documents: Float32) -> Float32:
     return products.astype(np.float32)
 
 
-def pair_similarity(queries: Float32, vectors: Float32, positions: NDArray[np.int64]) -> Float32:
+def pair_similarity(queries: Float32, vectors: Vectors, positions: NDArray[np.int64]) -> Float32:
     """Similarity of query i with the documents at `positions[i]`, in blocks of bounded memory.
 
     queries: (n, d); vectors: (N, d), the whole corpus; positions: (n, c) into `vectors`. Returns (n, c) float32.

@@ -11,7 +11,8 @@ from calibration.metrics.judged import JudgedQueries
 from calibration.query_set.clusters import Labels, clusters
 from calibration.risk.rule import Rule
 from calibration.scored import Scored
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.policy import keep
 
 HEADING = "Coverage when queries share documents"

@@ -13,7 +13,8 @@ from calibration.metrics.measure import measure
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from calibration.threshold import bootstrap_threshold
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.release.interval import Interval
 from retrieval.similarity import pair_similarity
 

@@ -13,7 +13,8 @@ from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.reliability import expected_calibration_error, reliability
 from calibration.relevance.estimate import estimate
 from calibration.relevance.parts import Parts
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.relevance.model import Logistic
 
 HEADING = "Reliability of relevance"
@@ -124,7 +125,7 @@ def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
     errors = []
     for number in range(splits):
         parts = Parts.of(np.arange(len(judged)), number)
-        estimated = estimate(judged, vectors, nothing, parts, index, train.lengths)
+        estimated = estimate(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)
         errors.append(_errors(relevance, unseen_judged.grades, bench.seed, number))
     return errors

@@ -20,7 +20,8 @@ from calibration.relevance.parts import Parts
 from calibration.relevance.scaling import scaled
 from calibration.stopwatch import Stopwatch
 from retrieval.encoder import OnnxEncoder
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background, Float64
 from retrieval.relevance.features import features
 from retrieval.relevance.model import Relevance
@@ -94,7 +95,7 @@ class Searched:
         nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]
         own, product = (
             searched.estimate(parts),
-            estimate(judged, vectors, nothing, parts, index, encoded.lengths),
+            estimate(judged, vectors, nothing, parts, corpus, encoded.lengths),
         )
         if own is None or product is None or np.abs(own.answerable - product.answerable).max() > _ROUNDING:
             raise AssertionError(f"{encoded.name}: the benchmark does not measure the product")

@@ -24,7 +24,8 @@ from calibration.risk.rule import Rule
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from calibration.threshold import bootstrap_threshold
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
 from retrieval.release.manifest import Metrics
 from retrieval.similarity import Float32, pair_similarity
@@ -76,7 +77,7 @@ def section(bench: Bench) -> str:
     parts = Parts.of(everything, bench.seed)
     lengths = np.full(DOCUMENTS, 1000)
     estimated, fitting = _timed(
-        lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, index, lengths), 1
+        lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, data.documents, lengths), 1
     )
     chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
     evidence = Evidence(chosen, everything, draw.rows, parts, estimated, everything, bench.seed)

@@ -17,7 +17,7 @@ from calibration.risk.rule import Rule
 from calibration.risk.steps import loss_steps
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 from retrieval.policy import PolicyKind, keep
 from retrieval.release.evidence import Statement
 

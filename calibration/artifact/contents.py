@@ -12,10 +12,11 @@ from calibration.data.dataset import Dataset
 from calibration.study import Findings
 from retrieval import encoder
 from retrieval.documents import OFFSETS, TEXTS
+from retrieval.index import files
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, PROJECTION, REFERENCE, RELEVANCE, REPORT
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, PROJECTION, REFERENCE, RELEVANCE, REPORT
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -42,7 +43,7 @@ class Contents:
             shutil.copyfile(self.encoder / name, release / ENCODER_FOLDER / name)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
-        self.found.index.save(release / INDEX)
+        files.save(self.found.index, release)
         golden.write(release / GOLDEN, self.golden)
         (release / REFERENCE).write_bytes(save(_reference(self.found)))
         if self.projection is not None:

@@ -8,7 +8,6 @@ from calibration.admit import Admitted
 from calibration.data.dataset import Dataset
 from calibration.settings import CalibrationSettings
 from calibration.study import Findings
-from retrieval.index import FlatIndex
 from retrieval.release.layout import GOLDEN, REFERENCE
 
 
@@ -33,8 +32,8 @@ def manifest_facts(
             "sha256": dataset.sha256,
         },
         "encoder": admitted.encoder.config.model_dump() | {"sha256": admitted.encoder.sha256},
-        "projection": admitted.record,
-        "index": {"kind": FlatIndex.kind, "metric": "cosine", "documents": len(dataset.documents)},
+        "projection": admitted.projection_record,
+        "index": admitted.index_record,
         "policy": found.policy,
         "bootstrap": {
             "bootstraps": settings.bootstraps,

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from calibration.data.dataset import LabelledQuery
 from calibration.metrics.accuracy import accuracy
 from calibration.metrics.ndcg import ideal_dcg, ndcg
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.topk import Index, TopK
 from retrieval.policy import Mask, Metric
-from retrieval.similarity import Float32, pair_similarity
+from retrieval.similarity import Float32
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class JudgedQueries:
     correct: Float32
 
     @classmethod
-    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex, k: int) -> Self:
+    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Index, k: int) -> Self:
         """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
         top = index.search(vectors, k)
         return cls(
@@ -75,11 +75,11 @@ def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) ->
     return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
 
 
-def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: FlatIndex) -> Float32:
+def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Index) -> Float32:
     """Of several relevant documents the correct one is the most similar (docs/calibration.md)."""
     owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
     documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
-    scores = pair_similarity(vectors[owners], index.vectors, documents[:, None])[:, 0]
+    scores = index.score(vectors[owners], documents[:, None])[:, 0]
     correct = np.full(len(queries), -np.inf, dtype=np.float32)
     np.maximum.at(correct, owners, scores)
     return correct

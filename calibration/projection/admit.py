@@ -4,16 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibration.cheaper import RETENTION, Cheaper
 from calibration.encoding.corpus import EncodedDataset
-from calibration.gate import Candidate, Outcome, judge
-from calibration.margin import Gate
+from calibration.gate import Candidate, Judge
 from calibration.projection.folds import FOLDS, cross_validated
 from calibration.projection.pca import fit_pca, retained
-from calibration.query_set.clusters import clusters
-from calibration.settings import CalibrationSettings
 from calibration.trial import Trial
 from retrieval.projection import Projection
-from retrieval.release.gate import GateRecord, ProjectionRecord
+from retrieval.release.gate import ProjectionRecord
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
 # embeddings paper, Figure 4).
@@ -22,25 +20,22 @@ RETENTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 @dataclass(frozen=True)
 class Projected:
-    """encoded: as it is searched, projected or not; record: None without a projection; gate: whatever was tried."""
+    """encoded: as it is searched, projected or not; record: None without a projection."""
 
     encoded: EncodedDataset
     projection: Projection | None
     record: ProjectionRecord | None
-    gate: list[GateRecord]
 
 
-def admit_projection(
-    trial: Trial, encoded: EncodedDataset, baseline: Outcome, gate: Gate, settings: CalibrationSettings
-) -> Projected:
+def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, seed: int, judged: Judge) -> Projected:
     """Try what is asked for, and take the smallest that is admitted; none where the gate admits none.
 
     trial: the calibration queries, of which each is judged by a PCA of the other folds' queries; then it is fitted once
-    more on all of them. baseline: exact, unprojected, float32.
+    more on all of them.
     """
     vectors = trial.vectors
-    retentions = RETENTIONS if settings.projection == "auto" else (settings.retention,)
-    rng = np.random.default_rng([settings.seed, 4])
+    retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)
+    rng = np.random.default_rng([seed, 4])
     outcomes = cross_validated(trial, retentions, rng)
     pca = fit_pca(vectors)
     sizes = [retained(retention, vectors.shape[1], pca.rank) for retention in retentions]
@@ -48,10 +43,9 @@ def admit_projection(
         Candidate(f"query-pca, retention {retention:g}", "projection", each, _gain(size, vectors.shape[1]))
         for retention, size, each in zip(retentions, sizes, outcomes, strict=True)
     ]
-    records = judge(baseline, candidates, clusters(trial.queries), gate)
-    admitted = [row for row, record in enumerate(records) if record.admitted]
+    admitted = [row for row, record in enumerate(judged(candidates)) if record.admitted]
     if not admitted:
-        return Projected(encoded, None, None, records)
+        return Projected(encoded, None, None)
     best = min(admitted, key=lambda row: sizes[row])
     projection = pca.projection.first(sizes[best])
     record = ProjectionRecord(
@@ -62,7 +56,7 @@ def admit_projection(
         explained_variance=float(pca.explained[: sizes[best]].sum()),
         folds=FOLDS,
     )
-    return Projected(_projected(encoded, projection), projection, record, records)
+    return Projected(_projected(encoded, projection), projection, record)
 
 
 def _gain(dimension: int, whole: int) -> dict[str, float]:

@@ -9,7 +9,7 @@ from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.fit import Fit, fit
 from calibration.relevance.parts import Parts
 from calibration.relevance.scaling import scaled
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import features
 from retrieval.relevance.model import Relevance
@@ -36,19 +36,19 @@ def estimate(
     vectors: Float32,
     unanswerable: tuple[TopK, Float32],
     parts: Parts,
-    index: FlatIndex,
+    documents: Float32,
     lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Estimated | None:
     """Fit on the queries at `parts.fit`, of the n answerable ones, scale on the other two parts, score every result.
 
-    vectors: (n, d); unanswerable: their top-K and (u, d) vectors; lengths: (N,) bytes of each document. None where the
-    queries to fit on have no relevant result, or nothing else. One thread: the same data give the same bits.
+    vectors: (n, d); unanswerable: their top-K and (u, d) vectors; documents: (N, d); lengths: (N,) bytes of each. None
+    where the queries to fit on have no relevant result, or nothing else. One thread: the same data give the same bits.
     """
     with threadpool_limits(limits=1):
-        background = Background.of(index.vectors, vectors[parts.fit], lengths)
+        background = Background.of(documents, vectors[parts.fit], lengths)
         k = judged.top.scores.shape[1]
-        documents = background.documents[judged.top.positions]
-        values, relevant = features(judged.top.scores, background.of_queries(vectors), documents, k), judged.grades >= 1
+        found = background.documents[judged.top.positions]
+        values, relevant = features(judged.top.scores, background.of_queries(vectors), found, k), judged.grades >= 1
         fitted = fit(values[parts.fit], relevant[parts.fit])
         if fitted is None:
             return None

@@ -9,11 +9,11 @@ from typing import Any
 from retrieval import encoder
 from retrieval.digest import sha256_json
 from retrieval.documents import OFFSETS, TEXTS
+from retrieval.index.files import INDEX, VECTORS
 
 CURRENT = "current"
 MANIFEST = "manifest.json"
 ENCODER_FOLDER = "encoder"
-INDEX = "index.faiss"
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
@@ -22,8 +22,8 @@ FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
 )
 PROJECTION = "projection.safetensors"
-# Only with enough queries to fit a model on; only where the gate admitted a projection.
-OPTIONAL_FILES = frozenset({RELEVANCE, PROJECTION})
+# With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact.
+OPTIONAL_FILES = frozenset({RELEVANCE, PROJECTION, VECTORS})
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
 STAGING_PREFIX = ".staging-"

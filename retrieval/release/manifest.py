@@ -6,6 +6,7 @@ from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from retrieval.encoder import EncoderConfig
+from retrieval.index.kinds import Kind
 from retrieval.policy import Metric, PolicyKind
 from retrieval.release.evidence import (
     Alternative,
@@ -43,11 +44,18 @@ class EncoderRecord(EncoderConfig):
 
 
 class IndexRecord(Record):
-    """The index; `documents` is the number of vectors in it."""
+    """The index; `documents` is the number of vectors in it.
 
-    kind: Literal["flat"]
+    breadth: how much of an approximate index a query looks at (hnsw's ef, the lists probed); recall: share of the exact
+    top `depth` that it finds, over the calibration queries; None for a flat float32 index, which is exact.
+    """
+
+    kind: Kind
     metric: Literal["cosine"]
     documents: int
+    breadth: int | None = None
+    recall: float | None = None
+    depth: int | None = None
 
 
 class PolicyRecord(Record):

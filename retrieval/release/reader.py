@@ -6,11 +6,13 @@ from pathlib import Path
 from retrieval.documents import DocumentStore
 from retrieval.encoder import OnnxEncoder
 from retrieval.errors import ReleaseError
-from retrieval.index import FlatIndex
+from retrieval.index import files
+from retrieval.index.build import AnyIndex
+from retrieval.index.files import VECTORS
 from retrieval.policy import Policy
 from retrieval.projection import Projection
 from retrieval.release import golden
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, INDEX, PROJECTION, RELEVANCE
+from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, PROJECTION, RELEVANCE
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 from retrieval.relevance.model import Relevance
@@ -34,7 +36,7 @@ def load(release: Path, threads: int | None = None) -> Release:
     """
     manifest = verify(release)
     encoder = OnnxEncoder.load(release / ENCODER_FOLDER, threads)
-    index = FlatIndex.load(release / INDEX)
+    index = _index(release, manifest)
     documents = DocumentStore(release)
     _agree(release, manifest, encoder, index, documents)
     projection = _projection(release, manifest, index)
@@ -45,7 +47,13 @@ def load(release: Path, threads: int | None = None) -> Release:
     return Release(manifest, retriever, documents)
 
 
-def _projection(release: Path, manifest: Manifest, index: FlatIndex) -> Projection | None:
+def _index(release: Path, manifest: Manifest) -> AnyIndex:
+    if (manifest.index.kind == "ivf-pq") != (VECTORS in manifest.files):
+        raise ReleaseError(f"{release}: the manifest and its files disagree on {VECTORS}; calibrate again")
+    return files.load(release, manifest.index.kind)
+
+
+def _projection(release: Path, manifest: Manifest, index: AnyIndex) -> Projection | None:
     if (manifest.projection is None) != (PROJECTION not in manifest.files):
         raise ReleaseError(f"{release}: the manifest and its files disagree on {PROJECTION}; calibrate again")
     if manifest.projection is None:
@@ -53,7 +61,7 @@ def _projection(release: Path, manifest: Manifest, index: FlatIndex) -> Projecti
     return Projection.load(release / PROJECTION, manifest.encoder.dimension, index.dimension)
 
 
-def _relevance(release: Path, manifest: Manifest, index: FlatIndex) -> Relevance | None:
+def _relevance(release: Path, manifest: Manifest, index: AnyIndex) -> Relevance | None:
     if (manifest.relevance is None) != (RELEVANCE not in manifest.files):
         raise ReleaseError(f"{release}: the manifest and its files disagree on {RELEVANCE}; calibrate again")
     if manifest.relevance is None:
@@ -63,7 +71,7 @@ def _relevance(release: Path, manifest: Manifest, index: FlatIndex) -> Relevance
     return Relevance.load(release / RELEVANCE, index.dimension, len(index))
 
 
-def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: FlatIndex, documents: DocumentStore) -> None:
+def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: AnyIndex, documents: DocumentStore) -> None:
     counts = {manifest.data.documents, manifest.index.documents, len(index), len(documents)}
     if len(counts) != 1:
         raise ReleaseError(

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from retrieval.errors import ReleaseError
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background, Float64
 from retrieval.relevance.features import FEATURES, features
 from retrieval.similarity import Float32

@@ -15,7 +15,7 @@ from calibration.risk import bounds
 from calibration.risk.certify import Limited, certify
 from calibration.risk.rule import Rule
 from calibration.risk.steps import LossSteps
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 
 DELTAS = [0.01, 0.02, 0.05, 0.3]
 

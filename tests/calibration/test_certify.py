@@ -12,7 +12,7 @@ from calibration.risk import words
 from calibration.risk.certify import Limited, certify, queries_needed
 from calibration.risk.rule import Rule
 from calibration.risk.steps import LossSteps
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 
 HIGH = Rule("risk-control", "similarity", max_loss=0.05)
 EXPECTED = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)

@@ -6,7 +6,7 @@ import pytest
 from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.choose import choose
 from calibration.risk.rule import Rule
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 
 
 def queries(grades: np.ndarray) -> JudgedQueries:

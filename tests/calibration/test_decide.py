@@ -17,7 +17,7 @@ from calibration.risk.rule import Rule
 from calibration.scored import Scored
 from calibration.threshold import bootstrap_threshold
 from retrieval.errors import InputError
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 from retrieval.policy import relative
 from retrieval.release.manifest import PolicyRecord
 from retrieval.relevance.features import features
@@ -32,7 +32,7 @@ def evidence(world: World, calibration: np.ndarray | None = None) -> Evidence:
     parts = Parts.of(members, 0) if len(members) >= FEWEST_QUERIES else None
     estimated, relevance = None, (None, None)
     if parts is not None:
-        estimated = estimate(world.judged, world.queries, world.unanswerable, parts, world.index, world.lengths)
+        estimated = estimate(world.judged, world.queries, world.unanswerable, parts, world.documents, world.lengths)
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
     scored = Scored(world.judged, world.unanswerable[0], *relevance)
     rows = np.random.default_rng(0).integers(0, len(members), size=(50, 40))

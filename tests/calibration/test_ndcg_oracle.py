@@ -19,8 +19,9 @@ import taugate
 from calibration.data.dataset import LabelledQuery
 from calibration.metrics.judged import JudgedQueries
 from retrieval.encoder import OnnxEncoder
-from retrieval.index import FlatIndex
-from retrieval.release.layout import ENCODER_FOLDER, INDEX
+from retrieval.index.files import load
+from retrieval.index.flat import FlatIndex
+from retrieval.release.layout import ENCODER_FOLDER
 from tests.fake_encoder import write_fake_encoder
 
 TOLERANCE = 1e-9
@@ -95,7 +96,7 @@ def read(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, Grades]:
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     answerable = [record for record in records if record["_id"] in grades]
     questions = OnnxEncoder.load(release / ENCODER_FOLDER).encode([record["text"] for record in answerable], "query")
-    documents = np.array(FlatIndex.load(release / INDEX).vectors)
+    documents = np.array(load(release, "flat").vectors)
     return questions, documents, [grades[record["_id"]] for record in answerable]
 
 

@@ -8,8 +8,9 @@ import pytest
 
 import taugate
 from retrieval.encoder import OnnxEncoder
-from retrieval.index import FlatIndex
-from retrieval.release.layout import ENCODER_FOLDER, INDEX
+from retrieval.index.files import load
+from retrieval.index.flat import FlatIndex
+from retrieval.release.layout import ENCODER_FOLDER
 from tests.oracle import Oracle, transcribe
 
 TOLERANCE = 1e-9
@@ -33,7 +34,7 @@ def read_queries(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, lis
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     answerable = [record for record in records if record["_id"] in correct]
     questions = OnnxEncoder.load(release / ENCODER_FOLDER).encode([record["text"] for record in answerable], "query")
-    documents = np.array(FlatIndex.load(release / INDEX).vectors)
+    documents = np.array(load(release, "flat").vectors)
     return questions, documents, [correct[record["_id"]] for record in answerable]
 
 

@@ -19,7 +19,7 @@ from calibration.query_set.diversity import cosine_distance, silhouette, topics
 from calibration.query_set.labels import duplicates
 from calibration.query_set.measure import measure_query_set
 from calibration.query_set.warnings import Signs, query_set_warnings
-from retrieval.index import FlatIndex
+from retrieval.index.flat import FlatIndex
 from retrieval.release.query_set import QuerySetRecord
 from retrieval.similarity import Float32, pair_similarity
 

@@ -10,7 +10,8 @@ from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.estimate import Estimated, estimate
 from calibration.relevance.fit import Fit, fit
 from calibration.relevance.parts import Parts
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.relevance.features import FEATURES
 from retrieval.similarity import similarity
 
@@ -120,7 +121,7 @@ class World:
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
 
     def estimated(self) -> Estimated:
-        found = estimate(self.judged, self.queries, self.unanswerable, self.parts, self.index, self.lengths)
+        found = estimate(self.judged, self.queries, self.unanswerable, self.parts, self.documents, self.lengths)
         assert found is not None
         return found
 
@@ -249,7 +250,9 @@ def test_calibrating_twice_gives_the_same_bits(world: World, estimated: Estimate
 def test_queries_without_a_hit_to_fit_on_give_no_model() -> None:
     world = World()
     world.judged.grades[world.parts.fit] = 0
-    assert estimate(world.judged, world.queries, world.unanswerable, world.parts, world.index, world.lengths) is None
+    assert (
+        estimate(world.judged, world.queries, world.unanswerable, world.parts, world.documents, world.lengths) is None
+    )
 
 
 def test_the_scores_are_those_of_the_index(world: World) -> None:

@@ -66,7 +66,7 @@ def studied(data: Path, encoder_folder: Path, spool: Path, rule: Rule | None = N
     cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
     admitted = admit(dataset, encoded, encoder, asked, lambda line: None, Stopwatch())
-    found = study(dataset, admitted.encoded, asked, Stopwatch())
+    found = study(dataset, admitted.encoded, admitted.index, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 
 

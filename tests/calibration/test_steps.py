@@ -8,7 +8,7 @@ import pytest
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.ndcg import ideal_dcg
 from calibration.risk.steps import LossSteps
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 
 
 def random_queries(seed: int, n: int = 50, k: int = 6) -> tuple[JudgedQueries, np.ndarray]:

@@ -5,7 +5,7 @@ import numpy as np
 from calibration.metrics.bootstrap import Split, bootstrapped
 from calibration.metrics.judged import JudgedQueries
 from calibration.threshold import bootstrap_threshold, gamma
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 from retrieval.overlap import overlap_thresholds, share_above
 from retrieval.policy import keep
 

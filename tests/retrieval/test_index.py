@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from retrieval.errors import ReleaseError
-from retrieval.index import FlatIndex
+from retrieval.index.files import load, save
+from retrieval.index.flat import FlatIndex
 from retrieval.similarity import rounding_bound
 
 
@@ -88,8 +89,8 @@ def test_k_above_the_corpus_returns_every_document(rng: np.random.Generator) -> 
 def test_a_saved_index_is_mapped_and_answers_alike(rng: np.random.Generator, tmp_path: Path) -> None:
     documents, queries = unit(rng.standard_normal((1000, 48))), unit(rng.standard_normal((20, 48)))
     built = FlatIndex.build(documents)
-    built.save(tmp_path / "index.faiss")
-    loaded = FlatIndex.load(tmp_path / "index.faiss")
+    save(built, tmp_path)
+    loaded = load(tmp_path, "flat")
     np.testing.assert_array_equal(loaded.vectors, documents)
     np.testing.assert_array_equal(loaded.search(queries, 5).scores, built.search(queries, 5).scores)
     assert "index.faiss" in Path("/proc/self/maps").read_text(encoding="utf-8")
@@ -97,8 +98,8 @@ def test_a_saved_index_is_mapped_and_answers_alike(rng: np.random.Generator, tmp
 
 def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -> None:
     documents = unit(rng.standard_normal((20_000, 48)))
-    FlatIndex.build(documents).save(tmp_path / "index.faiss")
-    vectors = [FlatIndex.build(documents).vectors, FlatIndex.load(tmp_path / "index.faiss").vectors]
+    save(FlatIndex.build(documents), tmp_path)
+    vectors = [FlatIndex.build(documents).vectors, load(tmp_path, "flat").vectors]
     gc.collect()
     for each in vectors:
         np.testing.assert_array_equal(each, documents)
@@ -109,7 +110,7 @@ def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -
 def test_a_file_that_is_no_index_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "index.faiss").write_bytes(b"IxFI" + bytes(100))
     with pytest.raises(ReleaseError, match="index.faiss"):
-        FlatIndex.load(tmp_path / "index.faiss")
+        load(tmp_path, "flat")
 
 
 @pytest.mark.gpu

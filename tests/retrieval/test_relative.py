@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from retrieval.index import TopK
+from retrieval.index.topk import TopK
 from retrieval.policy import Policy, decision_scores, keep, relative
 from retrieval.retriever import Query, Retriever
 

@@ -7,7 +7,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from retrieval.errors import ReleaseError
-from retrieval.index import FlatIndex, TopK
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import FEATURES
 from retrieval.relevance.model import Logistic, Relevance
@@ -34,7 +35,7 @@ def world() -> tuple[FlatIndex, np.ndarray, np.ndarray, np.ndarray, Relevance]:
 def transcribed(world, query: np.ndarray, scores: np.ndarray, positions: np.ndarray) -> list[float]:
     """One query, one result at a time; every mean and deviation from the vectors themselves."""
     index, asked, _, lengths, relevance = world
-    documents = index.vectors.astype(float)
+    documents = np.asarray(index.vectors).astype(float)
     against_all = documents @ query.astype(float)
     s = [float(score) for score in scores]
     document_z, asked_z = [], []

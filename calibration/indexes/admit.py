@@ -1,0 +1,104 @@
+"""Which index serves: exact in float32, unless the gate admits what was asked for."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.cheaper import AskedIndex
+from calibration.gate import Candidate, Judge
+from calibration.indexes.breadth import recall, set_breadth
+from calibration.speeds import speeds
+from calibration.trial import Trial
+from retrieval.errors import InputError
+from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
+from retrieval.index.files import sizes
+from retrieval.index.flat import FlatIndex
+from retrieval.index.kinds import Kind
+from retrieval.release.manifest import IndexRecord
+
+# `auto` keeps exact search up to here, where it takes less time than encoding the query (docs/benchmarks/gate.md).
+FLAT_UP_TO = 10_000
+# … and from here on spares memory first: a graph over 1,000,000 documents of 384 dimensions takes 1.8 GB.
+_LARGE = 1_000_000
+_BY_SPEED: tuple[Kind, ...] = ("hnsw", "ivf-flat", "flat-int8")
+_BY_MEMORY: tuple[Kind, ...] = ("ivf-pq", "hnsw", "flat-int8")
+_TIMED, _LONE = 256, 64  # queries together, and one by one
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """The index that serves, and what the manifest says of it."""
+
+    index: AnyIndex
+    record: IndexRecord
+
+    @classmethod
+    def exact(cls, trial: Trial) -> Self:
+        """The baseline's."""
+        return cls.of(FlatIndex.build(trial.documents))
+
+    @classmethod
+    def of(cls, index: AnyIndex, recall: float | None = None, depth: int | None = None) -> Self:
+        """recall: share of the exact top `depth` that it finds."""
+        breadth = index.breadth if isinstance(index, ApproximateIndex) else None
+        record = IndexRecord(
+            kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
+        )
+        return cls(index, record)
+
+
+def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
+    """What is tried, the preferred first; empty for exact search. Raises InputError with too few documents."""
+    if asked == "auto":
+        if documents <= FLAT_UP_TO:
+            return ()
+        return _BY_SPEED if documents < _LARGE else _BY_MEMORY
+    if asked == "ivf-pq" and documents < FEWEST_FOR_CODES:
+        raise InputError(
+            f"--index ivf-pq: its codes take {FEWEST_FOR_CODES} documents to train, there are {documents}; "
+            "name another index, or auto"
+        )
+    return () if asked == "flat" else (asked,)
+
+
+def admit_index(trial: Trial, kinds: tuple[Kind, ...], judged: Judge) -> Indexed:
+    """The first of the kinds that is admitted, exact search where none is; trial: the calibration queries."""
+    flat = FlatIndex.build(trial.documents)
+    if not kinds:
+        return Indexed.of(flat)
+    exact = flat.search(trial.vectors, trial.depth).positions
+    tried = [_built(kind, trial, exact) for kind in kinds]
+    candidates = [Candidate(_name(each), "index", trial.outcome(each), _gain(trial, flat, each)) for each in tried]
+    for index, record in zip(tried, judged(candidates), strict=True):
+        if record.admitted:
+            return Indexed.of(index, recall(index, trial.vectors, exact), exact.shape[1])
+    return Indexed.of(flat)
+
+
+def _built(kind: Kind, trial: Trial, exact: NDArray[np.int64]) -> AnyIndex:
+    index = build(kind, trial.documents)
+    if isinstance(index, ApproximateIndex):
+        set_breadth(index, trial.vectors, exact)
+    return index
+
+
+def _name(index: AnyIndex) -> str:
+    return f"{index.kind}, breadth {index.breadth}" if isinstance(index, ApproximateIndex) else index.kind
+
+
+def _gain(trial: Trial, flat: FlatIndex, index: AnyIndex) -> dict[str, float]:
+    lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
+    gain = speeds(
+        lambda vectors: flat.search(vectors, trial.k),
+        lambda vectors: index.search(vectors, trial.k),
+        trial.vectors[:_TIMED],
+        lone,
+    )
+    for name, each in (("baseline_", flat), ("", index)):
+        memory, disk = sizes(each)
+        gain[f"{name}bytes_per_document"] = memory / len(each)
+        gain[f"{name}disk_bytes_per_document"] = disk / len(each)
+    return gain

@@ -1,0 +1,1 @@
+"""Top-K by cosine similarity: FAISS proposes documents, one definition of similarity scores them."""

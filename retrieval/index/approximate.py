@@ -1,0 +1,91 @@
+"""A part of the corpus compared with a query: near exact, and faster."""
+
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.index.flat import FlatIndex
+from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
+from retrieval.index.kinds import Kind
+from retrieval.index.ranking import among_all, ranked
+from retrieval.index.stored import stored
+from retrieval.index.topk import SPARE, TopK
+from retrieval.similarity import Float32, Vectors, pair_similarity
+
+# Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
+# of 384 dimensions no more of the top 10 is missed than without quantisation (docs/benchmarks/gate.md).
+_PROPOSED = 128
+
+
+class ApproximateIndex:
+    """A graph (hnsw) or inverted lists (ivf-flat, ivf-pq) of FAISS propose documents, the exact vectors rank them.
+
+    What is proposed to a query depends on the query alone, so that no result depends on batch size or threads.
+    """
+
+    def __init__(self, index: Any, kind: Kind, vectors: FlatIndex | None = None) -> None:  # noqa: ANN401
+        self.kind = kind
+        self.faiss = index
+        self.exact = vectors
+        self.vectors: Vectors = vectors.vectors if vectors else stored(index)
+        self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
+        self._gpu = on_gpu(index) if kind == "ivf-flat" else None
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return int(self.vectors.shape[1])
+
+    @property
+    def breadth(self) -> int:
+        """How much of the corpus is looked at: the length of hnsw's list of candidates (ef), of lists (nprobe)."""
+        return int(self.faiss.hnsw.efSearch if self.kind == "hnsw" else self.faiss.nprobe)
+
+    @breadth.setter
+    def breadth(self, value: int) -> None:
+        if self.kind == "hnsw":
+            self.faiss.hnsw.efSearch = value
+        else:
+            self.faiss.nprobe = value
+
+    def __len__(self) -> int:
+        return int(self.faiss.ntotal)
+
+    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+        """Similarity of query i with the documents at `positions[i]`, (n, c)."""
+        return pair_similarity(queries, self.vectors, positions)
+
+    def search(self, queries: Float32, k: int) -> TopK:
+        """The min(k, N) most similar documents of those looked at, and of all where these are fewer.
+
+        queries: (n, d) float32 of unit length. Ties in similarity go to the lower position.
+        """
+        k = min(k, len(self))
+        fetch = min(len(self), max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE)
+        found = self._proposed(np.ascontiguousarray(queries), fetch)
+        top = ranked(self, queries, found, k)
+        for row in np.flatnonzero(np.count_nonzero(found >= 0, axis=1) < k):
+            top.scores[row], top.positions[row] = among_all(self, queries[row : row + 1], k)
+        return top
+
+    def _proposed(self, queries: Float32, fetch: int) -> NDArray[np.int64]:
+        found: NDArray[np.int64]
+        if self._lists is None:
+            breadth = faiss.SearchParametersHNSW(efSearch=max(self.breadth, fetch))
+            _, found = self.faiss.search(queries, fetch, params=breadth)
+        elif self._gpu is not None and max(fetch, self.breadth) <= MOST_NEIGHBOURS:
+            self._gpu.nprobe = self.breadth
+            _, found = self._gpu.search(queries, fetch)
+        else:  # the lists by similarity, too: FAISS's own choice among near ties differs with the size of a batch
+            padded = _padded(queries, self.faiss.d)
+            nearest = self._lists.search(padded, self.breadth)
+            _, found = self.faiss.search_preassigned(padded, fetch, nearest.positions, nearest.scores)
+        return found
+
+
+def _padded(queries: Float32, dimension: int) -> Float32:
+    """With zeros up to the dimension of the codes, which have to be divisible by their length."""
+    missing = dimension - queries.shape[1]
+    return np.ascontiguousarray(np.pad(queries, ((0, 0), (0, missing)))) if missing else queries

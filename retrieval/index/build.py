@@ -1,0 +1,63 @@
+"""Indexes from vectors, the same bits for the same vectors."""
+
+from typing import Any, cast
+
+import faiss
+import numpy as np
+
+from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.flat import FlatIndex
+from retrieval.index.kinds import FAISS_TYPES, Kind
+from retrieval.similarity import Float32
+
+AnyIndex = FlatIndex | ApproximateIndex
+
+# Edges a document: FAISS's own default, and the upper half of the range that its paper recommends for many dimensions.
+_EDGES = 32
+_EDGE_CANDIDATES = (
+    100  # while the graph is built; 200 takes twice as long for as good a search (docs/benchmarks/gate.md)
+)
+_COMPONENTS_A_CODE = 4  # components of a vector in one byte of product quantisation
+_CENTROIDS_A_CODE = 256
+_POINTS_A_CENTROID = 39  # fewer are too few to train on, says FAISS
+FEWEST_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
+
+
+def build(kind: Kind, vectors: Float32) -> AnyIndex:
+    """vectors: (N, d) float32 of unit length, N ≥ 1, for ivf-pq at least FEWEST_FOR_CODES."""
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    if kind == "hnsw":
+        return ApproximateIndex(_graph(vectors), kind)
+    if kind == "ivf-flat":
+        index = _listed(vectors, kind)
+        index.make_direct_map()
+        return ApproximateIndex(index, kind)
+    if kind == "ivf-pq":
+        missing = -vectors.shape[1] % _COMPONENTS_A_CODE
+        return ApproximateIndex(_listed(np.pad(vectors, ((0, 0), (0, missing))), kind), kind, FlatIndex.build(vectors))
+    return FlatIndex.build(vectors, kind)
+
+
+def _graph(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
+    """By one thread: with several, the edges depend on which comes first."""
+    index = faiss.IndexHNSWFlat(vectors.shape[1], _EDGES, faiss.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = _EDGE_CANDIDATES
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        index.add(vectors)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return index
+
+
+def _listed(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
+    """Inverted lists, 4 √N of them (faiss wiki, "Guidelines to choose an index")."""
+    count, dimension = vectors.shape
+    lists = max(1, min(round(4 * np.sqrt(count)), count // _POINTS_A_CENTROID))
+    codes = (dimension // _COMPONENTS_A_CODE, int(np.log2(_CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
+    quantizer = faiss.IndexFlatIP(dimension)
+    index = cast("Any", FAISS_TYPES[kind])(quantizer, dimension, lists, *codes, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add(vectors)
+    return index

@@ -1,0 +1,74 @@
+"""Indexes in files, in FAISS's own format: written whole, and mapped into memory when read."""
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+
+from retrieval.errors import ReleaseError
+from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.build import AnyIndex
+from retrieval.index.flat import FlatIndex
+from retrieval.index.kinds import FAISS_TYPES, QUANTIZERS, Kind
+
+INDEX = "index.faiss"
+VECTORS = "vectors.faiss"  # of an index whose own codes are not exact
+
+
+def save(index: AnyIndex, folder: Path) -> None:
+    """Write the index, and its exact vectors where they are apart. Raises OSError."""
+    _write(index.faiss, folder / INDEX)
+    if isinstance(index, ApproximateIndex) and index.exact is not None:
+        _write(index.exact.faiss, folder / VECTORS)
+
+
+def sizes(index: AnyIndex) -> tuple[int, int]:
+    """Bytes of the file that every search reads, and of all; of exact vectors apart a query reads a few rows."""
+    searched, whole = _size(index.faiss), 0
+    if isinstance(index, ApproximateIndex) and index.exact is not None:
+        whole = _size(index.exact.faiss)
+    return searched, searched + whole
+
+
+def load(folder: Path, kind: Kind) -> AnyIndex:
+    """Map the files of an index into memory. Raises ReleaseError when they hold no index of this kind."""
+    path = folder / INDEX
+    index = _read(path, kind)
+    if kind in QUANTIZERS or kind == "flat":
+        return FlatIndex(index, kind)
+    if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
+        raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
+    exact = FlatIndex(_read(folder / VECTORS, "flat")) if kind == "ivf-pq" else None
+    if exact is not None and len(exact) != index.ntotal:
+        raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
+    return ApproximateIndex(index, kind, exact)
+
+
+def _read(path: Path, kind: Kind) -> Any:  # noqa: ANN401 (faiss has no types)
+    try:
+        index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        raise ReleaseError(f"{path}: FAISS cannot read this index; calibrate again") from error
+    of_type = isinstance(index, FAISS_TYPES[kind])
+    same = of_type and index.metric_type == faiss.METRIC_INNER_PRODUCT
+    if not (same and index.ntotal and index.d and (kind not in QUANTIZERS or index.sq.qtype == QUANTIZERS[kind])):
+        raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
+    return index
+
+
+def _size(index: Any) -> int:  # noqa: ANN401
+    written = 0
+
+    def count(part: bytes) -> int:
+        nonlocal written
+        written += len(part)
+        return len(part)
+
+    faiss.write_index(index, faiss.PyCallbackIOWriter(count))
+    return written
+
+
+def _write(index: Any, path: Path) -> None:  # noqa: ANN401
+    """Through a file of Python's, which says when a disk is full."""
+    with path.open("wb") as file:
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))

@@ -1,0 +1,82 @@
+"""Every stored vector compared with every query: exact for what is stored, in float32, float16 or int8."""
+
+from typing import Any, Self
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
+from retrieval.index.kinds import QUANTIZERS, Kind
+from retrieval.index.ranking import among_all, ranked
+from retrieval.index.stored import stored
+from retrieval.index.topk import SPARE, TopK
+from retrieval.similarity import Float32, pair_similarity, rounding_bound
+
+# Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
+_MOST_CANDIDATES = 1024
+
+
+class FlatIndex:
+    """FAISS proposes candidates, `similarity` scores them: no result depends on batch size, threads or device."""
+
+    def __init__(self, index: Any, kind: Kind = "flat") -> None:  # noqa: ANN401 (faiss has no types)
+        self.kind = kind
+        self.faiss = index
+        self.vectors = stored(index)
+        self._gpu = on_gpu(index) if kind == "flat" else None
+        # FAISS reads int8 by another sequence of float32 operations than `stored` does.
+        self._bound = rounding_bound(index.d) * (1 if kind == "flat" else 2)
+
+    @classmethod
+    def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
+        """vectors: (N, d) float32 of unit length, N ≥ 1; kind: flat, flat-float16 or flat-int8."""
+        dimension = vectors.shape[1]
+        if kind in QUANTIZERS:
+            index = faiss.IndexScalarQuantizer(dimension, QUANTIZERS[kind], faiss.METRIC_INNER_PRODUCT)
+        else:
+            index = faiss.IndexFlatIP(dimension)
+        vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+        index.train(vectors)
+        index.add(vectors)
+        return cls(index, kind)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return int(self.faiss.d)
+
+    def __len__(self) -> int:
+        return int(self.faiss.ntotal)
+
+    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+        """Similarity of query i with the documents at `positions[i]`, (n, c)."""
+        return pair_similarity(queries, self.vectors, positions)
+
+    def search(self, queries: Float32, k: int) -> TopK:
+        """The min(k, N) most similar documents of each query.
+
+        queries: (n, d) float32 of unit length. Ties in similarity go to the lower position.
+        """
+        k = min(k, len(self))
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        positions = np.empty((len(queries), k), dtype=np.int64)
+        pending = np.arange(len(queries))
+        fetch = k + SPARE
+        while len(pending) and fetch <= max(_MOST_CANDIDATES, k + SPARE):
+            fetch = min(fetch, len(self))
+            top, proven = self._candidates(queries[pending], k, fetch)
+            scores[pending], positions[pending] = top.scores, top.positions
+            pending = pending[~proven]
+            fetch *= 4
+        for row in pending:
+            scores[row], positions[row] = among_all(self, queries[row : row + 1], k)
+        return TopK(scores, positions)
+
+    def _candidates(self, queries: Float32, k: int, fetch: int) -> tuple[TopK, NDArray[np.bool_]]:
+        """Top k of `fetch` candidates, and for which queries no document left out can belong to it."""
+        searcher = self._gpu if self._gpu is not None and fetch <= MOST_NEIGHBOURS else self.faiss
+        rough, found = searcher.search(np.ascontiguousarray(queries), fetch)
+        top = ranked(self, queries, found, k)
+        proven = rough[:, -1] + self._bound < top.scores[:, -1] if fetch < len(self) else np.full(len(queries), True)
+        return top, proven

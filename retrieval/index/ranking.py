@@ -1,0 +1,26 @@
+"""From candidates to the top-K, by the one definition of similarity and with ties to the lower position."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.index.topk import Index, TopK
+from retrieval.similarity import Float32
+
+_BLOCK = 4096  # documents scored at a time where all of them are
+
+
+def ranked(index: Index, queries: Float32, found: NDArray[np.int64], k: int) -> TopK:
+    """The k most similar of the documents found for each query, (n, c ≥ k); -1 is none."""
+    found = np.sort(found, axis=1)  # by position, so that a stable sort by score keeps the lower one of a tie
+    exact = index.score(queries, np.maximum(found, 0))
+    exact[found < 0] = -np.inf
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
+    return TopK(np.take_along_axis(exact, order, 1), np.take_along_axis(found, order, 1))
+
+
+def among_all(index: Index, query: Float32, k: int) -> tuple[Float32, NDArray[np.int64]]:
+    """Top k of one query, (1, d), by scoring every document."""
+    parts = np.array_split(np.arange(len(index)), len(index) // _BLOCK + 1)
+    scores = np.concatenate([index.score(query, part[None])[0] for part in parts])
+    best = np.argsort(-scores, kind="stable")[:k]
+    return scores[best], best

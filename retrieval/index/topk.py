@@ -1,0 +1,37 @@
+"""What a search gives, and what an index is to everything else."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.similarity import Float32
+
+# Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
+SPARE = 16
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The K most similar documents of n queries, best first; float32 (n, K) scores and int64 (n, K) positions."""
+
+    scores: Float32
+    positions: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+class Index(Protocol):
+    """Documents by similarity, as what is stored of them says."""
+
+    def search(self, queries: Float32, k: int) -> TopK:
+        """The min(k, N) most similar documents of each query, ties to the lower position; queries: (n, d) unit."""
+        ...
+
+    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+        """Similarity of query i with the documents at `positions[i]`, to the bit as `search` has it; (n, c)."""
+        ...
+
+    def __len__(self) -> int: ...
