@@ -102,7 +102,7 @@ def admit(
         if "projection" in cheaper.asked:
             projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
         kinds = kinds_asked(cheaper.index, len(dataset.documents))
-        indexed = admit_index(trial(projected.encoded), kinds, judged)
+        indexed = admit_index(trial(projected.encoded), kinds, gate.margin, judged)
     return Admitted(
         encoder,
         projected.encoded,

@@ -1,5 +1,6 @@
 """Which index serves: exact in float32, unless the gate admits what was asked for."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -19,12 +20,15 @@ from retrieval.index.flat import FlatIndex
 from retrieval.index.kinds import Kind
 from retrieval.release.manifest import IndexRecord
 
-# `auto` keeps exact search up to here, where it takes less time than encoding the query (docs/benchmarks/gate.md).
-FLAT_UP_TO = 10_000
-# … and from here on spares memory first: a graph over 1,000,000 documents of 384 dimensions takes 1.8 GB.
-_LARGE = 1_000_000
-_BY_SPEED: tuple[Kind, ...] = ("hnsw", "ivf-flat", "flat-int8")
-_BY_MEMORY: tuple[Kind, ...] = ("ivf-pq", "hnsw", "flat-int8")
+# What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms; exact
+# search of 10,000 documents takes less than half of that, int8 of 100,000 as much, and from 1,000,000 on a graph takes
+# minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores, docs/benchmarks/gate.md).
+_AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
+    (10_000, ()),
+    (100_000, ("flat-int8", "flat-float16")),
+    (1_000_000, ("hnsw", "flat-int8")),
+    (math.inf, ("ivf-pq", "flat-int8")),
+)
 _TIMED, _LONE = 256, 64  # queries together, and one by one
 
 
@@ -53,9 +57,7 @@ class Indexed:
 def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
     """What is tried, the preferred first; empty for exact search. Raises InputError with too few documents."""
     if asked == "auto":
-        if documents <= FLAT_UP_TO:
-            return ()
-        return _BY_SPEED if documents < _LARGE else _BY_MEMORY
+        return next(kinds for most, kinds in _AUTO if documents <= most)
     if asked == "ivf-pq" and documents < FEWEST_FOR_CODES:
         raise InputError(
             f"--index ivf-pq: its codes take {FEWEST_FOR_CODES} documents to train, there are {documents}; "
@@ -64,13 +66,13 @@ def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
     return () if asked == "flat" else (asked,)
 
 
-def admit_index(trial: Trial, kinds: tuple[Kind, ...], judged: Judge) -> Indexed:
+def admit_index(trial: Trial, kinds: tuple[Kind, ...], margin: float, judged: Judge) -> Indexed:
     """The first of the kinds that is admitted, exact search where none is; trial: the calibration queries."""
     flat = FlatIndex.build(trial.documents)
     if not kinds:
         return Indexed.of(flat)
     exact = flat.search(trial.vectors, trial.depth).positions
-    tried = [_built(kind, trial, exact) for kind in kinds]
+    tried = [_built(kind, trial, exact, margin) for kind in kinds]
     candidates = [Candidate(_name(each), "index", trial.outcome(each), _gain(trial, flat, each)) for each in tried]
     for index, record in zip(tried, judged(candidates), strict=True):
         if record.admitted:
@@ -78,10 +80,10 @@ def admit_index(trial: Trial, kinds: tuple[Kind, ...], judged: Judge) -> Indexed
     return Indexed.of(flat)
 
 
-def _built(kind: Kind, trial: Trial, exact: NDArray[np.int64]) -> AnyIndex:
+def _built(kind: Kind, trial: Trial, exact: NDArray[np.int64], margin: float) -> AnyIndex:
     index = build(kind, trial.documents)
     if isinstance(index, ApproximateIndex):
-        set_breadth(index, trial.vectors, exact)
+        set_breadth(index, trial.vectors, exact, margin)
     return index
 
 

@@ -14,9 +14,8 @@ AnyIndex = FlatIndex | ApproximateIndex
 
 # Edges a document: FAISS's own default, and the upper half of the range that its paper recommends for many dimensions.
 _EDGES = 32
-_EDGE_CANDIDATES = (
-    100  # while the graph is built; 200 takes twice as long for as good a search (docs/benchmarks/gate.md)
-)
+# While the graph is built: 100 misses more than twice as much, 400 builds twice as long (docs/benchmarks/gate.md).
+_EDGE_CANDIDATES = 200
 _COMPONENTS_A_CODE = 4  # components of a vector in one byte of product quantisation
 _CENTROIDS_A_CODE = 256
 _POINTS_A_CENTROID = 39  # fewer are too few to train on, says FAISS
