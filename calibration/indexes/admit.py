@@ -20,9 +20,9 @@ from retrieval.index.flat import FlatIndex
 from retrieval.index.kinds import Kind
 from retrieval.release.manifest import IndexRecord
 
-# What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms; exact
-# search of 10,000 documents takes less than half of that, int8 of 100,000 as much, and from 1,000,000 on a graph takes
-# minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores, docs/benchmarks/gate.md).
+# What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms;
+# exact search of 10,000 documents takes less than half of that, int8 of 100,000 as much, and from 1,000,000 on a graph
+# takes minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores, docs/benchmarks/gate.md).
 _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
     (10_000, ()),
     (100_000, ("flat-int8", "flat-float16")),

@@ -12,6 +12,7 @@ from calibration.report.abstaining import abstaining
 from calibration.report.compare import comparison, same_queries
 from calibration.report.curves import curves, drawn
 from calibration.report.densities import densities
+from calibration.report.gate import gate, retentions
 from calibration.report.lost import MOST, lost
 from calibration.report.shown import shown
 from calibration.report.tables import numbers as numbers_table
@@ -55,6 +56,8 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         lost=lost(dataset, found),
         most_lost=MOST,
         query_set=query_set(found.query_set, members["calibration"], found.policy.k),
+        gate=gate(facts),
+        retentions=retentions(facts["gate"]),
         parent=parent,
         comparison=[] if parent is None else comparison(parent, facts),
         same_queries=parent is not None and same_queries(parent, facts),
@@ -69,6 +72,7 @@ def _template() -> Template:
         "fixed": numbers.fixed,
         "percent": numbers.percent,
         "count": numbers.count,
+        "signed": numbers.signed,
     }
     source = files("calibration.report").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     return environment.from_string(source)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from retrieval.index.flat import FlatIndex
 from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
-from retrieval.index.kinds import Kind
+from retrieval.index.kinds import Kind, padded
 from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
 from retrieval.index.topk import SPARE, TopK
@@ -29,7 +29,7 @@ class ApproximateIndex:
         self.kind = kind
         self.faiss = index
         self.exact = vectors
-        self.vectors: Vectors = vectors.vectors if vectors else stored(index)
+        self.vectors: Vectors = vectors.vectors if vectors else stored(index, index.d)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
         self._gpu = on_gpu(index) if kind == "ivf-flat" else None
 
@@ -79,13 +79,7 @@ class ApproximateIndex:
             self._gpu.nprobe = self.breadth
             _, found = self._gpu.search(queries, fetch)
         else:  # the lists by similarity, too: FAISS's own choice among near ties differs with the size of a batch
-            padded = _padded(queries, self.faiss.d)
-            nearest = self._lists.search(padded, self.breadth)
-            _, found = self.faiss.search_preassigned(padded, fetch, nearest.positions, nearest.scores)
+            whole = padded(queries, self.faiss.d)
+            nearest = self._lists.search(whole, self.breadth)
+            _, found = self.faiss.search_preassigned(whole, fetch, nearest.positions, nearest.scores)
         return found
-
-
-def _padded(queries: Float32, dimension: int) -> Float32:
-    """With zeros up to the dimension of the codes, which have to be divisible by their length."""
-    missing = dimension - queries.shape[1]
-    return np.ascontiguousarray(np.pad(queries, ((0, 0), (0, missing)))) if missing else queries

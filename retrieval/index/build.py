@@ -7,7 +7,7 @@ import numpy as np
 
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import FAISS_TYPES, Kind
+from retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
 from retrieval.similarity import Float32
 
 AnyIndex = FlatIndex | ApproximateIndex
@@ -16,7 +16,6 @@ AnyIndex = FlatIndex | ApproximateIndex
 _EDGES = 32
 # While the graph is built: 100 misses more than twice as much, 400 builds twice as long (docs/benchmarks/gate.md).
 _EDGE_CANDIDATES = 200
-_COMPONENTS_A_CODE = 4  # components of a vector in one byte of product quantisation
 _CENTROIDS_A_CODE = 256
 _POINTS_A_CENTROID = 39  # fewer are too few to train on, says FAISS
 FEWEST_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
@@ -32,8 +31,8 @@ def build(kind: Kind, vectors: Float32) -> AnyIndex:
         index.make_direct_map()
         return ApproximateIndex(index, kind)
     if kind == "ivf-pq":
-        missing = -vectors.shape[1] % _COMPONENTS_A_CODE
-        return ApproximateIndex(_listed(np.pad(vectors, ((0, 0), (0, missing))), kind), kind, FlatIndex.build(vectors))
+        whole = padded(vectors, padded_dimension(kind, vectors.shape[1]))
+        return ApproximateIndex(_listed(whole, kind), kind, FlatIndex.build(vectors))
     return FlatIndex.build(vectors, kind)
 
 
@@ -54,7 +53,7 @@ def _listed(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
     """Inverted lists, 4 √N of them (faiss wiki, "Guidelines to choose an index")."""
     count, dimension = vectors.shape
     lists = max(1, min(round(4 * np.sqrt(count)), count // _POINTS_A_CENTROID))
-    codes = (dimension // _COMPONENTS_A_CODE, int(np.log2(_CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
+    codes = (dimension // COMPONENTS_A_CODE, int(np.log2(_CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
     quantizer = faiss.IndexFlatIP(dimension)
     index = cast("Any", FAISS_TYPES[kind])(quantizer, dimension, lists, *codes, faiss.METRIC_INNER_PRODUCT)
     index.train(vectors)

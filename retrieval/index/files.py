@@ -9,7 +9,7 @@ from retrieval.errors import ReleaseError
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import AnyIndex
 from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import FAISS_TYPES, QUANTIZERS, Kind
+from retrieval.index.kinds import FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
 
 INDEX = "index.faiss"
 VECTORS = "vectors.faiss"  # of an index whose own codes are not exact
@@ -30,21 +30,21 @@ def sizes(index: AnyIndex) -> tuple[int, int]:
     return searched, searched + whole
 
 
-def load(folder: Path, kind: Kind) -> AnyIndex:
-    """Map the files of an index into memory. Raises ReleaseError when they hold no index of this kind."""
+def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
+    """Map the files of an index into memory. Raises ReleaseError when they hold no index of this kind and dimension."""
     path = folder / INDEX
-    index = _read(path, kind)
+    index = _read(path, kind, dimension)
     if kind in QUANTIZERS or kind == "flat":
-        return FlatIndex(index, kind)
+        return FlatIndex(index, kind, dimension)
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
-    exact = FlatIndex(_read(folder / VECTORS, "flat")) if kind == "ivf-pq" else None
+    exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if kind == "ivf-pq" else None
     if exact is not None and len(exact) != index.ntotal:
         raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
     return ApproximateIndex(index, kind, exact)
 
 
-def _read(path: Path, kind: Kind) -> Any:  # noqa: ANN401 (faiss has no types)
+def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss has no types)
     try:
         index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     except RuntimeError as error:
@@ -53,6 +53,8 @@ def _read(path: Path, kind: Kind) -> Any:  # noqa: ANN401 (faiss has no types)
     same = of_type and index.metric_type == faiss.METRIC_INNER_PRODUCT
     if not (same and index.ntotal and index.d and (kind not in QUANTIZERS or index.sq.qtype == QUANTIZERS[kind])):
         raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
+    if index.d != padded_dimension(kind, dimension):
+        raise ReleaseError(f"{path}: has dimension {index.d}, not the {dimension} of the queries; calibrate again")
     return index
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
-from retrieval.index.kinds import QUANTIZERS, Kind
+from retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
 from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
 from retrieval.index.topk import SPARE, TopK
@@ -20,10 +20,11 @@ _MOST_CANDIDATES = 1024
 class FlatIndex:
     """FAISS proposes candidates, `similarity` scores them: no result depends on batch size, threads or device."""
 
-    def __init__(self, index: Any, kind: Kind = "flat") -> None:  # noqa: ANN401 (faiss has no types)
+    def __init__(self, index: Any, kind: Kind = "flat", dimension: int | None = None) -> None:  # noqa: ANN401
         self.kind = kind
         self.faiss = index
-        self.vectors = stored(index)
+        self.dimension = int(dimension or index.d)
+        self.vectors = stored(index, self.dimension)
         self._gpu = on_gpu(index) if kind == "flat" else None
         # FAISS reads int8 by another sequence of float32 operations than `stored` does.
         self._bound = rounding_bound(index.d) * (1 if kind == "flat" else 2)
@@ -31,20 +32,15 @@ class FlatIndex:
     @classmethod
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
         """vectors: (N, d) float32 of unit length, N ≥ 1; kind: flat, flat-float16 or flat-int8."""
+        vectors, given = padded(vectors, padded_dimension(kind, vectors.shape[1])), vectors.shape[1]
         dimension = vectors.shape[1]
         if kind in QUANTIZERS:
             index = faiss.IndexScalarQuantizer(dimension, QUANTIZERS[kind], faiss.METRIC_INNER_PRODUCT)
         else:
             index = faiss.IndexFlatIP(dimension)
-        vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         index.train(vectors)
         index.add(vectors)
-        return cls(index, kind)
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        return int(self.faiss.d)
+        return cls(index, kind, given)
 
     def __len__(self) -> int:
         return int(self.faiss.ntotal)
@@ -76,7 +72,7 @@ class FlatIndex:
     def _candidates(self, queries: Float32, k: int, fetch: int) -> tuple[TopK, NDArray[np.bool_]]:
         """Top k of `fetch` candidates, and for which queries no document left out can belong to it."""
         searcher = self._gpu if self._gpu is not None and fetch <= MOST_NEIGHBOURS else self.faiss
-        rough, found = searcher.search(np.ascontiguousarray(queries), fetch)
+        rough, found = searcher.search(padded(queries, self.faiss.d), fetch)
         top = ranked(self, queries, found, k)
         proven = rough[:, -1] + self._bound < top.scores[:, -1] if fetch < len(self) else np.full(len(queries), True)
         return top, proven

@@ -17,8 +17,8 @@ from retrieval.similarity import Float32, Vectors
 class Halves:
     """float16, each exactly a float32."""
 
-    def __init__(self, index: Any) -> None:  # noqa: ANN401 (faiss has no types)
-        self._codes = _codes(index).view(np.float16)
+    def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
+        self._codes = _codes(index).view(np.float16)[:, :dimension]
         self.shape: tuple[int, ...] = self._codes.shape
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
@@ -28,11 +28,11 @@ class Halves:
 class Bytes:
     """One byte a component: a 256th of the range that the component has in the corpus."""
 
-    def __init__(self, index: Any) -> None:  # noqa: ANN401
-        self._codes = _codes(index)
+    def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401
+        self._codes = _codes(index)[:, :dimension]
         self.shape: tuple[int, ...] = self._codes.shape
         ranges: Float32 = faiss.vector_to_array(index.sq.trained)
-        low, width = ranges.reshape(2, -1)
+        low, width = ranges.reshape(2, -1)[:, :dimension]
         self._low = low + width / np.float32(510)  # a code stands for the middle of its interval
         self._step = width / np.float32(255)
 
@@ -53,14 +53,14 @@ class Listed:
         return vectors.reshape(*positions.shape, -1)
 
 
-def stored(index: Any) -> Vectors:  # noqa: ANN401
-    """The vectors of a flat, scalar-quantised, HNSW or IVF-flat index of FAISS, (N, d)."""
+def stored(index: Any, dimension: int) -> Vectors:  # noqa: ANN401
+    """The vectors of a flat, scalar-quantised, HNSW or IVF-flat index of FAISS, (N, dimension) without padding."""
     if isinstance(index, faiss.IndexIVFFlat):
         return Listed(index)
     if isinstance(index, faiss.IndexHNSWFlat):
         return _codes(faiss.downcast_index(index.storage), index).view(np.float32)
     if isinstance(index, faiss.IndexScalarQuantizer):
-        return Halves(index) if index.sq.qtype == QUANTIZERS["flat-float16"] else Bytes(index)
+        return (Halves if index.sq.qtype == QUANTIZERS["flat-float16"] else Bytes)(index, dimension)
     return _codes(index).view(np.float32)
 
 

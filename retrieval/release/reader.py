@@ -50,7 +50,12 @@ def load(release: Path, threads: int | None = None) -> Release:
 def _index(release: Path, manifest: Manifest) -> AnyIndex:
     if (manifest.index.kind == "ivf-pq") != (VECTORS in manifest.files):
         raise ReleaseError(f"{release}: the manifest and its files disagree on {VECTORS}; calibrate again")
-    return files.load(release, manifest.index.kind)
+    return files.load(release, manifest.index.kind, _searched(manifest))
+
+
+def _searched(manifest: Manifest) -> int:
+    """Dimension of what is searched."""
+    return manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
 
 
 def _projection(release: Path, manifest: Manifest, index: AnyIndex) -> Projection | None:
@@ -77,9 +82,8 @@ def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: AnyIn
         raise ReleaseError(
             f"{release}: manifest, index and documents count {sorted(counts)} documents; calibrate again"
         )
-    searched = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
-    if manifest.encoder.dimension != encoder.config.dimension or searched != index.dimension:
-        dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension, searched, index.dimension})
-        raise ReleaseError(f"{release}: manifest, encoder and index have dimensions {dimensions}; calibrate again")
+    if manifest.encoder.dimension != encoder.config.dimension:
+        dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
+        raise ReleaseError(f"{release}: manifest and encoder have dimensions {dimensions}; calibrate again")
     if encoder.sha256 != manifest.encoder.sha256:
         raise ReleaseError(f"{release}: the encoder is not the one in the manifest; calibrate again")

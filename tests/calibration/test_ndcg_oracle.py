@@ -96,7 +96,7 @@ def read(data: Path, release: Path) -> tuple[np.ndarray, np.ndarray, Grades]:
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     answerable = [record for record in records if record["_id"] in grades]
     questions = OnnxEncoder.load(release / ENCODER_FOLDER).encode([record["text"] for record in answerable], "query")
-    documents = np.array(load(release, "flat").vectors)
+    documents = np.array(load(release, "flat", questions.shape[1]).vectors)
     return questions, documents, [grades[record["_id"]] for record in answerable]
 
 

@@ -90,7 +90,7 @@ def test_a_saved_index_is_mapped_and_answers_alike(rng: np.random.Generator, tmp
     documents, queries = unit(rng.standard_normal((1000, 48))), unit(rng.standard_normal((20, 48)))
     built = FlatIndex.build(documents)
     save(built, tmp_path)
-    loaded = load(tmp_path, "flat")
+    loaded = load(tmp_path, "flat", 48)
     np.testing.assert_array_equal(loaded.vectors, documents)
     np.testing.assert_array_equal(loaded.search(queries, 5).scores, built.search(queries, 5).scores)
     assert "index.faiss" in Path("/proc/self/maps").read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def test_a_saved_index_is_mapped_and_answers_alike(rng: np.random.Generator, tmp
 def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -> None:
     documents = unit(rng.standard_normal((20_000, 48)))
     save(FlatIndex.build(documents), tmp_path)
-    vectors = [FlatIndex.build(documents).vectors, load(tmp_path, "flat").vectors]
+    vectors = [FlatIndex.build(documents).vectors, load(tmp_path, "flat", 48).vectors]
     gc.collect()
     for each in vectors:
         np.testing.assert_array_equal(each, documents)
@@ -110,7 +110,7 @@ def test_vectors_outlive_their_index(rng: np.random.Generator, tmp_path: Path) -
 def test_a_file_that_is_no_index_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "index.faiss").write_bytes(b"IxFI" + bytes(100))
     with pytest.raises(ReleaseError, match="index.faiss"):
-        load(tmp_path, "flat")
+        load(tmp_path, "flat", 48)
 
 
 @pytest.mark.gpu

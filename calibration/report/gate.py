@@ -1,0 +1,150 @@
+"""What the gate admitted and refused: each candidate's loss drawn against the margin, and what it gains."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from calibration.report.axis import Axis
+from calibration.report.chart import Chart, Dot
+from calibration.report.figure import Figure, Key
+from calibration.report.numbers import count, fixed, percent
+from retrieval.release.gate import GateRecord, PairedLoss
+
+_WIDTH, _HEIGHT, _EDGE = 150, 18, 4
+_MOST_MARGINS = 10  # a loss further out than so many margins is drawn at the edge
+_GAINS = {
+    "bytes_per_document": "bytes a document",
+    "disk_bytes_per_document": "on disk",
+    "milliseconds": "ms a query alone",
+    "queries_per_second": "queries/s together",
+}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A metric of one candidate. interval: the limits of its loss, drawn beside the margin."""
+
+    record: PairedLoss
+    interval: Markup
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate; serves: it is what the release uses; gains: with the baseline's figure where they differ."""
+
+    record: GateRecord
+    serves: bool
+    losses: list[Loss]
+    gains: list[str]
+
+
+def gate(facts: Mapping[str, Any]) -> list[Row]:
+    """A row for each candidate, in the order in which they were judged."""
+    records: list[GateRecord] = facts["gate"]
+    if not records:
+        return []
+    margin = records[0].margin
+    limits = [each.loss for record in records for each in (record.accuracy, record.ndcg)]
+    axis = Axis(
+        max(-_MOST_MARGINS * margin, min(-margin, *(each.lower for each in limits))),
+        min(_MOST_MARGINS * margin, max(2 * margin, *(each.upper for each in limits))),
+        "loss",
+    )
+    used = _in_use(facts)
+    return [
+        Row(
+            record,
+            record.admitted and record.candidate in used,
+            [Loss(each, _drawn(each, margin, axis)) for each in (record.accuracy, record.ndcg)],
+            _gains(record.gain),
+        )
+        for record in records
+    ]
+
+
+def retentions(records: Sequence[GateRecord]) -> list[Figure]:
+    """NDCG@10 and accuracy against the share of dimensions that a projection keeps (query embeddings paper, Fig. 4)."""
+    tried = [record for record in records if record.kind == "projection"]
+    if len(tried) < 2:
+        return []
+    return [_curve(tried, "ndcg", "NDCG@10"), _curve(tried, "accuracy", "accuracy")]
+
+
+def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
+    points = sorted(
+        (each.gain["bytes_per_document"] / each.gain["baseline_bytes_per_document"], getattr(each, metric))
+        for each in tried
+    )
+    xs = [x for x, _ in points]
+    losses: list[PairedLoss] = [loss for _, loss in points]
+    base = losses[0].baseline
+    lower, upper = [base - each.loss.upper for each in losses], [base - each.loss.lower for each in losses]
+    least = base - tried[0].margin
+    chart = Chart(
+        f"retention-{metric}",
+        f"{name} against the dimensions kept",
+        f"From {percent(losses[-1].candidate)} with most dimensions to {percent(losses[0].candidate)} with fewest.",
+        Axis.around(xs, "share of the dimensions", "percent"),
+        Axis.around([*lower, *upper, base, least], name, "percent"),
+    )
+    series = f"s-{metric}"
+    chart.band(xs, lower, upper, series)
+    chart.level(base, "uncut")
+    chart.level(least, "limit")
+    chart.line(xs, [each.candidate for each in losses], series)
+    chart.dots([Dot(x, y.candidate, "", f"{percent(x)} kept: {fixed(y.candidate)}") for x, y in points])
+    keys = [
+        Key("line", series, f"{name}, by queries that the projection was not fitted on"),
+        Key("band", series, "limits of the difference"),
+        Key("mark", "uncut", f"without a projection: {fixed(base)}"),
+        Key("mark", "limit", f"less the margin: {fixed(least)}"),
+    ]
+    return Figure.of(chart, keys)
+
+
+def _in_use(facts: Mapping[str, Any]) -> set[str]:
+    """Names of the candidates that serve."""
+    index, projection = facts["index"], facts["projection"]
+    names = {str(facts["encoder"]["precision"]), index.kind, f"{index.kind}, breadth {index.breadth}"}
+    return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())
+
+
+def _drawn(each: PairedLoss, margin: float, axis: Axis) -> Markup:
+    def px(value: float) -> str:
+        return f"{axis.place(min(max(value, axis.low), axis.high), _EDGE, _WIDTH - _EDGE):z.1f}"
+
+    said = f"loss {each.loss.mean:+.4f}, between {each.loss.lower:+.4f} and {each.loss.upper:+.4f}"
+    middle, top = _HEIGHT / 2, 2
+    return Markup(
+        '<svg class="interval" viewBox="0 0 {w} {h}" role="img" aria-label="{said}"><title>{said}</title>'
+        '<path class="mark grid" d="M{zero} {top}V{bottom}"/><path class="mark limit" d="M{margin} {top}V{bottom}"/>'
+        '<path class="line s-risk" d="M{lower} {middle}H{upper}"/><circle class="dot" r="4" cx="{mean}" cy="{middle}"/>'
+        "</svg>"
+    ).format(
+        w=_WIDTH,
+        h=_HEIGHT,
+        said=said,
+        zero=px(0),
+        margin=px(margin),
+        top=top,
+        bottom=_HEIGHT - top,
+        lower=px(each.loss.lower),
+        upper=px(each.loss.upper),
+        mean=px(each.loss.mean),
+        middle=middle,
+    )
+
+
+def _gains(gain: Mapping[str, float]) -> list[str]:
+    said = []
+    for name, words in _GAINS.items():
+        if name in gain:
+            before, now = gain[f"baseline_{name}"], gain[name]
+            said.append(f"{words} {_number(before)} → {_number(now)}")
+    return said
+
+
+def _number(value: float) -> str:
+    return count(round(value)) if value >= 100 else f"{value:.3g}"
