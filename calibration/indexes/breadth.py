@@ -13,7 +13,7 @@ from retrieval.similarity import Float32
 # Share of the margin that may be missed of the exact top-K. On mixed_large accuracy@5 loses half of what is missed, so
 # that an eighth of the margin is lost and the rest is left for chance (docs/benchmarks/gate.md).
 _MISSED = 0.25
-_FIRST, _MOST = 8, 1024
+_BREADTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def recall(index: Index, queries: Float32, exact: NDArray[np.int64]) -> float:
@@ -25,6 +25,8 @@ def recall(index: Index, queries: Float32, exact: NDArray[np.int64]) -> float:
 
 def set_breadth(index: ApproximateIndex, queries: Float32, exact: NDArray[np.int64], margin: float) -> None:
     """The first of doubling breadths with the recall that a margin wants, the widest where none has it."""
-    index.breadth = _FIRST
-    while recall(index, queries, exact) < 1 - _MISSED * margin and index.breadth < _MOST:
-        index.breadth *= 2
+    for breadth in _BREADTHS:
+        index.breadth = breadth
+        everything = index.breadth < breadth  # there are no more lists
+        if everything or recall(index, queries, exact) >= 1 - _MISSED * margin:
+            return

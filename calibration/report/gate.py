@@ -119,7 +119,7 @@ def _drawn(each: PairedLoss, margin: float, axis: Axis) -> Markup:
     middle, top = _HEIGHT / 2, 2
     return Markup(
         '<svg class="interval" viewBox="0 0 {w} {h}" role="img" aria-label="{said}"><title>{said}</title>'
-        '<path class="mark grid" d="M{zero} {top}V{bottom}"/><path class="mark limit" d="M{margin} {top}V{bottom}"/>'
+        '<path class="mark axis" d="M{zero} {top}V{bottom}"/><path class="mark limit" d="M{margin} {top}V{bottom}"/>'
         '<path class="line s-risk" d="M{lower} {middle}H{upper}"/><circle class="dot" r="4" cx="{mean}" cy="{middle}"/>'
         "</svg>"
     ).format(
@@ -138,12 +138,14 @@ def _drawn(each: PairedLoss, margin: float, axis: Axis) -> Markup:
 
 
 def _gains(gain: Mapping[str, float]) -> list[str]:
-    said = []
-    for name, words in _GAINS.items():
-        if name in gain:
-            before, now = gain[f"baseline_{name}"], gain[name]
-            said.append(f"{words} {_number(before)} → {_number(now)}")
-    return said
+    said = {
+        name: f"{words} {_number(gain[f'baseline_{name}'])} → {_number(gain[name])}"
+        for name, words in _GAINS.items()
+        if name in gain
+    }
+    if gain.get("disk_bytes_per_document") == gain.get("bytes_per_document"):
+        said.pop("disk_bytes_per_document", None)
+    return list(said.values())
 
 
 def _number(value: float) -> str:

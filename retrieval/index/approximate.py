@@ -48,7 +48,7 @@ class ApproximateIndex:
         if self.kind == "hnsw":
             self.faiss.hnsw.efSearch = value
         else:
-            self.faiss.nprobe = value
+            self.faiss.nprobe = min(value, self.faiss.nlist)
 
     def __len__(self) -> int:
         return int(self.faiss.ntotal)

@@ -36,6 +36,8 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     index = _read(path, kind, dimension)
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension)
+    if not (index.hnsw.efSearch >= 1 if kind == "hnsw" else 1 <= index.nprobe <= index.nlist):
+        raise ReleaseError(f"{path}: does not say how wide to search; calibrate again")
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
     exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if kind == "ivf-pq" else None

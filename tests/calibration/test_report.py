@@ -37,7 +37,7 @@ from retrieval.policy import keep
 from retrieval.release.manifest import Manifest
 
 SECTIONS = ["headline", "numbers", "densities-section", "curves", "kept", "rules", "abstaining", "relevance", "lost"]
-SECTIONS += ["query-set", "comparison"]
+SECTIONS += ["query-set", "gate", "comparison"]
 NASTY = '</blockquote><script>alert(1)</script><img src=x onerror="alert(2)"> & "quotes" \x07'
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 

@@ -209,6 +209,16 @@ def test_lists_without_a_map_are_refused(documents: np.ndarray, tmp_path: Path) 
         load(tmp_path, "ivf-flat", D)
 
 
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
+def test_a_breadth_that_cannot_be_searched_is_refused(documents: np.ndarray, kind: Kind, tmp_path: Path) -> None:
+    index = build(kind, documents[:100])
+    assert isinstance(index, ApproximateIndex)
+    index.breadth = 0
+    save(index, tmp_path)
+    with pytest.raises(ReleaseError, match="how wide"):
+        load(tmp_path, kind, D)
+
+
 def test_quantised_codes_take_their_share_of_the_bytes(built: dict[Kind, AnyIndex]) -> None:
     """Of vectors padded to 32 dimensions."""
     whole = sizes(built["flat"])[0]

@@ -1,0 +1,203 @@
+"""Indexes: how wide they look, what `auto` tries, and that what the gate admits is what is measured and served."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taugate
+from calibration.data.dataset import LabelledQuery
+from calibration.gate import Candidate, judge
+from calibration.indexes.admit import admit_index, kinds_asked
+from calibration.indexes.breadth import recall, set_breadth
+from calibration.margin import Gate
+from calibration.query_set.clusters import clusters
+from calibration.trial import Trial
+from retrieval.errors import InputError
+from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.build import FEWEST_FOR_CODES, build
+from retrieval.index.files import INDEX
+from retrieval.index.flat import FlatIndex
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.gate import GateRecord
+from retrieval.release.reader import load
+from retrieval.retriever import Query
+
+N, D, QUERIES = 4000, 32, 1000
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def trial() -> Trial:
+    """Every query is near the one document that answers it."""
+    rng = np.random.default_rng(5)
+    documents = unit(rng.standard_normal((N, D)))
+    answers = rng.permutation(N)[:QUERIES]
+    vectors = unit(documents[answers] + 0.1 * rng.standard_normal((QUERIES, D)))
+    queries = [LabelledQuery(f"q{row}", f"text {row}", {int(answer): 1}) for row, answer in enumerate(answers)]
+    return Trial(queries, vectors, documents, 5)
+
+
+def judged_by(trial: Trial, gate: Gate) -> tuple[list[GateRecord], object]:
+    baseline, labels, records = trial.outcome(), clusters(trial.queries), []
+
+    def judged(candidates: list[Candidate]) -> list[GateRecord]:
+        found = judge(baseline, candidates, labels, gate)
+        records.extend(found)
+        return found
+
+    return records, judged
+
+
+@pytest.mark.parametrize(
+    ("documents", "first"),
+    [(10_000, None), (10_001, "flat-int8"), (100_000, "flat-int8"), (100_001, "hnsw"), (1_000_001, "ivf-pq")],
+)
+def test_auto_depends_on_the_size_of_the_corpus(documents: int, first: str | None) -> None:
+    assert next(iter(kinds_asked("auto", documents)), None) == first
+
+
+def test_a_kind_that_is_named_is_tried_alone() -> None:
+    assert kinds_asked("hnsw", 10) == ("hnsw",)
+    assert kinds_asked("flat", 10**7) == ()
+    assert kinds_asked("ivf-pq", FEWEST_FOR_CODES) == ("ivf-pq",)
+    with pytest.raises(InputError, match=f"--index ivf-pq.*{FEWEST_FOR_CODES}.*{FEWEST_FOR_CODES - 1}"):
+        kinds_asked("ivf-pq", FEWEST_FOR_CODES - 1)
+
+
+def test_recall_is_the_share_of_the_exact_results_found(trial: Trial) -> None:
+    exact = FlatIndex.build(trial.documents).search(trial.vectors, 10).positions
+    assert recall(FlatIndex.build(trial.documents), trial.vectors, exact) == 1
+    half = np.concatenate([exact[:, :5], np.full((QUERIES, 5), -5)], axis=1)
+    assert recall(FlatIndex.build(trial.documents), trial.vectors, half) == 0.5
+
+
+def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: Trial) -> None:
+    exact = FlatIndex.build(trial.documents).search(trial.vectors, 10).positions
+    index = build("ivf-flat", trial.documents)
+    assert isinstance(index, ApproximateIndex)
+    breadths = []
+    for margin in (0.4, 0.04, 0.004):
+        set_breadth(index, trial.vectors, exact, margin)
+        breadths.append(index.breadth)
+        assert recall(index, trial.vectors, exact) >= 1 - margin / 4
+        index.breadth //= 2
+        assert recall(index, trial.vectors, exact) < 1 - margin / 4
+    assert breadths == sorted(set(breadths))
+
+
+@pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
+def test_what_loses_nothing_is_admitted(trial: Trial, kind: str) -> None:
+    records, judged = judged_by(trial, Gate(0.005, 0.95))
+    indexed = admit_index(trial, (kind,), 0.005, judged)
+    (record,) = records
+    assert record.admitted
+    assert indexed.index.kind == indexed.record.kind == kind
+    assert indexed.record.depth == 10
+    assert indexed.record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
+    assert set(record.gain) == {
+        f"{prefix}{name}"
+        for prefix in ("", "baseline_")
+        for name in ("bytes_per_document", "disk_bytes_per_document", "milliseconds", "queries_per_second")
+    }
+    assert all(value > 0 for value in record.gain.values())
+
+
+def test_what_is_refused_leaves_exact_search(trial: Trial) -> None:
+    """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
+    few = Trial(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
+    records, judged = judged_by(few, Gate(0.005, 0.95))
+    indexed = admit_index(few, ("flat-float16", "flat-int8"), 0.005, judged)
+    assert [record.admitted for record in records] == [False, False]
+    assert indexed.index.kind == indexed.record.kind == "flat"
+    assert (indexed.record.recall, indexed.record.depth, indexed.record.breadth) == (None, None, None)
+
+
+def test_the_first_that_is_admitted_is_taken(trial: Trial) -> None:
+    """Lists that are all but never looked at lose too much."""
+    records, judged = judged_by(trial, Gate(0.005, 0.95))
+    indexed = admit_index(trial, ("flat-float16", "flat-int8"), 0.005, judged)
+    assert indexed.index.kind == "flat-float16"
+    assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
+
+
+def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
+    return taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
+
+
+LENIENT = ("--margin", "0.05", "--holdout", "0")
+
+
+@pytest.fixture(scope="module", params=["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
+def indexed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path
+) -> Path:
+    folder = tmp_path_factory.mktemp("indexed")
+    assert calibrate(sample, folder, encoder, "--index", request.param, *LENIENT) == 0
+    return folder / current_id(folder)
+
+
+def test_what_is_measured_is_what_serves(indexed: Path) -> None:
+    """The golden queries are checked at load; here the scores of what is served, by what the index stores."""
+    manifest = json.loads((indexed / "manifest.json").read_bytes())
+    (record,) = manifest["gate"]
+    assert record["admitted"]
+    assert record["kind"] == "index"
+    assert record["candidate"].startswith(manifest["index"]["kind"])
+    retriever = load(indexed).retriever
+    assert retriever.index.kind == manifest["index"]["kind"]
+    (answer,) = retriever.search([Query("a building permit", k=5)])
+    vectors = retriever.vectors(["a building permit"])
+    np.testing.assert_array_equal(answer.scores, retriever.index.score(vectors, answer.positions[None])[0])
+
+
+def test_the_page_shows_the_candidate(indexed: Path) -> None:
+    page = (indexed / "report.html").read_text(encoding="utf-8")
+    section = page[page.index('id="gate"') : page.index('id="comparison"')]
+    manifest = json.loads((indexed / "manifest.json").read_bytes())
+    assert "admitted, in use" in section
+    assert manifest["gate"][0]["candidate"] in section
+    (row,) = re.findall(r"<tr class=\"now\">.*?</tr>", section)
+    assert row.count('class="interval"') == 2
+    assert "bytes a document" in row
+
+
+def test_the_same_command_gives_the_same_release(indexed: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+    kind = json.loads((indexed / "manifest.json").read_bytes())["index"]["kind"]
+    assert calibrate(sample, tmp_path, encoder, "--index", kind, *LENIENT) == 0
+    assert current_id(tmp_path)[-12:] == indexed.name[-12:]
+
+
+def test_a_refused_index_is_recorded_and_not_used(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    """352 queries cannot show that half a point is not lost, and the page says that nothing of it serves."""
+    assert calibrate(sample, tmp_path, encoder, "--index", "flat-int8") == 0
+    release = tmp_path / current_id(tmp_path)
+    manifest = json.loads((release / "manifest.json").read_bytes())
+    assert manifest["index"] == {
+        "kind": "flat",
+        "metric": "cosine",
+        "documents": 503,
+        "breadth": None,
+        "recall": None,
+        "depth": None,
+    }
+    assert [record["admitted"] for record in manifest["gate"]] == [False]
+    page = (release / "report.html").read_text(encoding="utf-8")
+    assert "refused" in page
+    assert "in use" not in page[page.index('id="gate"') : page.index('id="comparison"')].split("</table>")[0]
+
+
+def test_an_index_that_cannot_be_trained_is_refused_before_the_work(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert calibrate(sample, tmp_path, encoder, "--index", "ivf-pq") == 2
+    message = capfd.readouterr().err
+    assert "--index ivf-pq" in message
+    assert "503" in message
+    assert not release_ids(tmp_path)
+    assert not (tmp_path / INDEX).exists()
