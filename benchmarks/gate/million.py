@@ -1,0 +1,99 @@
+"""Every kind of index over 1,000,000 vectors: what it takes to build, to open, to hold and to ask."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from bench import Bench
+from page import share, table
+
+from calibration.indexes.breadth import set_breadth
+from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.build import build
+from retrieval.index.files import save, sizes
+from retrieval.index.flat import FlatIndex
+from retrieval.index.kinds import Kind
+
+HEADING = "1,000,000 documents"
+SET = "mixed_large"
+_DOCUMENTS, _QUERIES, _K = 1_000_000, 500, 5
+_JITTER = 0.3  # length of the noise beside a vector of length 1: copies have a cosine of about .92 with each other
+_MARGIN = 0.005
+_KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq")
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    encoded = bench.encoded(SET)
+    rng = np.random.default_rng(bench.seed)
+    documents = _tiled(encoded.vectors.documents, rng)
+    queries = encoded.vectors.answerable[rng.permutation(len(encoded.queries))[: 2 * _QUERIES]]
+    choosing, asked = queries[:_QUERIES], queries[_QUERIES:]
+    flat = FlatIndex.build(documents)
+    near, exact = (flat.search(each, 10).positions for each in (choosing, asked))
+    del flat
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "queries.npy", asked)
+        for kind in _KINDS:
+            where = Path(folder) / kind
+            where.mkdir()
+            began = time.perf_counter()
+            index = build(kind, documents)
+            built = time.perf_counter() - began
+            if isinstance(index, ApproximateIndex):
+                set_breadth(index, choosing, near, _MARGIN)
+            save(index, where)
+            breadth = str(index.breadth) if isinstance(index, ApproximateIndex) else ""
+            whole = sizes(index)[1]
+            del index
+            rows.append([kind, breadth, f"{built:,.0f} s", f"{whole / 1e9:.2f} GB", *_opened(where, kind, exact)])
+            print(rows[-1], flush=True)
+            for file in where.iterdir():
+                file.unlink()
+    header = ["index", "breadth", "built in", "files", "opened in", "first answer", "own memory", "mapped memory"]
+    header += ["p50", "p99", "recall@10"]
+    return f"""\
+The {len(encoded.vectors.documents):,} document vectors of {SET} (all-MiniLM-L6-v2), tiled to {_DOCUMENTS:,} and jittered: Gaussian noise of length {_JITTER} is
+added to each and the sum brought back to length 1. They say how large and how fast an index is, not how well one finds real
+documents: copies of a document are nearer to each other than other documents are. {_QUERIES} real queries, one at a time, top {_K},
+after the files were read once; other {_QUERIES} chose the breadth. Each index in a process of its own; memory is what the process
+gained, its own and mapped from the files, after all queries.
+
+{table(header, rows)}
+"""
+
+
+def _tiled(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    count, dimension = vectors.shape
+    tiled = np.empty((_DOCUMENTS, dimension), dtype=np.float32)
+    for start in range(0, _DOCUMENTS, count):
+        part = vectors[: _DOCUMENTS - start]
+        noise = rng.standard_normal(part.shape, dtype=np.float32) * (_JITTER / dimension**0.5)
+        tiled[start : start + len(part)] = part + noise
+    tiled /= np.linalg.norm(tiled, axis=1, keepdims=True)
+    return tiled
+
+
+def _opened(folder: Path, kind: Kind, exact: np.ndarray) -> list[str]:
+    script = Path(__file__).with_name("open_index.py")
+    command = [sys.executable, str(script), str(folder), kind, str(folder.parent / "queries.npy"), str(_K)]
+    environment = os.environ | {"PYTHONPATH": str(script.parents[2])}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    said = json.loads(done.stdout)
+    found = np.array(said["positions"])
+    milliseconds = 1000 * np.array(said["seconds"])
+    return [
+        f"{said['load']:.2f} s",
+        f"{said['first']:.2f} s",
+        f"{said['RssAnon'] / 1e6:,.0f} MB",
+        f"{said['RssFile'] / 1e6:,.0f} MB",
+        f"{np.percentile(milliseconds, 50):.2f} ms",
+        f"{np.percentile(milliseconds, 99):.2f} ms",
+        share(float((found[:, :, None] == exact[:, None, :]).any(axis=1).mean()), 4),
+    ]
