@@ -13,7 +13,7 @@ from retrieval.similarity import Float32
 # Share of the margin that may be missed of the exact top-K. On mixed_large accuracy@5 loses half of what is missed, so
 # that an eighth of the margin is lost and the rest is left for chance (docs/benchmarks/gate.md).
 _MISSED = 0.25
-_BREADTHS = (8, 16, 32, 64, 128, 256, 512, 1024)
+_BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 def recall(index: Index, queries: Float32, exact: NDArray[np.int64]) -> float:
@@ -24,7 +24,7 @@ def recall(index: Index, queries: Float32, exact: NDArray[np.int64]) -> float:
 
 
 def set_breadth(index: ApproximateIndex, queries: Float32, exact: NDArray[np.int64], margin: float) -> None:
-    """The first of doubling breadths with the recall that a margin wants, the widest where none has it."""
+    """The first of growing breadths with the recall that a margin wants, the widest where none has it."""
     for breadth in _BREADTHS:
         index.breadth = breadth
         everything = index.breadth < breadth  # there are no more lists
