@@ -18,6 +18,7 @@ import page  # noqa: E402
 import power  # noqa: E402
 import precisions  # noqa: E402
 import projections  # noqa: E402
+import unseen  # noqa: E402
 from bench import Bench  # noqa: E402
 from workers import Workers  # noqa: E402
 
@@ -25,6 +26,7 @@ TITLE = "# The gate: what is cheaper, and what it loses"
 SECTIONS = {
     "power": power,
     "projections": projections,
+    "unseen": unseen,
     "precisions": precisions,
     "indexes": indexes,
     "million": million,
