@@ -31,6 +31,16 @@ _FACTS: dict[str, dict[str, str]] = {
         "longest text (tokens)": "encoder.max_length",
         "digest": "encoder.sha256",
     },
+    "projection": {
+        "kind": "projection.kind",
+        "retention": "projection.retention",
+        "dimensions kept": "projection.dimension",
+    },
+    "index": {
+        "kind": "index.kind",
+        "breadth": "index.breadth",
+        "recall": "index.recall",
+    },
     "policy": {
         "kind": "policy.kind",
         "τ": "policy.tau",
