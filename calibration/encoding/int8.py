@@ -3,8 +3,9 @@
 onnxruntime's own dynamic quantisation takes one scale for all activations of a batch, so that a query's vector depends
 on the queries beside it; its static one fixes the scales beforehand and loses a point of accuracy (docs/gate.md). Here
 each token has its own scale (Yao et al., ZeroQuant, NeurIPS 2022, §4.1), and each output channel of the weights, too:
-x·W ≈ s·(q·Q)·c with s = max|x| / 127, q = round(x / s) and Q = round(W / c) in 8 bits. The sums are of integers, thus
-exact, and neither batch nor threads show.
+x·W ≈ s·(q·Q)·c with s = max|x| / 127, q = round(x / s) in 8 bits and Q = round(W / c) in 7: processors without VNNI add
+products in pairs of 16 bits, 2 · 255 · 64 fits, and what an eighth bit would add they would lose. The sums are of
+integers, thus exact: neither batch nor threads show, nor the processor.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 _SMALLEST = 1e-12  # of a token's largest activation: one that is all zeros must not be divided by zero
-_LARGEST = 127
+_LARGEST, _LARGEST_WEIGHT = 127, 64
 _ZERO = 128  # what 0 is in uint8: the kernels for uint8 activations are the fast ones
 _CONTRIB = "com.microsoft"  # MatMulIntegerToFloat: integer product and channel scales in one pass
 
@@ -85,8 +86,8 @@ def _activations(x: str) -> list[onnx.NodeProto]:
 
 def _weights(weights: NDArray[np.float32], name: str) -> list[onnx.TensorProto]:
     """W (d, n) → Q in int8, c (n,) and n."""
-    scale = (np.maximum(np.abs(weights).max(axis=0), _SMALLEST) / _LARGEST).astype(np.float32)
-    rounded = np.clip(np.round(weights / scale), -_LARGEST, _LARGEST).astype(np.int8)
+    scale = (np.maximum(np.abs(weights).max(axis=0), _SMALLEST) / _LARGEST_WEIGHT).astype(np.float32)
+    rounded = np.clip(np.round(weights / scale), -_LARGEST_WEIGHT, _LARGEST_WEIGHT).astype(np.int8)
     width = np.array([weights.shape[1]], dtype=np.int64)
     pairs = ((rounded, "q"), (scale, "c"), (width, "width"))
     return [numpy_helper.from_array(array, f"{name}/{suffix}") for array, suffix in pairs]

@@ -49,8 +49,8 @@ def two_layers(path: Path) -> list[np.ndarray]:
 
 def literal(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """s · (q·Q) · c, token by token and channel by channel."""
-    c = (np.maximum(np.abs(w).max(axis=0), 1e-12) / 127).astype(np.float32)
-    weights = np.clip(np.round(w / c), -127, 127).astype(np.int64)
+    c = (np.maximum(np.abs(w).max(axis=0), 1e-12) / 64).astype(np.float32)
+    weights = np.clip(np.round(w / c), -64, 64).astype(np.int64)
     out = np.empty((*x.shape[:2], w.shape[1]), dtype=np.float64)
     for i, j in np.ndindex(x.shape[:2]):
         s = np.float32(max(np.abs(x[i, j]).max(), np.float32(1e-12)) / np.float32(127))
@@ -69,6 +69,17 @@ def test_it_is_the_product_of_integers_with_a_scale_for_each_token_and_channel(t
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3 * np.abs(expected).max())
     whole = embeddings[ids] @ w1 @ (w2 - w3)
     assert np.abs(found - whole).max() < 0.05 * np.abs(whole).max(), "and near the one in float32"
+
+
+def test_pairs_of_products_fit_in_16_bits(tmp_path: Path) -> None:
+    """Processors without VNNI add them there and saturate: the largest activation is 255, of the least weights -64."""
+    two_layers(tmp_path / "float32.onnx")
+    quantize(tmp_path / "float32.onnx", tmp_path / "int8.onnx")
+    weights = [numpy_helper.to_array(each) for each in onnx.load(tmp_path / "int8.onnx").graph.initializer]
+    integers = [each.astype(int) for each in weights if each.dtype == np.int8]
+    assert len(integers) == 3
+    assert all(2 * 255 * np.abs(each).max() < 2**15 for each in integers)
+    assert all(np.abs(each).max() == 64 for each in integers)
 
 
 @pytest.fixture(scope="module")
