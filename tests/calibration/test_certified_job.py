@@ -1,44 +1,22 @@
 """`taugate calibrate --max-loss …` from end to end: what is written, what is served, and what is refused."""
 
 import json
-import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 from scipy import stats
 
 import taugate
 from calibration.relevance.parts import Parts
-from retrieval.encoder import MODEL
 from retrieval.release.catalog import current_id, release_ids
 from retrieval.release.layout import RELEVANCE, content_digest
 from retrieval.release.reader import load
 from retrieval.retriever import Query
-from tests.fake_encoder import write_fake_encoder
+from tests.calibration.commands import Capture, arguments, small
 
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")
-
-
-def arguments(data: Path, releases: Path, encoder: Path, *more: str) -> list[str]:
-    return ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more]
-
-
-class Capture:
-    """A session's `capfd`: exit code, manifest and stderr of a command."""
-
-    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
-        self.capfd = capfd
-
-    def __call__(self, data: Path, releases: Path, encoder: Path, *more: str) -> tuple[int, dict, str]:
-        self.capfd.readouterr()
-        code = taugate.main(arguments(data, releases, encoder, "--json", *more))
-        printed = self.capfd.readouterr()
-        return code, json.loads(printed.out)["manifest"], printed.err
 
 
 @pytest.fixture
@@ -260,172 +238,11 @@ def test_auto_regards_the_limit_on_empty_replies_as_well(
     assert kept["auto"] <= kept["relative"] + 0.05
 
 
-# What is refused, with one message and nothing written.
-
-
-def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """The one message of a command that ends with 2, which may tell of its progress before."""
-    capfd.readouterr()
-    assert taugate.main(arguments) == 2
-    printed = capfd.readouterr()
-    said = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
-    assert printed.out == ""
-    assert len(said) == 1
-    assert printed.err.splitlines()[-1] == said[0]
-    assert "Traceback" not in printed.err
-    assert not releases.exists()
-    return said[0].removeprefix("taugate: ")
-
-
-# What is asked for, the option that the message names, and what it says of it.
-SETTINGS = [
-    (["--k", "504", "--max-loss", "0.05"], "--k 504", "only 503 documents"),
-    (["--confidence", "1"], "--confidence 1.0", "below 1"),
-    (["--confidence", "0.3"], "--confidence 0.3", "from 0.5"),
-    (["--max-loss", "-0.1"], "--max-loss -0.1", "above 0 and below 1"),
-    (["--max-loss", "0"], "--max-loss 0.0", "above 0 and below 1"),
-    (["--max-loss", "1"], "--max-loss 1.0", "above 0 and below 1"),
-    (["--max-loss", "nan"], "--max-loss nan", "above 0 and below 1"),
-    (["--max-loss", "0.05", "--max-empty", "0"], "--max-empty 0.0", "above 0 and below 1"),
-    (["--method", "bootstrap", "--max-loss", "0.05"], "--max-loss", "certifies nothing"),
-    (["--method", "bootstrap", "--policy", "relative"], "--policy relative", "certifies nothing"),
-    (["--method", "non-inferiority", "--guarantee", "expected-loss"], "--guarantee", "risk-control"),
-]
-
-
-@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: " ".join(row[0]))
-def test_a_setting_that_cannot_be_used(
-    row: tuple, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    more, named, says = row
-    message = refusal(arguments(sample, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
-    assert message.startswith(named)
-    assert says in message
-    assert list(tmp_path.iterdir()) == []
-
-
-def small(
-    folder: Path, queries: int, grade: Callable[[int], int] = lambda row: 1, copies: int = 1, texts: int = 60
-) -> tuple[Path, Path]:
-    """A data set whose queries each quote their own document, `copies` times over, and an encoder that finds it."""
-    rng = random.Random(0)  # noqa: S311 (no secret)
-    words = [f"word{number}" for number in range(400)]
-    documents = [rng.sample(words, 12) for _ in range(texts)]
-    data = folder / "data"
-    (data / "qrels").mkdir(parents=True)
-    asked = [rng.sample(documents[row % texts], 5) for row in range(queries)]
-    lines = {
-        "corpus.jsonl": [json.dumps({"_id": f"d{row}", "text": " ".join(text)}) for row, text in enumerate(documents)],
-        "queries.jsonl": [
-            json.dumps({"_id": f"q{row}-{copy}", "text": " ".join(text)})
-            for row, text in enumerate(asked)
-            for copy in range(copies)
-        ],
-        "qrels/test.tsv": [
-            "query-id\tcorpus-id\tscore",
-            *(f"q{row}-{copy}\td{row % texts}\t{grade(row)}" for row in range(queries) for copy in range(copies)),
-        ],
-    }
-    for name, content in lines.items():
-        (data / name).write_text("\n".join(content) + "\n", encoding="utf-8")
-    return data, write_fake_encoder(folder / "encoder", [" ".join(text) for text in documents])
-
-
-@pytest.mark.parametrize("policy", ["auto", "probability"])
-def test_too_few_queries_to_fit_and_to_choose(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    data, encoder = small(tmp_path, 29)
-    asked = arguments(data, tmp_path / "r", encoder, "--policy", policy, "--max-loss", "0.2", "--holdout", "0")
-    message = refusal(asked, tmp_path / "r", capfd)
-    for part in (f"--policy {policy}", "at least 30", "29", "--policy similarity"):
-        assert part in message
-
-
 def test_thirty_queries_are_enough(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 30)
     code, manifest, _ = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.2", "--holdout", "0")
     assert code == 0
     assert manifest["policy"]["certificates"][0]["queries"] == 18
-
-
-@pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["papers", "certified"])
-def test_every_query_unanswerable(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    data, encoder = small(tmp_path, 40, grade=lambda row: 0)
-    message = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
-    assert message.startswith(f"{data / 'qrels' / 'test.tsv'}: ")
-    assert "no query has a document with score 1 or more" in message
-
-
-@pytest.mark.parametrize("policy", ["auto", "similarity"])
-def test_no_query_finds_what_answers_it(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    data, encoder = small(tmp_path, 60)
-    path = data / "qrels" / "test.tsv"
-    header, *rows = path.read_text(encoding="utf-8").splitlines()
-    wrong = [row.replace("\td", "\tx") for row in rows]  # every query is said to be answered by a text of unknown words
-    with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
-        corpus.writelines(json.dumps({"_id": f"x{row}", "text": f"unheard{row}"}) + "\n" for row in range(60))
-    path.write_text("\n".join([header, *wrong]) + "\n", encoding="utf-8")
-    asked = arguments(data, tmp_path / "r", encoder, "--policy", policy, "--max-loss", "0.1", "--k", "3")
-    message = refusal(asked, tmp_path / "r", capfd)
-    for part in ("none of the 42 calibration queries", "top 3", "qrels"):
-        assert part in message
-
-
-def with_weights(encoder: Path, change: Callable[[np.ndarray], np.ndarray]) -> Path:
-    """The encoder with other word vectors."""
-    model = onnx.load(encoder / MODEL)
-    (weights,) = (each for each in model.graph.initializer if each.name == "weights")
-    weights.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(weights).copy()), "weights"))
-    onnx.save(model, encoder / MODEL)
-    return encoder
-
-
-def one_direction(weights: np.ndarray) -> np.ndarray:
-    """Every text has the first unit vector, exactly."""
-    weights[:] = 0
-    weights[:, 0] = 1
-    return weights
-
-
-def one_vector(weights: np.ndarray) -> np.ndarray:
-    """Every text has the same vector up to rounding: a sum of equal vectors, divided by its length."""
-    weights[:] = weights[1]
-    return weights
-
-
-RULES = pytest.mark.parametrize("more", [[], ["--max-loss", "0.05"]], ids=["papers", "certified"])
-
-
-@RULES
-@pytest.mark.parametrize("weights", [one_direction, one_vector])
-def test_all_scores_equal(
-    weights: Callable, more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    data, encoder = small(tmp_path, 100)
-    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:  # texts of other lengths, other roundings
-        queries.writelines(json.dumps({"_id": f"p{n}", "text": "word1 " * n}) + "\n" for n in range(1, 20))
-    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
-        qrels.writelines(f"p{n}\td{n}\t1\n" for n in range(1, 20))
-    asked = arguments(data, tmp_path / "r", with_weights(encoder, weights), *more)
-    message = refusal(asked, tmp_path / "r", capfd)
-    assert "every similarity is 1" in message
-    assert "no threshold can tell documents apart" in message
-
-
-@RULES
-def test_embeddings_that_are_not_numbers(more: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    data, encoder = small(tmp_path, 60)
-
-    def one_word_is_nan(weights: np.ndarray) -> np.ndarray:
-        weights[7] = np.nan
-        return weights
-
-    asked = arguments(data, tmp_path / "r", with_weights(encoder, one_word_is_nan), *more)
-    message = refusal(asked, tmp_path / "r", capfd)
-    assert "NaN" in message
-    assert "fake" in message, "which encoder"
-    wrong, _, remedy = message.partition("; ")
-    assert wrong
-    assert remedy, "what to do"
 
 
 # What a certificate must not say.
