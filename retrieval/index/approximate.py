@@ -6,37 +6,31 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.index.base import StoredIndex
 from retrieval.index.flat import FlatIndex
 from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
 from retrieval.index.kinds import Kind, padded
 from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
 from retrieval.index.topk import SPARE, TopK
-from retrieval.similarity import Float32, Vectors, pair_similarity
+from retrieval.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
 # of 384 dimensions no more of the top 10 is missed than without quantisation (docs/benchmarks/gate.md).
 _PROPOSED = 128
 
 
-class ApproximateIndex:
+class ApproximateIndex(StoredIndex):
     """A graph (hnsw) or inverted lists (ivf-flat, ivf-pq) of FAISS propose documents, the exact vectors rank them.
 
     What is proposed to a query depends on the query alone, so that no result depends on batch size or threads.
     """
 
     def __init__(self, index: Any, kind: Kind, vectors: FlatIndex | None = None) -> None:  # noqa: ANN401
-        self.kind = kind
-        self.faiss = index
+        super().__init__(index, kind, vectors.vectors if vectors else stored(index, index.d))
         self.exact = vectors
-        self.vectors: Vectors = vectors.vectors if vectors else stored(index, index.d)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
         self._gpu = on_gpu(index) if kind == "ivf-flat" else None
-
-    @property
-    def dimension(self) -> int:
-        """Length of a vector."""
-        return int(self.vectors.shape[1])
 
     @property
     def breadth(self) -> int:
@@ -49,13 +43,6 @@ class ApproximateIndex:
             self.faiss.hnsw.efSearch = value
         else:
             self.faiss.nprobe = min(value, self.faiss.nlist)
-
-    def __len__(self) -> int:
-        return int(self.faiss.ntotal)
-
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
-        """Similarity of query i with the documents at `positions[i]`, (n, c)."""
-        return pair_similarity(queries, self.vectors, positions)
 
     def search(self, queries: Float32, k: int) -> TopK:
         """The min(k, N) most similar documents of those looked at, and of all where these are fewer.

@@ -6,25 +6,23 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.index.base import StoredIndex
 from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
 from retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
 from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
 from retrieval.index.topk import SPARE, TopK
-from retrieval.similarity import Float32, pair_similarity, rounding_bound
+from retrieval.similarity import Float32, rounding_bound
 
 # Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
 _MOST_CANDIDATES = 1024
 
 
-class FlatIndex:
+class FlatIndex(StoredIndex):
     """FAISS proposes candidates, `similarity` scores them: no result depends on batch size, threads or device."""
 
     def __init__(self, index: Any, kind: Kind = "flat", dimension: int | None = None) -> None:  # noqa: ANN401
-        self.kind = kind
-        self.faiss = index
-        self.dimension = int(dimension or index.d)
-        self.vectors = stored(index, self.dimension)
+        super().__init__(index, kind, stored(index, int(dimension or index.d)))
         self._gpu = on_gpu(index) if kind == "flat" else None
         # FAISS reads int8 by another sequence of float32 operations than `stored` does.
         self._bound = rounding_bound(index.d) * (1 if kind == "flat" else 2)
@@ -41,13 +39,6 @@ class FlatIndex:
         index.train(vectors)
         index.add(vectors)
         return cls(index, kind, given)
-
-    def __len__(self) -> int:
-        return int(self.faiss.ntotal)
-
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
-        """Similarity of query i with the documents at `positions[i]`, (n, c)."""
-        return pair_similarity(queries, self.vectors, positions)
 
     def search(self, queries: Float32, k: int) -> TopK:
         """The min(k, N) most similar documents of each query.
