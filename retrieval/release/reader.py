@@ -43,7 +43,7 @@ def load(release: Path, threads: int | None = None) -> Release:
     relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
     retriever = Retriever(encoder, index, policy, relevance, projection)
-    golden.check(retriever, golden.read(release / GOLDEN))
+    golden.check(retriever, golden.read(release / GOLDEN), encoder.config.precision)
     return Release(manifest, retriever, documents)
 
 
