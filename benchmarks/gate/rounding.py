@@ -21,13 +21,10 @@ def measured(source: Path, texts: list[str], documents: np.ndarray) -> str:
     rows, uncut = [], {}
     for name, folder in (("float32", source), ("int8", int8_encoder(source))):
         uncut[name] = _scores(OnnxEncoder.load(folder), texts, documents)
-        for change in (1e-7, 1e-6):
-            rows.append(
-                [
-                    f"{name}, weights changed by {change:g}",
-                    *_moved(_changed(folder, change, texts, documents), uncut[name]),
-                ]
-            )
+        rows += [
+            [f"{name}, weights changed by {change:g}", *_moved(_changed(folder, change, texts, documents), uncut[name])]
+            for change in (1e-7, 1e-6)
+        ]
     rows.append(["float32 beside int8", *_moved(uncut["float32"], uncut["int8"])])
     return table(["encoder", "half the queries", "99 in 100", "all"], rows)
 
