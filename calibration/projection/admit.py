@@ -1,5 +1,6 @@
 """Which projection is used, if any: the gate's decision, on calibration queries alone."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from calibration.projection.folds import FOLDS, cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.trial import Trial
 from retrieval.projection import Projection
-from retrieval.release.gate import ProjectionRecord
+from retrieval.release.gate import GateRecord, ProjectionRecord
 
 # From every component to half of them: gains "can continue even until the retention ratio is around 50 %" (query
 # embeddings paper, Figure 4).
@@ -28,7 +29,7 @@ class Projected:
 
 
 def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, seed: int, judged: Judge) -> Projected:
-    """Try what is asked for, and take the smallest that is admitted; none where the gate admits none.
+    """Try what is asked for, and take the smallest of the best that are admitted; none where the gate admits none.
 
     trial: the calibration queries, of which each is judged by a PCA of the other folds' queries; then it is fitted once
     more on all of them.
@@ -43,10 +44,9 @@ def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, se
         Candidate(f"query-pca, retention {retention:g}", "projection", each, _gain(size, vectors.shape[1]))
         for retention, size, each in zip(retentions, sizes, outcomes, strict=True)
     ]
-    admitted = [row for row, record in enumerate(judged(candidates)) if record.admitted]
-    if not admitted:
+    best = _chosen(judged(candidates), sizes)
+    if best is None:
         return Projected(encoded, None, None)
-    best = min(admitted, key=lambda row: sizes[row])
     projection = pca.projection.first(sizes[best])
     record = ProjectionRecord(
         retention=retentions[best],
@@ -57,6 +57,18 @@ def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, se
         folds=FOLDS,
     )
     return Projected(_projected(encoded, projection), projection, record)
+
+
+def _chosen(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:
+    """Row of the smallest that is admitted and not the margin below the best of these: gains are not given away."""
+    admitted = {
+        row: (record.accuracy.candidate, record.ndcg.candidate) for row, record in enumerate(records) if record.admitted
+    }
+    if not admitted:
+        return None
+    best = [max(values) - records[0].margin for values in zip(*admitted.values(), strict=True)]
+    near = [row for row, values in admitted.items() if all(v >= least for v, least in zip(values, best, strict=True))]
+    return min(near or admitted, key=lambda row: sizes[row])
 
 
 def _gain(dimension: int, whole: int) -> dict[str, float]:

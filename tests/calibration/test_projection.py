@@ -8,11 +8,14 @@ import pytest
 
 import taugate
 from calibration.data.dataset import LabelledQuery
+from calibration.projection.admit import _chosen
 from calibration.projection.folds import cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.trial import Trial
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id
+from retrieval.release.gate import GateRecord, PairedLoss
+from retrieval.release.interval import Interval
 from retrieval.release.layout import PROJECTION
 from retrieval.release.reader import load
 from retrieval.retriever import Query
@@ -180,3 +183,30 @@ def test_settings_that_cannot_be_used(
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("taugate: ")]
     assert said in line
     assert not (tmp_path / "r").exists()
+
+
+def record(accuracy: float, ndcg: float, *, admitted: bool = True) -> GateRecord:
+    def paired(candidate: float) -> PairedLoss:
+        return PairedLoss(baseline=0.5, candidate=candidate, loss=Interval(mean=0, lower=0, upper=0), p=0.01)
+
+    return GateRecord(
+        candidate="",
+        kind="projection",
+        admitted=admitted,
+        accuracy=paired(accuracy),
+        ndcg=paired(ndcg),
+        p_adjusted=0.01,
+        margin=0.005,
+        confidence=0.95,
+        n=1,
+        clusters=1,
+        gain={},
+    )
+
+
+def test_of_the_admitted_the_smallest_near_the_best_is_chosen() -> None:
+    refused = record(0.9, 0.9, admitted=False)
+    assert _chosen([refused, refused], [4, 2]) is None
+    assert _chosen([record(0.5, 0.5), record(0.5, 0.496), refused], [4, 3, 2]) == 1, "within the margin"
+    assert _chosen([record(0.6, 0.6), record(0.6, 0.59), record(0.5, 0.5)], [4, 3, 2]) == 0, "a gain is not given away"
+    assert _chosen([record(0.6, 0.5), record(0.5, 0.6), record(0.5, 0.5)], [4, 3, 2]) == 2, "no one is near both bests"
