@@ -7,8 +7,9 @@ from bench import Bench
 from page import share, table, verdict
 
 from calibration.gate import Candidate, judge
-from calibration.indexes.admit import _built, _gain
+from calibration.indexes.admit import built
 from calibration.indexes.breadth import recall
+from calibration.indexes.gain import search_gain
 from calibration.margin import Gate
 from calibration.query_set.clusters import clusters
 from calibration.trial import Trial
@@ -36,9 +37,9 @@ def section(bench: Bench) -> str:
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0
     for kind in _KINDS:
         began = time.perf_counter()
-        index = _built(kind, trial, exact, gate.margin)
+        index = built(kind, trial, exact, gate.margin)
         seconds = time.perf_counter() - began
-        gain = _gain(trial, flat, index)
+        gain = search_gain(trial, flat, index)
         (record,) = judge(baseline, [Candidate(kind, "index", trial.outcome(index), gain)], labels, gate)
         smaller = gain["baseline_bytes_per_document"] / gain["bytes_per_document"]
         faster = gain["baseline_milliseconds"] / gain["milliseconds"]

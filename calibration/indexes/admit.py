@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from calibration.cheaper import AskedIndex
 from calibration.gate import Candidate, Judge
 from calibration.indexes.breadth import recall, set_breadth
-from calibration.speeds import speeds
+from calibration.indexes.gain import search_gain
 from calibration.trial import Trial
 from retrieval.errors import InputError
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
-from retrieval.index.files import sizes
 from retrieval.index.flat import FlatIndex
 from retrieval.index.kinds import Kind
 from retrieval.release.manifest import IndexRecord
@@ -29,7 +28,6 @@ _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
     (1_000_000, ("hnsw", "flat-int8")),
     (math.inf, ("ivf-pq", "flat-int8")),
 )
-_TIMED, _LONE = 256, 64  # queries together, and one by one
 
 
 @dataclass(frozen=True)
@@ -72,15 +70,18 @@ def admit_index(trial: Trial, kinds: tuple[Kind, ...], margin: float, judged: Ju
     if not kinds:
         return Indexed.of(flat)
     exact = flat.search(trial.vectors, trial.depth).positions
-    tried = [_built(kind, trial, exact, margin) for kind in kinds]
-    candidates = [Candidate(_name(each), "index", trial.outcome(each), _gain(trial, flat, each)) for each in tried]
+    tried = [built(kind, trial, exact, margin) for kind in kinds]
+    candidates = [
+        Candidate(_name(each), "index", trial.outcome(each), search_gain(trial, flat, each)) for each in tried
+    ]
     for index, record in zip(tried, judged(candidates), strict=True):
         if record.admitted:
             return Indexed.of(index, recall(index, trial.vectors, exact), exact.shape[1])
     return Indexed.of(flat)
 
 
-def _built(kind: Kind, trial: Trial, exact: NDArray[np.int64], margin: float) -> AnyIndex:
+def built(kind: Kind, trial: Trial, exact: NDArray[np.int64], margin: float) -> AnyIndex:
+    """An index of the trial's documents, as wide as the margin wants it."""
     index = build(kind, trial.documents)
     if isinstance(index, ApproximateIndex):
         set_breadth(index, trial.vectors, exact, margin)
@@ -89,18 +90,3 @@ def _built(kind: Kind, trial: Trial, exact: NDArray[np.int64], margin: float) ->
 
 def _name(index: AnyIndex) -> str:
     return f"{index.kind}, breadth {index.breadth}" if isinstance(index, ApproximateIndex) else index.kind
-
-
-def _gain(trial: Trial, flat: FlatIndex, index: AnyIndex) -> dict[str, float]:
-    lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
-    gain = speeds(
-        lambda vectors: flat.search(vectors, trial.k),
-        lambda vectors: index.search(vectors, trial.k),
-        trial.vectors[:_TIMED],
-        lone,
-    )
-    for name, each in (("baseline_", flat), ("", index)):
-        memory, disk = sizes(each)
-        gain[f"{name}bytes_per_document"] = memory / len(each)
-        gain[f"{name}disk_bytes_per_document"] = disk / len(each)
-    return gain

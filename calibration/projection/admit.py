@@ -8,9 +8,11 @@ import numpy as np
 from calibration.cheaper import RETENTION, Cheaper
 from calibration.encoding.corpus import EncodedDataset
 from calibration.gate import Candidate, Judge
+from calibration.indexes.gain import search_gain
 from calibration.projection.folds import FOLDS, cross_validated
 from calibration.projection.pca import fit_pca, retained
 from calibration.trial import Trial
+from retrieval.index.flat import FlatIndex
 from retrieval.projection import Projection
 from retrieval.release.gate import GateRecord, ProjectionRecord
 
@@ -40,8 +42,11 @@ def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, se
     outcomes = cross_validated(trial, retentions, rng)
     pca = fit_pca(vectors)
     sizes = [retained(retention, vectors.shape[1], pca.rank) for retention in retentions]
+    flat = FlatIndex.build(trial.documents)
     candidates = [
-        Candidate(f"query-pca, retention {retention:g}", "projection", each, _gain(size, vectors.shape[1]))
+        Candidate(
+            f"query-pca, retention {retention:g}", "projection", each, _gain(trial, flat, pca.projection.first(size))
+        )
         for retention, size, each in zip(retentions, sizes, outcomes, strict=True)
     ]
     best = _chosen(judged(candidates), sizes)
@@ -71,8 +76,9 @@ def _chosen(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:
     return min(near or admitted, key=lambda row: sizes[row])
 
 
-def _gain(dimension: int, whole: int) -> dict[str, float]:
-    return {"bytes_per_document": 4.0 * dimension, "baseline_bytes_per_document": 4.0 * whole}
+def _gain(trial: Trial, flat: FlatIndex, projection: Projection) -> dict[str, float]:
+    projected = FlatIndex.build(projection.apply(trial.documents))
+    return search_gain(trial, flat, projected, projection)
 
 
 def _projected(encoded: EncodedDataset, projection: Projection) -> EncodedDataset:
