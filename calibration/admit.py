@@ -98,11 +98,11 @@ def admit(
             if admits_int8(trial(tried.encoded), encoder, tried.encoder, cheaper.precision, judged):
                 encoder, encoded = tried.encoder, tried.encoded
     with watch.stage("gate"):
-        projected = Projected(encoded, None, None)
+        projected = Projected(encoded, None, None, None)
         if "projection" in cheaper.asked:
             projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
         kinds = kinds_asked(cheaper.index, len(dataset.documents))
-        indexed = admit_index(trial(projected.encoded), kinds, gate.margin, judged)
+        indexed = admit_index(trial(projected.encoded), projected.outcome, kinds, gate.margin, judged)
     return Admitted(
         encoder,
         projected.encoded,

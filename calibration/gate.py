@@ -42,6 +42,13 @@ class Outcome:
         deep = slice(None), slice(DEPTH)
         return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], found[deep], ideal))
 
+    def moved(self, before: Self, after: Self) -> Self:
+        """With the change from one outcome to another of the same queries added, query by query."""
+        return type(self)(
+            self.accuracy + after.accuracy - before.accuracy,
+            self.ndcg + after.ndcg - before.ndcg,
+        )
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -1,7 +1,7 @@
 """From query texts to kept results: encode, search, cut. The path that calibration measures and the service runs."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoder import Role
-from retrieval.index.topk import Index
+from retrieval.index.topk import Index, TopK
 from retrieval.policy import Policy, PolicyKind, decision_scores, keep
 from retrieval.projection import Projection
 from retrieval.relevance.model import Relevance
@@ -100,27 +100,33 @@ class Retriever:
         if self.projection is not None:
             vectors = self.projection.apply(vectors)
         projected = time.perf_counter()
-        # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for.
-        top = self.index.search(vectors, max(self.policy.k, *(query.k for query in queries)))
-        searched = time.perf_counter()
-        relevance = self.relevance.estimate(vectors, top) if self.relevance else None
-        decisions = decision_scores(self.policy.kind, top.scores, relevance)
-        answers = [
-            self._cut(
-                query,
-                top.positions[row],
-                top.scores[row],
-                decisions[row],
-                None if relevance is None else relevance[row],
+        # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for. Each
+        # K by itself: in a longer list an approximate index finds more, which a query must not owe to its company.
+        depths = np.array([max(self.policy.k, query.k) for query in queries])
+        answers: dict[int, Answer] = {}
+        searching = 0.0
+        for depth in np.unique(depths).tolist():
+            rows = np.flatnonzero(depths == depth)
+            began = time.perf_counter()
+            top = self.index.search(vectors[rows], depth)
+            searching += time.perf_counter() - began
+            answers |= zip(
+                rows.tolist(), self._cuts([queries[row] for row in rows.tolist()], vectors[rows], top), strict=True
             )
-            for row, query in enumerate(queries)
-        ]
         observe("encode", encoded - start)
         if self.projection is not None:
             observe("project", projected - encoded)
-        observe("search", searched - projected)
-        observe("filter", time.perf_counter() - searched)
-        return answers
+        observe("search", searching)
+        observe("filter", time.perf_counter() - projected - searching)
+        return [answers[row] for row in range(len(queries))]
+
+    def _cuts(self, queries: Sequence[Query], vectors: Float32, top: TopK) -> Iterator[Answer]:
+        """What is kept of each query's top-K."""
+        relevance = self.relevance.estimate(vectors, top) if self.relevance else None
+        decisions = decision_scores(self.policy.kind, top.scores, relevance)
+        for row, query in enumerate(queries):
+            probability = None if relevance is None else relevance[row]
+            yield self._cut(query, top.positions[row], top.scores[row], decisions[row], probability)
 
     def _cut(
         self,

@@ -4,11 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibration.cheaper import AskedIndex
-from calibration.gate import Candidate, Judge
+from calibration.gate import Candidate, Judge, Outcome
 from calibration.indexes.breadth import recall, set_breadth
 from calibration.indexes.gain import search_gain
 from calibration.trial import Trial
@@ -64,27 +61,35 @@ def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
     return () if asked == "flat" else (asked,)
 
 
-def admit_index(trial: Trial, kinds: tuple[Kind, ...], margin: float, judged: Judge) -> Indexed:
-    """The first of the kinds that is admitted, exact search where none is; trial: the calibration queries."""
+def admit_index(trial: Trial, unseen: Outcome | None, kinds: tuple[Kind, ...], margin: float, judged: Judge) -> Indexed:
+    """The first of the kinds that is admitted, exact search where none is.
+
+    trial: the calibration queries; unseen: their outcome by exact search with projections that had not seen them, where
+    there is a projection. What an index changes is then added to it: the projection here was fitted on these queries.
+    """
     flat = FlatIndex.build(trial.documents)
     if not kinds:
         return Indexed.of(flat)
-    exact = flat.search(trial.vectors, trial.depth).positions
-    tried = [built(kind, trial, exact, margin) for kind in kinds]
+    exact = flat.search(trial.vectors, trial.depth)
+    before = Outcome.of(trial.queries, exact.positions, trial.k)
+    tried = [built(kind, trial, flat, margin) for kind in kinds]
     candidates = [
-        Candidate(_name(each), "index", trial.outcome(each), search_gain(trial, flat, each)) for each in tried
+        Candidate(
+            _name(each), "index", (unseen or before).moved(before, trial.outcome(each)), search_gain(trial, flat, each)
+        )
+        for each in tried
     ]
     for index, record in zip(tried, judged(candidates), strict=True):
         if record.admitted:
-            return Indexed.of(index, recall(index, trial.vectors, exact), exact.shape[1])
+            return Indexed.of(index, recall(index, flat, trial.vectors, exact), trial.depth)
     return Indexed.of(flat)
 
 
-def built(kind: Kind, trial: Trial, exact: NDArray[np.int64], margin: float) -> AnyIndex:
-    """An index of the trial's documents, as wide as the margin wants it."""
+def built(kind: Kind, trial: Trial, flat: FlatIndex, margin: float) -> AnyIndex:
+    """An index of the trial's documents, as wide as the margin wants it; flat: exact search of the same."""
     index = build(kind, trial.documents)
     if isinstance(index, ApproximateIndex):
-        set_breadth(index, trial.vectors, exact, margin)
+        set_breadth(index, flat, trial.vectors, trial.depth, margin)
     return index
 
 

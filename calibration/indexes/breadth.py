@@ -4,10 +4,10 @@ Chosen on the calibration queries without their labels; the gate then judges, wi
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.topk import Index
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import Index, TopK
 from retrieval.similarity import Float32
 
 # Share of the margin that may be missed of the exact top-K. On mixed_large accuracy@5 loses half of what is missed, so
@@ -16,17 +16,21 @@ _MISSED = 0.25
 _BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
-def recall(index: Index, queries: Float32, exact: NDArray[np.int64]) -> float:
-    """Mean share of the exact top-K, (q, K) positions, that `index` finds."""
-    found = index.search(queries, exact.shape[1]).positions
-    hits = (found[:, :, None] == exact[:, None, :]).any(axis=1)
-    return float(hits.mean())
+def recall(index: Index, flat: FlatIndex, queries: Float32, exact: TopK) -> float:
+    """Mean share of the exact top-K that `index` finds; a document as similar as the last of them will do as well."""
+    found = index.search(queries, exact.positions.shape[1]).positions
+    return float(np.mean(flat.score(queries, found) >= exact.scores[:, -1:]))
 
 
-def set_breadth(index: ApproximateIndex, queries: Float32, exact: NDArray[np.int64], margin: float) -> None:
-    """The first of growing breadths with the recall that a margin wants, the widest where none has it."""
+def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, depth: int, margin: float) -> None:
+    """The first of growing breadths with the recall at `depth` that a margin wants, the widest where none has it.
+
+    flat: exact search of the same documents.
+    """
+    exact = flat.search(queries, depth)
     for breadth in _BREADTHS:
-        index.breadth = breadth
-        everything = index.breadth < breadth  # there are no more lists
-        if everything or recall(index, queries, exact) >= 1 - _MISSED * margin:
-            return
+        if breadth >= index.least_breadth(depth):
+            index.breadth = breadth
+            everything = index.breadth < breadth  # there are no more lists
+            if everything or recall(index, flat, queries, exact) >= 1 - _MISSED * margin:
+                return

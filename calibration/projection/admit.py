@@ -7,7 +7,7 @@ import numpy as np
 
 from calibration.cheaper import RETENTION, Cheaper
 from calibration.encoding.corpus import EncodedDataset
-from calibration.gate import Candidate, Judge
+from calibration.gate import Candidate, Judge, Outcome
 from calibration.indexes.gain import search_gain
 from calibration.projection.folds import FOLDS, cross_validated
 from calibration.projection.pca import fit_pca, retained
@@ -23,11 +23,16 @@ RETENTIONS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 
 @dataclass(frozen=True)
 class Projected:
-    """encoded: as it is searched, projected or not; record: None without a projection."""
+    """What is searched from now on.
+
+    encoded: projected or not; record: None without a projection; outcome: what the gate judged of it, queries that the
+    projection had not seen; None without one.
+    """
 
     encoded: EncodedDataset
     projection: Projection | None
     record: ProjectionRecord | None
+    outcome: Outcome | None
 
 
 def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, seed: int, judged: Judge) -> Projected:
@@ -51,7 +56,7 @@ def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, se
     ]
     best = _chosen(judged(candidates), sizes)
     if best is None:
-        return Projected(encoded, None, None)
+        return Projected(encoded, None, None, None)
     projection = pca.projection.first(sizes[best])
     record = ProjectionRecord(
         retention=retentions[best],
@@ -61,7 +66,7 @@ def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, se
         explained_variance=float(pca.explained[: sizes[best]].sum()),
         folds=FOLDS,
     )
-    return Projected(_projected(encoded, projection), projection, record)
+    return Projected(_projected(encoded, projection), projection, record, outcomes[best])
 
 
 def _chosen(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:

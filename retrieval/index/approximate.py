@@ -12,7 +12,7 @@ from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
 from retrieval.index.kinds import Kind, padded
 from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
-from retrieval.index.topk import SPARE, TopK
+from retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
 from retrieval.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
@@ -44,18 +44,32 @@ class ApproximateIndex(StoredIndex):
         else:
             self.faiss.nprobe = min(value, self.faiss.nlist)
 
+    def least_breadth(self, k: int) -> int:
+        """A graph is never searched with a shorter list than it takes for the top-k."""
+        return k + SPARE if self.kind == "hnsw" else 1
+
     def search(self, queries: Float32, k: int) -> TopK:
         """The min(k, N) most similar documents of those looked at, and of all where these are fewer.
 
         queries: (n, d) float32 of unit length. Ties in similarity go to the lower position.
         """
         k = min(k, len(self))
-        fetch = min(len(self), max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE)
-        found = self._proposed(np.ascontiguousarray(queries), fetch)
-        top = ranked(self, queries, found, k)
-        for row in np.flatnonzero(np.count_nonzero(found >= 0, axis=1) < k):
-            top.scores[row], top.positions[row] = among_all(self, queries[row : row + 1], k)
-        return top
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        positions = np.empty((len(queries), k), dtype=np.int64)
+        pending = np.arange(len(queries))
+        fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
+        while len(pending) and fetch <= max(MOST_CANDIDATES, k + SPARE):
+            found = self._proposed(np.ascontiguousarray(queries[pending]), min(fetch, len(self)))
+            top, lowest = ranked(self, queries[pending], found, k)
+            scores[pending], positions[pending] = top.scores, top.positions
+            last = top.scores[:, -1]
+            pending = pending[
+                (lowest == last) & (fetch < len(self)) | np.isneginf(last)
+            ]  # others may tie, or are missing
+            fetch *= 4
+        for row in np.flatnonzero(np.isneginf(scores[:, -1])):
+            scores[row], positions[row] = among_all(self, queries[row : row + 1], k)
+        return TopK(scores, positions)
 
     def _proposed(self, queries: Float32, fetch: int) -> NDArray[np.int64]:
         found: NDArray[np.int64]

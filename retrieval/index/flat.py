@@ -11,11 +11,8 @@ from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
 from retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
 from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
-from retrieval.index.topk import SPARE, TopK
+from retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
 from retrieval.similarity import Float32, rounding_bound
-
-# Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
-_MOST_CANDIDATES = 1024
 
 
 class FlatIndex(StoredIndex):
@@ -50,7 +47,7 @@ class FlatIndex(StoredIndex):
         positions = np.empty((len(queries), k), dtype=np.int64)
         pending = np.arange(len(queries))
         fetch = k + SPARE
-        while len(pending) and fetch <= max(_MOST_CANDIDATES, k + SPARE):
+        while len(pending) and fetch <= max(MOST_CANDIDATES, k + SPARE):
             fetch = min(fetch, len(self))
             top, proven = self._candidates(queries[pending], k, fetch)
             scores[pending], positions[pending] = top.scores, top.positions
@@ -64,6 +61,6 @@ class FlatIndex(StoredIndex):
         """Top k of `fetch` candidates, and for which queries no document left out can belong to it."""
         searcher = self._gpu if self._gpu is not None and fetch <= MOST_NEIGHBOURS else self.faiss
         rough, found = searcher.search(padded(queries, self.faiss.d), fetch)
-        top = ranked(self, queries, found, k)
+        top, _ = ranked(self, queries, found, k)
         proven = rough[:, -1] + self._bound < top.scores[:, -1] if fetch < len(self) else np.full(len(queries), True)
         return top, proven

@@ -9,13 +9,14 @@ from retrieval.similarity import Float32
 _BLOCK = 4096  # documents scored at a time where all of them are
 
 
-def ranked(index: Index, queries: Float32, found: NDArray[np.int64], k: int) -> TopK:
-    """The k most similar of the documents found for each query, (n, c ≥ k); -1 is none."""
+def ranked(index: Index, queries: Float32, found: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
+    """The k most similar of the documents found for each query, (n, c ≥ k), and the lowest score found; -1 is none."""
     found = np.sort(found, axis=1)  # by position, so that a stable sort by score keeps the lower one of a tie
     exact = index.score(queries, np.maximum(found, 0))
     exact[found < 0] = -np.inf
     order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
-    return TopK(np.take_along_axis(exact, order, 1), np.take_along_axis(found, order, 1))
+    top = TopK(np.take_along_axis(exact, order, 1), np.take_along_axis(found, order, 1))
+    return top, exact.min(axis=1)
 
 
 def among_all(index: Index, query: Float32, k: int) -> tuple[Float32, NDArray[np.int64]]:

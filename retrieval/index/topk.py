@@ -10,6 +10,8 @@ from retrieval.similarity import Float32
 
 # Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
 SPARE = 16
+# Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
+MOST_CANDIDATES = 1024
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import FEWEST_FOR_CODES, build
 from retrieval.index.files import INDEX
 from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
 from retrieval.release.catalog import current_id, release_ids
 from retrieval.release.gate import GateRecord
 from retrieval.release.reader import load
@@ -70,31 +71,83 @@ def test_a_kind_that_is_named_is_tried_alone() -> None:
         kinds_asked("ivf-pq", FEWEST_FOR_CODES - 1)
 
 
+class Half:
+    """Finds the first half of the exact results and random documents."""
+
+    def __init__(self, flat: FlatIndex) -> None:
+        self.flat = flat
+
+    def search(self, queries: np.ndarray, k: int) -> TopK:
+        exact = self.flat.search(queries, k)
+        positions = exact.positions.copy()
+        positions[:, k // 2 :] = np.random.default_rng(0).integers(0, N, size=(len(queries), k - k // 2))
+        return TopK(exact.scores, positions)
+
+
+class Copies:
+    """Finds the second half of each group of four copies where it can."""
+
+    def __init__(self, flat: FlatIndex) -> None:
+        self.flat = flat
+
+    def search(self, queries: np.ndarray, k: int) -> TopK:
+        exact = self.flat.search(queries, k)
+        return TopK(exact.scores, np.where(np.arange(k) >= 8, exact.positions + 2, exact.positions))
+
+
 def test_recall_is_the_share_of_the_exact_results_found(trial: Trial) -> None:
-    exact = FlatIndex.build(trial.documents).search(trial.vectors, 10).positions
-    assert recall(FlatIndex.build(trial.documents), trial.vectors, exact) == 1
-    half = np.concatenate([exact[:, :5], np.full((QUERIES, 5), -5)], axis=1)
-    assert recall(FlatIndex.build(trial.documents), trial.vectors, half) == 0.5
+    flat = FlatIndex.build(trial.documents)
+    exact = flat.search(trial.vectors, 10)
+    assert recall(flat, flat, trial.vectors, exact) == 1
+    assert recall(Half(flat), flat, trial.vectors, exact) == pytest.approx(0.5, abs=0.005)
+
+
+def test_a_copy_of_a_document_will_do_as_well(trial: Trial) -> None:
+    """Four copies of every document, of which the last two of ten are two of four: which is chance, and nothing is lost."""
+    documents = np.repeat(trial.documents[:1000], 4, axis=0)
+    flat = FlatIndex.build(documents)
+    exact = flat.search(trial.vectors, 10)
+    assert recall(Copies(flat), flat, trial.vectors, exact) == 1
 
 
 def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: Trial) -> None:
-    exact = FlatIndex.build(trial.documents).search(trial.vectors, 10).positions
+    flat = FlatIndex.build(trial.documents)
+    exact = flat.search(trial.vectors, 10)
     index = build("ivf-flat", trial.documents)
     assert isinstance(index, ApproximateIndex)
     breadths = []
     for margin in (0.4, 0.04, 0.004):
-        set_breadth(index, trial.vectors, exact, margin)
+        set_breadth(index, flat, trial.vectors, 10, margin)
         breadths.append(index.breadth)
-        assert recall(index, trial.vectors, exact) >= 1 - margin / 4
+        assert recall(index, flat, trial.vectors, exact) >= 1 - margin / 4
         index.breadth = index.breadth * 2 // 3  # the step before, or less
-        assert recall(index, trial.vectors, exact) < 1 - margin / 4
+        assert recall(index, flat, trial.vectors, exact) < 1 - margin / 4
     assert breadths == sorted(set(breadths))
+
+
+def test_the_breadth_of_a_graph_is_one_that_runs(trial: Trial) -> None:
+    """The list of candidates is never shorter than the results and some to spare."""
+    flat, index = FlatIndex.build(trial.documents), build("hnsw", trial.documents)
+    assert isinstance(index, ApproximateIndex)
+    set_breadth(index, flat, trial.vectors, 20, 0.9)
+    assert index.breadth == 48, "the first of the steps above 20 + 16"
+
+
+def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_seen(trial: Trial) -> None:
+    """What exact search lost out of fold is lost by the index as well, whatever it finds in sample."""
+    unseen = trial.outcome()
+    unseen.accuracy[:100], unseen.ndcg[:100] = 0, 0
+    records, judged = judged_by(trial, Gate(0.005, 0.95))
+    indexed = admit_index(trial, unseen, ("flat-float16",), 0.005, judged)
+    assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
+    assert not records[0].admitted
+    assert indexed.index.kind == "flat"
 
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
 def test_what_loses_nothing_is_admitted(trial: Trial, kind: str) -> None:
     records, judged = judged_by(trial, Gate(0.005, 0.95))
-    indexed = admit_index(trial, (kind,), 0.005, judged)
+    indexed = admit_index(trial, None, (kind,), 0.005, judged)
     (record,) = records
     assert record.admitted
     assert indexed.index.kind == indexed.record.kind == kind
@@ -112,7 +165,7 @@ def test_what_is_refused_leaves_exact_search(trial: Trial) -> None:
     """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
     few = Trial(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
     records, judged = judged_by(few, Gate(0.005, 0.95))
-    indexed = admit_index(few, ("flat-float16", "flat-int8"), 0.005, judged)
+    indexed = admit_index(few, None, ("flat-float16", "flat-int8"), 0.005, judged)
     assert [record.admitted for record in records] == [False, False]
     assert indexed.index.kind == indexed.record.kind == "flat"
     assert (indexed.record.recall, indexed.record.depth, indexed.record.breadth) == (None, None, None)
@@ -121,7 +174,7 @@ def test_what_is_refused_leaves_exact_search(trial: Trial) -> None:
 def test_the_first_that_is_admitted_is_taken(trial: Trial) -> None:
     """Lists that are all but never looked at lose too much."""
     records, judged = judged_by(trial, Gate(0.005, 0.95))
-    indexed = admit_index(trial, ("flat-float16", "flat-int8"), 0.005, judged)
+    indexed = admit_index(trial, None, ("flat-float16", "flat-int8"), 0.005, judged)
     assert indexed.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
 
@@ -154,6 +207,18 @@ def test_what_is_measured_is_what_serves(indexed: Path) -> None:
     (answer,) = retriever.search([Query("a building permit", k=5)])
     vectors = retriever.vectors(["a building permit"])
     np.testing.assert_array_equal(answer.scores, retriever.index.score(vectors, answer.positions[None])[0])
+
+
+def test_a_query_owes_nothing_to_its_company(indexed: Path, sample: Path) -> None:
+    """Alone, among others, and beside one that asks for more: an approximate index finds more in a longer list."""
+    retriever = load(indexed).retriever
+    texts = [json.loads(line)["text"] for line in (sample / "queries.jsonl").open(encoding="utf-8")][:100]
+    alone = [retriever.search([Query(text, k=5)])[0] for text in texts]
+    mixed = retriever.search([each for text in texts for each in (Query(text, k=5), Query(text, k=100))])
+    for first, beside, longer in zip(alone, mixed[::2], mixed[1::2], strict=True):
+        np.testing.assert_array_equal(first.positions, beside.positions)
+        np.testing.assert_array_equal(first.scores, beside.scores)
+        assert longer.considered == 100
 
 
 def test_the_page_shows_the_candidate(indexed: Path) -> None:
