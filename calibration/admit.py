@@ -16,7 +16,7 @@ from calibration.encoding.corpus import EncodedDataset
 from calibration.gate import Candidate, judge
 from calibration.indexes.admit import Indexed, admit_index, kinds_asked
 from calibration.metrics.bootstrap import Split
-from calibration.precision import admits_int8, in_int8
+from calibration.precision import admits_int8, golden_tolerance, in_int8
 from calibration.projection.admit import Projected, admit_projection
 from calibration.query_set.clusters import clusters
 from calibration.settings import CalibrationSettings
@@ -24,13 +24,11 @@ from calibration.stopwatch import Stopwatch
 from calibration.terminal import gate_line
 from calibration.trial import Trial
 from retrieval.encoder import OnnxEncoder
-from retrieval.errors import InputError
 from retrieval.index.build import AnyIndex
 from retrieval.projection import Projection
 from retrieval.release.gate import GateRecord, ProjectionRecord
+from retrieval.release.golden import TOLERANCE
 from retrieval.release.manifest import IndexRecord
-
-_FEWEST_QUERIES = 30  # as for the other parts of a calibration that fit something
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Admitted:
     """What will serve.
 
     encoder: of queries; encoded: as it is searched; projection with its record: None without one; gate: all that was
-    tried.
+    tried; golden_tolerance: how far scores may be from these on another processor.
     """
 
     encoder: OnnxEncoder
@@ -48,18 +46,7 @@ class Admitted:
     index: AnyIndex
     index_record: IndexRecord
     gate: list[GateRecord]
-
-
-def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
-    """Before anything is encoded: raises InputError with too few queries or documents for what is asked."""
-    asked, members = settings.cheaper.asked, _members(dataset, settings)
-    if asked and len(members) < _FEWEST_QUERIES:
-        name, value = next(iter(asked.items()))
-        raise InputError(
-            f"--{name} {value}: needs at least {_FEWEST_QUERIES} answerable queries to calibrate on, there are "
-            f"{len(members)}; label more, or leave the option out"
-        )
-    kinds_asked(settings.cheaper.index, len(dataset.documents))
+    golden_tolerance: float = TOLERANCE
 
 
 def admit(
@@ -92,6 +79,7 @@ def admit(
         records.extend(found)
         return found
 
+    exact_queries, tolerance = encoded.answerable[members], TOLERANCE
     if "precision" in cheaper.asked:
         tried = in_int8(dataset, encoded, encoder, watch)
         with watch.stage("gate"):
@@ -103,6 +91,10 @@ def admit(
             projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
         kinds = kinds_asked(cheaper.index, len(dataset.documents))
         indexed = admit_index(trial(projected.encoded), projected.outcome, kinds, gate.margin, judged)
+        if encoder.config.precision == "int8":
+            projection = projected.projection
+            before = projection.apply(exact_queries) if projection else exact_queries
+            tolerance = golden_tolerance(before, projected.encoded.answerable[members], indexed.index, settings.k)
     return Admitted(
         encoder,
         projected.encoded,
@@ -111,6 +103,7 @@ def admit(
         indexed.index,
         indexed.record,
         records,
+        tolerance,
     )
 
 

@@ -5,15 +5,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from calibration.admit import admit, check_sizes
+from calibration.admit import admit
 from calibration.artifact.contents import Contents, golden_queries
 from calibration.artifact.facts import manifest_facts
-from calibration.data.dataset import Dataset, read_dataset
+from calibration.data.dataset import read_dataset
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import encode_dataset
 from calibration.encoding.source import exported_encoder
 from calibration.report.page import render
 from calibration.settings import CalibrationSettings
+from calibration.sizes import check_sizes
 from calibration.stopwatch import Stopwatch
 from calibration.study import study
 from retrieval.encoder import OnnxEncoder
@@ -22,8 +23,6 @@ from retrieval.release import writer
 from retrieval.release.catalog import current_id
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
-
-_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
 
 
 def calibrate(
@@ -43,7 +42,6 @@ def calibrate(
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = read_dataset(data, settings.split, Path(spool))
-        _check_sizes(dataset, settings)
         check_sizes(dataset, settings)
         with watch.stage("export"):
             encoder = OnnxEncoder.load(exported_encoder(encoder_name))
@@ -81,19 +79,3 @@ def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
         current_id(releases)
     except ReleaseError as error:
         say(f"warning: {error}")
-
-
-def _check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
-    if settings.k > len(dataset.documents):
-        raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
-    if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
-        raise InputError(
-            f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
-            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
-        )
-    answerable = len(dataset.answerable)
-    if answerable == round(settings.holdout * answerable):
-        raise InputError(
-            f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
-            "label more queries or give a smaller share"
-        )

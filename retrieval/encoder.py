@@ -20,7 +20,6 @@ from retrieval.similarity import Float32
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
 FILES = (MODEL, TOKENIZER, CONFIG)
 Role = Literal["query", "document"]
-Precision = Literal["float32", "int8"]
 
 # Tokens a batch: no other size is faster by more than the noise (docs/benchmarks/encoder.md).
 _BATCH_TOKENS = 1024
@@ -40,7 +39,7 @@ class EncoderConfig(BaseModel):
     name: str
     revision: str
     runtime: Literal["onnxruntime"] = "onnxruntime"
-    precision: Precision = "float32"
+    precision: Literal["float32", "int8"] = "float32"
     dimension: int
     max_length: int
     pooling: str

@@ -49,5 +49,6 @@ def manifest_facts(
         "query_set": found.query_set,
         "gate": admitted.gate,
         "golden": GOLDEN,
+        "golden_tolerance": admitted.golden_tolerance,
         "reference": REFERENCE,
     }

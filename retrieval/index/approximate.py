@@ -30,6 +30,7 @@ class ApproximateIndex(StoredIndex):
         super().__init__(index, kind, vectors.vectors if vectors else stored(index, index.d))
         self.exact = vectors
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
+        # On a GPU FAISS chooses the lists itself, by float32: among near ties, others may be looked at than here.
         self._gpu = on_gpu(index) if kind == "ivf-flat" else None
 
     @property
@@ -58,7 +59,8 @@ class ApproximateIndex(StoredIndex):
         positions = np.empty((len(queries), k), dtype=np.int64)
         pending = np.arange(len(queries))
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
-        while len(pending) and fetch <= max(MOST_CANDIDATES, k + SPARE):
+        most = max(MOST_CANDIDATES, fetch)
+        while len(pending) and fetch <= most:
             found = self._proposed(np.ascontiguousarray(queries[pending]), min(fetch, len(self)))
             top, lowest = ranked(self, queries[pending], found, k)
             scores[pending], positions[pending] = top.scores, top.positions

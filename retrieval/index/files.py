@@ -49,15 +49,26 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
 def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss has no types)
     try:
         index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise ReleaseError(f"{path}: FAISS cannot read this index; calibrate again") from error
-    of_type = isinstance(index, FAISS_TYPES[kind])
-    same = of_type and index.metric_type == faiss.METRIC_INNER_PRODUCT
-    if not (same and index.ntotal and index.d and (kind not in QUANTIZERS or index.sq.qtype == QUANTIZERS[kind])):
+    if not (_is_whole(index, kind) and index.ntotal and index.d):
         raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
     if index.d != padded_dimension(kind, dimension):
         raise ReleaseError(f"{path}: has dimension {index.d}, not the {dimension} of the queries; calibrate again")
     return index
+
+
+def _is_whole(index: Any, kind: Kind) -> bool:  # noqa: ANN401
+    """Whether it and its parts are of the types that `build` makes."""
+    if index.__class__ is not FAISS_TYPES[kind] or index.metric_type != faiss.METRIC_INNER_PRODUCT:
+        return False
+    if kind == "flat":
+        return True
+    if kind in QUANTIZERS:
+        return bool(index.sq.qtype == QUANTIZERS[kind])
+    part, count = (index.storage, index.ntotal) if kind == "hnsw" else (index.quantizer, index.nlist)
+    flat = faiss.downcast_index(part)
+    return flat.__class__ is faiss.IndexFlatIP and (flat.d, flat.ntotal) == (index.d, count)
 
 
 def _size(index: Any) -> int:  # noqa: ANN401

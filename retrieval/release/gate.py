@@ -39,7 +39,7 @@ class GateRecord(Record):
     """A candidate, admitted or not.
 
     p_adjusted: of the worse of the two metrics, adjusted for all candidates tried; n: queries, in so many clusters that
-    share a document; gain: what the candidate saves, each figure with that of the baseline, measured in the same run.
+    share a document; gain: what the candidate saves, each figure with that of the same without it, in the same run.
     """
 
     candidate: str

@@ -7,16 +7,12 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from retrieval.encoder import Precision
 from retrieval.errors import ReleaseError
 from retrieval.retriever import Retriever
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.
 TOLERANCE = 1e-4
-# An int8 encoder rounds activations: what another processor changes in the last bit can turn one of them, and with it
-# everything behind. Scores then move as far as between float32 and int8, .02 at most (docs/benchmarks/gate.md).
-_INT8_TOLERANCE = 3e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +42,8 @@ def read(path: Path) -> list[GoldenQuery]:
     return queries
 
 
-def check(retriever: Retriever, queries: Sequence[GoldenQuery], precision: Precision) -> None:
-    """Raise ReleaseError when a golden query scores differently, rank by rank, by more than the precision may change.
+def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
+    """Raise ReleaseError when a golden query scores differently, rank by rank, by more than the tolerance.
 
     Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
     """
@@ -57,7 +53,6 @@ def check(retriever: Retriever, queries: Sequence[GoldenQuery], precision: Preci
         raise ReleaseError(f"golden queries have {recorded.shape[1]} scores, the index has fewer documents")
     difference = np.abs(top.scores - recorded).max(axis=1)
     worst = int(difference.argmax())
-    tolerance = TOLERANCE if precision == "float32" else _INT8_TOLERANCE
     if not difference[worst] <= tolerance:
         raise ReleaseError(
             f"golden query {worst} scores {difference[worst]:.2g} away from its record (tolerance {tolerance:g}): "

@@ -132,7 +132,10 @@ class FileRecord(Record):
 
 
 class Manifest(Record):
-    """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times)."""
+    """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times).
+
+    golden_tolerance: how far a score of a golden query may be from its record.
+    """
 
     schema_version: Literal[2] = SCHEMA_VERSION
     release_id: str
@@ -152,6 +155,7 @@ class Manifest(Record):
     query_set: QuerySetRecord
     gate: list[GateRecord]
     golden: str
+    golden_tolerance: float = Field(gt=0, lt=1)
     reference: str
     files: dict[str, FileRecord]
 

@@ -43,8 +43,17 @@ def load(release: Path, threads: int | None = None) -> Release:
     relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
     retriever = Retriever(encoder, index, policy, relevance, projection)
-    golden.check(retriever, golden.read(release / GOLDEN), encoder.config.precision)
+    _answers(retriever, release, manifest)
     return Release(manifest, retriever, documents)
+
+
+def _answers(retriever: Retriever, release: Path, manifest: Manifest) -> None:
+    """As recorded; what FAISS and NumPy say of an index whose parts do not fit is said in one message."""
+    queries = golden.read(release / GOLDEN)
+    try:
+        golden.check(retriever, queries, manifest.golden_tolerance)
+    except (RuntimeError, ValueError, IndexError, AssertionError) as error:
+        raise ReleaseError(f"{release}: its index cannot be searched; calibrate again") from error
 
 
 def _index(release: Path, manifest: Manifest) -> AnyIndex:

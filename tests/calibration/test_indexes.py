@@ -103,7 +103,7 @@ def test_recall_is_the_share_of_the_exact_results_found(trial: Trial) -> None:
 
 
 def test_a_copy_of_a_document_will_do_as_well(trial: Trial) -> None:
-    """Four copies of every document, of which the last two of ten are two of four: which is chance, and nothing is lost."""
+    """Four copies of every document: the last two of ten are two of four, and it does not matter which."""
     documents = np.repeat(trial.documents[:1000], 4, axis=0)
     flat = FlatIndex.build(documents)
     exact = flat.search(trial.vectors, 10)

@@ -209,6 +209,47 @@ def test_lists_without_a_map_are_refused(documents: np.ndarray, tmp_path: Path) 
         load(tmp_path, "ivf-flat", D)
 
 
+def _crafted(name: str, documents: np.ndarray) -> faiss.Index:
+    """Indexes of the right family whose parts are not those that `build` makes."""
+    if name == "graph over quantised vectors":
+        index = faiss.IndexHNSWSQ(D, faiss.ScalarQuantizer.QT_8bit, 8, faiss.METRIC_INNER_PRODUCT)
+    elif name == "graph by distance":
+        index = faiss.IndexHNSWFlat(D, 8, faiss.METRIC_L2)
+    elif name == "lists by distance":
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(D), D, 4, faiss.METRIC_INNER_PRODUCT)
+    elif name == "lists through a graph":
+        index = faiss.IndexIVFFlat(
+            faiss.IndexHNSWFlat(D, 8, faiss.METRIC_INNER_PRODUCT), D, 4, faiss.METRIC_INNER_PRODUCT
+        )
+    else:
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(D), D, 4, faiss.METRIC_INNER_PRODUCT)
+    index.train(documents[:200])
+    index.add(documents[:200])
+    if name == "more lists than centroids":
+        faiss.downcast_index(index.quantizer).reset()
+    if isinstance(index, faiss.IndexIVFFlat):
+        index.make_direct_map()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("graph over quantised vectors", "hnsw"),
+        ("graph by distance", "hnsw"),
+        ("lists by distance", "ivf-flat"),
+        ("lists through a graph", "ivf-flat"),
+        ("more lists than centroids", "ivf-flat"),
+    ],
+)
+def test_parts_that_build_does_not_make_are_refused(
+    name: str, kind: Kind, documents: np.ndarray, tmp_path: Path
+) -> None:
+    faiss.write_index(_crafted(name, documents), str(tmp_path / INDEX))
+    with pytest.raises(ReleaseError, match=f"holds no {kind}"):
+        load(tmp_path, kind, D)
+
+
 @pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
 def test_a_breadth_that_cannot_be_searched_is_refused(documents: np.ndarray, kind: Kind, tmp_path: Path) -> None:
     index = build(kind, documents[:100])

@@ -1,0 +1,34 @@
+"""Whether a data set is large enough for what is asked, found out before anything is encoded."""
+
+from calibration.data.dataset import Dataset
+from calibration.indexes.admit import kinds_asked
+from calibration.settings import CalibrationSettings
+from retrieval.errors import InputError
+
+_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
+_FEWEST_QUERIES = 30  # for the gate to judge, and to fit a projection on: as for a model of relevance
+
+
+def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
+    """Raise InputError with too few queries or documents for what is asked, or too much asked of them."""
+    if settings.k > len(dataset.documents):
+        raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
+    if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
+        raise InputError(
+            f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
+            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
+        )
+    answerable = len(dataset.answerable)
+    if answerable == round(settings.holdout * answerable):
+        raise InputError(
+            f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
+            "label more queries or give a smaller share"
+        )
+    members, asked = answerable - round(settings.holdout * answerable), settings.cheaper.asked
+    if asked and members < _FEWEST_QUERIES:
+        name, value = next(iter(asked.items()))
+        raise InputError(
+            f"--{name} {value}: needs at least {_FEWEST_QUERIES} answerable queries to calibrate on, there are "
+            f"{members}; label more, or leave the option out"
+        )
+    kinds_asked(settings.cheaper.index, len(dataset.documents))
