@@ -60,7 +60,7 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
 
 def _is_whole(index: Any, kind: Kind) -> bool:  # noqa: ANN401
     """Whether it and its parts are of the types that `build` makes."""
-    if index.__class__ is not FAISS_TYPES[kind] or index.metric_type != faiss.METRIC_INNER_PRODUCT:
+    if not _is(index, FAISS_TYPES[kind]) or index.metric_type != faiss.METRIC_INNER_PRODUCT:
         return False
     if kind == "flat":
         return True
@@ -68,7 +68,12 @@ def _is_whole(index: Any, kind: Kind) -> bool:  # noqa: ANN401
         return bool(index.sq.qtype == QUANTIZERS[kind])
     part, count = (index.storage, index.ntotal) if kind == "hnsw" else (index.quantizer, index.nlist)
     flat = faiss.downcast_index(part)
-    return flat.__class__ is faiss.IndexFlatIP and (flat.d, flat.ntotal) == (index.d, count)
+    return _is(flat, faiss.IndexFlatIP) and (flat.d, flat.ntotal) == (index.d, count)
+
+
+def _is(thing: Any, kind: type) -> bool:  # noqa: ANN401
+    """Exactly: FAISS has kinds of each of its kinds."""
+    return type(thing) is kind
 
 
 def _size(index: Any) -> int:  # noqa: ANN401
