@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 from bench import Bench
 from page import share, table, verdict
 
@@ -18,6 +17,7 @@ from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import build
 from retrieval.index.flat import FlatIndex
 from retrieval.index.kinds import Kind
+from retrieval.index.topk import TopK
 
 HEADING = "Index"
 SET = "mixed_large"
@@ -32,12 +32,12 @@ def section(bench: Bench) -> str:
     encoded = bench.encoded(SET)
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = FlatIndex.build(trial.documents), Gate()
-    exact = flat.search(trial.vectors, trial.depth).positions
+    exact = flat.search(trial.vectors, trial.depth)
     baseline, labels = trial.outcome(flat), clusters(trial.queries)
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0
     for kind in _KINDS:
         began = time.perf_counter()
-        index = built(kind, trial, exact, gate.margin)
+        index = built(kind, trial, flat, gate.margin)
         seconds = time.perf_counter() - began
         gain = search_gain(trial, flat, index)
         (record,) = judge(baseline, [Candidate(kind, "index", trial.outcome(index), gain)], labels, gate)
@@ -55,15 +55,15 @@ def section(bench: Bench) -> str:
                 f"{gain['milliseconds']:.2f} ms",
                 f"{faster:.1f}",
                 f"{gain['queries_per_second']:,.0f}",
-                share(recall(index, trial.vectors, exact), 4),
+                share(recall(index, flat, trial.vectors, exact), 4),
                 *(f"{each.loss.mean:+.4f} (≤ {each.loss.upper:+.4f})" for each in (record.accuracy, record.ndcg)),
                 f"{record.p_adjusted:.2g}",
                 "yes" if record.admitted else "no",
             ]
         )
         if isinstance(index, ApproximateIndex):
-            widths += _widths(index, trial, exact, baseline.accuracy.mean())
-    graphs = [_graph(edges, candidates, trial, exact) for edges, candidates in _GRAPHS]
+            widths += _widths(index, trial, flat, exact, baseline.accuracy.mean())
+    graphs = [_graph(edges, candidates, trial, flat, exact) for edges, candidates in _GRAPHS]
     header = ["index", "breadth", "built in", "bytes a document", "on disk", "one query", "times faster", "queries/s"]
     header += ["recall@10", "loss of accuracy@5", "loss of NDCG@10", "p", "admitted"]
     return f"""\
@@ -89,18 +89,18 @@ What an approximate index misses of the exact top 10, and what that costs.
 """
 
 
-def _widths(index: ApproximateIndex, trial: Trial, exact: np.ndarray, accuracy: float) -> list[list[str]]:
+def _widths(index: ApproximateIndex, trial: Trial, flat: FlatIndex, exact: TopK, accuracy: float) -> list[list[str]]:
     rows = []
     for breadth in _BREADTHS[index.kind]:
         index.breadth = breadth
-        missed = 1 - recall(index, trial.vectors, exact)
+        missed = 1 - recall(index, flat, trial.vectors, exact)
         lost = accuracy - trial.outcome(index).accuracy.mean()
         ratio = f"{lost / missed:.2f}" if missed else ""
         rows.append([index.kind, str(breadth), share(missed, 4), f"{lost:+.4f}", ratio])
     return rows
 
 
-def _graph(edges: int, candidates: int, trial: Trial, exact: np.ndarray) -> list[str]:
+def _graph(edges: int, candidates: int, trial: Trial, flat: FlatIndex, exact: TopK) -> list[str]:
     """Built by the product's own code with other constants."""
     before = building._EDGES, building._EDGE_CANDIDATES
     building._EDGES, building._EDGE_CANDIDATES = edges, candidates
@@ -113,5 +113,5 @@ def _graph(edges: int, candidates: int, trial: Trial, exact: np.ndarray) -> list
     missed = []
     for breadth in _BREADTHS["hnsw"]:
         index.breadth = breadth
-        missed.append(share(1 - recall(index, trial.vectors, exact), 4))
+        missed.append(share(1 - recall(index, flat, trial.vectors, exact), 4))
     return [str(edges), str(candidates), f"{seconds:.0f} s", *missed]

@@ -35,8 +35,7 @@ def section(bench: Bench) -> str:
     queries = encoded.vectors.answerable[rng.permutation(len(encoded.queries))[: 2 * _QUERIES]]
     choosing, asked = queries[:_QUERIES], queries[_QUERIES:]
     flat = FlatIndex.build(documents)
-    near, exact = (flat.search(each, 10).positions for each in (choosing, asked))
-    del flat
+    exact = flat.search(asked, 10).positions
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "queries.npy", asked)
@@ -47,7 +46,7 @@ def section(bench: Bench) -> str:
             index = build(kind, documents)
             built = time.perf_counter() - began
             if isinstance(index, ApproximateIndex):
-                set_breadth(index, choosing, near, _MARGIN)
+                set_breadth(index, flat, choosing, 10, _MARGIN)
             save(index, where)
             breadth = str(index.breadth) if isinstance(index, ApproximateIndex) else ""
             whole = sizes(index)[1]
