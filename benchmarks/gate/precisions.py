@@ -137,7 +137,7 @@ round. "Changes with company by": largest difference of a component between a qu
 {table(header, rows)}
 
 onnxruntime has no products in float16 or bfloat16 for x86: it would convert to float32 and back. OpenVINO has, where the
-processor has AVX-512 BF16 or AMX; it is another 180 MB beside onnxruntime's 60, for less than int8 gains, and not in use.
+processor has AVX-512 BF16 or AMX; it is another 180 MB beside onnxruntime's 70, for less than int8 gains, and not in use.
 
 ### What another processor changes
 
