@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.encoder import Role
+from retrieval.encoder import Role, Tokens
 from retrieval.index.topk import Index, TopK
 from retrieval.policy import Policy, PolicyKind, decision_scores, keep
 from retrieval.projection import Projection
@@ -20,10 +20,14 @@ Observe = Callable[[str, float], None]
 
 
 class Encoder(Protocol):
-    """Texts to unit vectors, float32 (n, d)."""
+    """Texts to unit vectors, float32 (n, d), in two steps."""
 
-    def encode(self, texts: Sequence[str], role: Role) -> Float32:
-        """Unit vectors of `texts` in their order."""
+    def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
+        """What is encoded of each text."""
+        ...
+
+    def embed(self, tokens: Sequence[Tokens]) -> Float32:
+        """Unit vectors in the order of `tokens`."""
         ...
 
 
@@ -83,19 +87,26 @@ class Retriever:
 
     def vectors(self, texts: Sequence[str]) -> Float32:
         """Queries as they are compared with documents, (n, d') float32."""
-        vectors = self.encoder.encode(texts, "query")
+        vectors = self.encoder.embed(self.encoder.tokenize(texts, "query"))
         return vectors if self.projection is None else self.projection.apply(vectors)
 
-    def search(self, queries: Sequence[Query], observe: Observe = _no_observer) -> list[Answer]:
+    def tokens(self, queries: Sequence[Query]) -> list[Tokens]:
+        """What is encoded of each query, for those who want to know how much work it is."""
+        return self.encoder.tokenize([query.text for query in queries], "query")
+
+    def search(
+        self, queries: Sequence[Query], observe: Observe = _no_observer, tokens: Sequence[Tokens] | None = None
+    ) -> list[Answer]:
         """Answer queries together: one pass through the encoder, one through the index.
 
+        tokens: of the queries, where they are known already.
         `observe` is told the seconds spent in each stage: "encode", "project" where the release has a projection,
         "search" and "filter" (what is kept and why).
         """
         if not queries:
             return []
         start = time.perf_counter()
-        vectors = self.encoder.encode([query.text for query in queries], "query")
+        vectors = self.encoder.embed(self.tokens(queries) if tokens is None else tokens)
         encoded = time.perf_counter()
         if self.projection is not None:
             vectors = self.projection.apply(vectors)

@@ -11,6 +11,7 @@ from retrieval.retriever import Answer
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 # A search of a thousand documents takes 0.1 ms, a long batch through the encoder a second.
 _STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_QUEUE_LIMIT
 
 
 class Metrics:
@@ -35,6 +36,9 @@ class Metrics:
             buckets=_STAGE_SECONDS,
             registry=self.registry,
         )
+        self.batch_size = Histogram(
+            "taugate_encode_batch_size", "Queries encoded together.", buckets=_BATCH_SIZES, registry=self.registry
+        )
         self.queue_depth = Gauge("taugate_queue_depth", "Queries waiting or at work.", registry=self.registry)
         self.results = Counter(
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry
@@ -55,6 +59,10 @@ class Metrics:
     def observe_stage(self, stage: str, seconds: float) -> None:
         """Record the time one stage took."""
         self.stage_seconds.labels(stage).observe(seconds)
+
+    def observe_batch(self, queries: int) -> None:
+        """Record how many queries were answered together."""
+        self.batch_size.observe(queries)
 
     def observe_answer(self, answer: Answer) -> None:
         """Record what was kept and dropped for one query."""

@@ -53,7 +53,8 @@ class Serving:
 
     def _begin(self, release: Release) -> None:
         deadline = self._settings.deadline_ms / 1000
-        engine = Engine(release, self._settings.queue_limit, deadline, self._metrics.observe_stage)
+        metrics = self._metrics
+        engine = Engine(release, self._settings.queue_limit, deadline, metrics.observe_stage, metrics.observe_batch)
         self._metrics.queue_depth.set_function(lambda: engine.depth)
         self.loaded_at = datetime.now(UTC)
         self._metrics.announce(release.manifest, self.loaded_at.timestamp())

@@ -11,8 +11,11 @@ SCORES = np.array([[0.9, 0.5, 0.25, 0.0, -0.1]], dtype=np.float32)
 
 
 class FixedEncoder:
-    def encode(self, texts, role):
-        return np.ones((len(texts), 1), dtype=np.float32)
+    def tokenize(self, texts, role):
+        return texts
+
+    def embed(self, tokens):
+        return np.ones((len(tokens), 1), dtype=np.float32)
 
 
 class FixedIndex:

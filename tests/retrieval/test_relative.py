@@ -23,8 +23,11 @@ SCORES = np.array(
 class NumberedQueries:
     """An encoder whose texts are row numbers, as vectors of one number."""
 
-    def encode(self, texts, role):
-        return np.array([[float(text)] for text in texts], dtype=np.float32)
+    def tokenize(self, texts, role):
+        return texts
+
+    def embed(self, tokens):
+        return np.array([[float(text)] for text in tokens], dtype=np.float32)
 
 
 class FixedIndex:

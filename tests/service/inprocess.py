@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
+from retrieval.encoder import Tokens
 from retrieval.release.reader import Release, load
 from retrieval.retriever import Answer, Observe, Query, Retriever
 from service.app import create_app
@@ -28,12 +29,15 @@ class Gated:
         self.seen: list[str] = []
         self.error: Exception | None = None
 
-    def search(self, queries: Sequence[Query], observe: Observe) -> list[Answer]:
+    def tokens(self, queries: Sequence[Query]) -> list[Tokens]:
+        return self.retriever.tokens(queries)
+
+    def search(self, queries: Sequence[Query], observe: Observe, tokens: Sequence[Tokens]) -> list[Answer]:
         self.seen += [query.text for query in queries]
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        return self.retriever.search(queries, observe)
+        return self.retriever.search(queries, observe, tokens)
 
 
 def gated(releases: Path) -> tuple[Gated, Release]:

@@ -52,6 +52,7 @@ def test_a_kept_search(service: ServiceProcess) -> None:
     assert moved(service, "/search", {"query": QUERY, "k": 7, "threshold": -2.0}) == {
         "requests_total{/search,200}": 1,
         "request_duration_seconds_count{/search}": 1,
+        "encode_batch_size_count{}": 1,
         "stage_duration_seconds_count{encode}": 1,
         "stage_duration_seconds_count{search}": 1,
         "stage_duration_seconds_count{filter}": 1,
@@ -63,6 +64,7 @@ def test_a_search_that_drops_everything(service: ServiceProcess) -> None:
     assert moved(service, "/search", {"query": QUERY, "k": 7, "threshold": 2.0}) == {
         "requests_total{/search,200}": 1,
         "request_duration_seconds_count{/search}": 1,
+        "encode_batch_size_count{}": 1,
         "stage_duration_seconds_count{encode}": 1,
         "stage_duration_seconds_count{search}": 1,
         "stage_duration_seconds_count{filter}": 1,

@@ -1,0 +1,169 @@
+"""What arrives while a batch is at work makes up the next; nothing waits without need, and nothing is lost."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from service.batcher import Batcher
+from service.errors import DeadlineExceeded, NotReady, Overloaded
+
+PATIENCE = 10
+
+
+class Worker:
+    """Squares numbers behind a gate, and remembers the batches. A number weighs what it is."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.entered = threading.Semaphore(0)
+        self.batches: list[list[int]] = []
+        self.error: Exception | None = None
+
+    def work(self, numbers: Sequence[int]) -> list[int]:
+        self.batches.append(list(numbers))
+        self.entered.release()
+        assert self.gate.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        return [number**2 for number in numbers]
+
+    @staticmethod
+    def weigh(number: int) -> int:
+        if number < 0:
+            raise ValueError("has no weight")
+        return number
+
+    async def busy(self, batches: int = 1) -> None:
+        for _ in range(batches):
+            assert await asyncio.to_thread(self.entered.acquire, timeout=PATIENCE)
+
+
+Scenario = Callable[[Worker, Batcher[int, int]], Awaitable[None]]
+
+
+def run(scenario: Scenario, most: int = 100, limit: int = 100, seconds: float = PATIENCE) -> Worker:
+    worker = Worker()
+
+    async def body() -> None:
+        batcher = Batcher[int, int](worker.work, worker.weigh, most, limit, seconds)
+        try:
+            await scenario(worker, batcher)
+        finally:
+            worker.gate.set()
+            await asyncio.to_thread(batcher.close)
+        await asyncio.sleep(0)
+        assert batcher.depth == 0
+
+    asyncio.run(asyncio.wait_for(body(), 3 * PATIENCE))
+    return worker
+
+
+def test_what_arrives_meanwhile_is_answered_together() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1]))
+        await worker.busy()
+        others = [asyncio.create_task(batcher.submit([n, n + 1])) for n in (2, 4, 6)]
+        await asyncio.sleep(0)
+        assert batcher.depth == 7
+        worker.gate.set()
+        assert await first == [1]
+        assert [await each for each in others] == [[4, 9], [16, 25], [36, 49]]
+
+    assert run(scenario).batches == [[1], [2, 3, 4, 5, 6, 7]]
+
+
+def test_a_batch_is_capped_by_weight_and_keeps_the_order() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1]))
+        await worker.busy()
+        second = asyncio.create_task(batcher.submit([4, 4, 4, 30, 2, 9, 1]))
+        await asyncio.sleep(0)
+        worker.gate.set()
+        assert await second == [16, 16, 16, 900, 4, 81, 1]
+        await first
+
+    assert run(scenario, most=10).batches == [[1], [4, 4], [4], [30], [2], [9, 1]], "30 is over the cap by itself"
+
+
+def test_an_idle_worker_takes_one_at_once() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        worker.gate.set()
+        for number in range(5):
+            assert await batcher.submit([number]) == [number**2]
+
+    assert run(scenario).batches == [[0], [1], [2], [3], [4]]
+
+
+def test_a_full_queue_refuses_at_once_and_takes_again() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1, 2]))
+        await worker.busy()
+        with pytest.raises(Overloaded, match="2 queries are waiting .limit 3."):
+            await batcher.submit([3, 4])
+        second = asyncio.create_task(batcher.submit([3]))
+        worker.gate.set()
+        assert [await first, await second] == [[1, 4], [9]]
+        assert await batcher.submit([5, 6, 7]) == [25, 36, 49]
+
+    run(scenario, limit=3)
+
+
+def test_who_left_or_came_too_late_is_never_worked_on() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1]))
+        await worker.busy()
+        left, late = asyncio.create_task(batcher.submit([2])), asyncio.create_task(batcher.submit([3]))
+        await asyncio.sleep(0)
+        left.cancel()
+        for each in (first, late):
+            with pytest.raises(DeadlineExceeded, match="200 ms"):
+                await each
+        assert left.cancelled()
+        worker.gate.set()
+        assert await batcher.submit([4]) == [16]
+        assert batcher.depth == 0
+
+    assert run(scenario, seconds=0.2).batches == [[1], [4]]
+
+
+def test_an_error_reaches_those_of_its_batch_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        worker.error = RuntimeError("broken")
+        both = [asyncio.create_task(batcher.submit([n, n])) for n in (1, 2)]
+        worker.gate.set()
+        for each in both:
+            with pytest.raises(RuntimeError, match="broken"):
+                await each
+        worker.error = None
+        assert await batcher.submit([3]) == [9]
+
+    run(scenario)
+    assert "never retrieved" not in caplog.text
+
+
+def test_what_cannot_be_weighed_fails_alone() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        worker.gate.set()
+        with pytest.raises(ValueError, match="no weight"):
+            await batcher.submit([-1])
+        assert await batcher.submit([2]) == [4]
+
+    run(scenario)
+
+
+def test_closing_waits_for_the_batch_at_work_and_tells_those_that_wait() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first, waiting = asyncio.create_task(batcher.submit([1])), asyncio.create_task(batcher.submit([2]))
+        await worker.busy()
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        worker.gate.set()
+        await closing
+        assert await first == [1]
+        with pytest.raises(NotReady, match="shutting down"):
+            await waiting
+
+    assert run(scenario, most=1).batches == [[1]]
