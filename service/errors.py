@@ -4,6 +4,7 @@ ApiError
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
 ├── Overloaded         429 overloaded, with Retry-After
+├── ClientGone         499 client_gone, in the log and the metrics: nobody is there to read it
 ├── NotReady           503 not_ready
 └── DeadlineExceeded   504 deadline_exceeded
 
@@ -45,6 +46,12 @@ class Overloaded(ApiError):
     """The queue is full. A second is the shortest wait that Retry-After can say, and many queue lengths."""
 
     status, code, headers = 429, "overloaded", {"Retry-After": "1"}
+
+
+class ClientGone(ApiError):
+    """The caller closed the connection; the status is nginx's for it."""
+
+    status, code = 499, "client_gone"
 
 
 class NotReady(ApiError):

@@ -4,10 +4,11 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from retrieval.retriever import Answer, Query
+from service.callers import while_connected
 from service.engine import Engine, Found
 from service.errors import Invalid, TooLarge
 from service.json_reply import json_reply
@@ -34,17 +35,18 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
         return [_reply(request, each, release) for request, each in zip(requests, found, strict=True)]
 
     @router.post("/search", response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
-    async def search(body: SearchRequest) -> Response:
+    async def search(request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
-        return json_reply((await answer([body], [""]))[0])
+        (reply,) = await while_connected(request, answer([body], [""]))
+        return json_reply(reply)
 
     @router.post("/search/batch", response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
-    async def search_batch(body: BatchRequest) -> Response:
+    async def search_batch(request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
         if len(body.queries) > settings.max_batch:
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
         names = (f"queries.{position}." for position in range(len(body.queries)))
-        return json_reply({"responses": await answer(body.queries, names)})
+        return json_reply({"responses": await while_connected(request, answer(body.queries, names))})
 
     return router
 
