@@ -9,8 +9,7 @@ from typing import Literal, Self
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
 
 from retrieval.digest import sha256_files
@@ -29,8 +28,9 @@ _REMEDY = "give another encoder, or remove this one from the cache"
 class EncoderConfig(BaseModel):
     """Everything about an exported encoder that its graph and tokenizer do not say themselves.
 
-    max_length: tokens, special ones included; pair_lone_texts: whether the graph gives a text alone in its batch other
-    last bits than in company; max_cosine_difference: the largest 1 − cosine between PyTorch and the graph over the
+    max_length: tokens, special ones included; pad_multiple: texts are padded to a multiple of so many tokens, so that
+    more of them share a batch; pair_lone_texts: whether the graph gives a text alone in its batch other last bits than
+    in company; max_cosine_difference: the largest 1 − cosine between PyTorch and the graph over the
     texts that the export was checked on.
     """
 
@@ -47,6 +47,7 @@ class EncoderConfig(BaseModel):
     query_prompt: str = ""
     document_prompt: str = ""
     special_tokens: bool = True
+    pad_multiple: int = Field(default=1, ge=1)
     pair_lone_texts: bool = True
     max_cosine_difference: float
 
@@ -62,8 +63,8 @@ class Tokens:
 class OnnxEncoder:
     """An exported encoder, loaded from its folder.
 
-    A vector depends on its text alone, to the last bit: texts of equal length share a batch, so there is no padding,
-    and where a graph gives a lone text other bits, it is run beside itself.
+    A vector depends on its text alone, to the last bit: texts of equal length share a batch, each padded by as much as
+    its own length says, and where a graph gives a lone text other bits, it is run beside itself.
     """
 
     def __init__(self, folder: Path, config: EncoderConfig, sha256: str, threads: int) -> None:
@@ -111,10 +112,10 @@ class OnnxEncoder:
         A text without a single token has the zero vector, similar to nothing. Raises EncoderError on NaN or infinity.
         """
         vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
-        for batch in _equal_length_batches([len(each.ids) for each in tokens]):
-            ids = np.array([tokens[position].ids for position in batch], dtype=np.int64)
-            if ids.shape[1]:
-                vectors[batch] = self._run(ids)
+        lengths = [self._padded(len(each.ids)) for each in tokens]
+        for batch in _equal_length_batches(lengths):
+            if lengths[batch[0]]:
+                vectors[batch] = self._run([tokens[position].ids for position in batch], lengths[batch[0]])
             if progress is not None:
                 progress(len(batch))
         if not np.isfinite(vectors).all():
@@ -128,11 +129,20 @@ class OnnxEncoder:
         """Unit vectors of texts, float32 (n, dimension)."""
         return self.embed(self.tokenize(texts, role))
 
-    def _run(self, ids: NDArray[np.int64]) -> Float32:
-        rows = len(ids)
-        if rows == 1 and self.config.pair_lone_texts:
-            ids = np.repeat(ids, 2, axis=0)
-        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    def _padded(self, length: int) -> int:
+        """Up to the next multiple, as far as the encoder reads."""
+        multiple = self.config.pad_multiple
+        return max(length, min(-(-length // multiple) * multiple, self.config.max_length))
+
+    def _run(self, texts: Sequence[Sequence[int]], length: int) -> Float32:
+        rows = len(texts)
+        ids = np.zeros((2 if rows == 1 and self.config.pair_lone_texts else rows, length), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for row in range(len(ids)):
+            text = texts[min(row, rows - 1)]
+            ids[row, : len(text)] = text
+            mask[row, : len(text)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask}
         output: Float32 = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
         if output.shape != (len(ids), self.config.dimension):
             raise EncoderError(

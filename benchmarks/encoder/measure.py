@@ -23,6 +23,7 @@ from retrieval.release.golden import TOLERANCE
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "encoder.md"
 BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)
 ROUNDS = 7
+_MULTIPLES, _TOGETHER, _PADDED_ROUNDS = (1, 2, 4, 8, 16), (1, 4, 16, 64), 15
 
 
 def texts(data: Path) -> tuple[list[str], list[str]]:
@@ -53,6 +54,28 @@ def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) 
             rate = len(some) / statistics.median(seconds[size, name])
             cells.append(f"{rate:.0f}/s ({statistics.median(ratios):.2f})")
         rows.append(f"| {size}{' (in use)' if size == kept else ''} | {' | '.join(cells)} |")
+    return rows
+
+
+def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
+    """A row a multiple: queries a second when so many come together, and the ratio to no padding in the same round."""
+    used = encoder.config.pad_multiple
+    speeds: dict[tuple[int, int], list[float]] = {}
+    for start in range(_PADDED_ROUNDS):
+        for together in _TOGETHER:
+            for multiple in _MULTIPLES:
+                encoder.config = encoder.config.model_copy(update={"pad_multiple": multiple})
+                began = time.perf_counter()
+                encoder.encode(queries[start * together : (start + 1) * together], "query")
+                speeds.setdefault((multiple, together), []).append(together / (time.perf_counter() - began))
+    encoder.config = encoder.config.model_copy(update={"pad_multiple": used})
+    rows = []
+    for multiple in _MULTIPLES:
+        cells = [
+            f"{statistics.median(own):.0f}/s ({statistics.median(a / b for a, b in zip(own, base, strict=True)):.2f})"
+            for own, base in ((speeds[multiple, together], speeds[1, together]) for together in _TOGETHER)
+        ]
+        rows.append(f"| {multiple}{' (in use)' * (multiple == used)} | {' | '.join(cells)} |")
     return rows
 
 
@@ -120,6 +143,15 @@ def main() -> None:
         "| tokens a batch | documents | queries |",
         "|---|---|---|",
         *batch_sizes(encoder, documents, queries),
+        "",
+        "## Padding",
+        "",
+        f"Queries a second when so many come together, median of {_PADDED_ROUNDS} rounds, and the ratio to no padding in the "
+        "same round. A text is padded to the next multiple of so many tokens, whatever its company.",
+        "",
+        f"| multiple | {' | '.join(f'{together} together' for together in _TOGETHER)} |",
+        f"|---|{'---|' * len(_TOGETHER)}",
+        *padding(encoder, queries),
         "",
         f"## Tolerance of the golden queries: {TOLERANCE:g}",
         "",

