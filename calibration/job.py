@@ -18,7 +18,7 @@ from calibration.sizes import check_sizes
 from calibration.stopwatch import Stopwatch
 from calibration.study import study
 from retrieval.encoder import OnnxEncoder
-from retrieval.errors import InputError, ReleaseError
+from retrieval.errors import EncoderError, InputError, ReleaseError
 from retrieval.release import writer
 from retrieval.release.catalog import current_id
 from retrieval.release.manifest import Manifest
@@ -44,7 +44,7 @@ def calibrate(
             dataset = read_dataset(data, settings.split, Path(spool))
         check_sizes(dataset, settings)
         with watch.stage("export"):
-            encoder = OnnxEncoder.load(exported_encoder(encoder_name))
+            encoder = _baseline(OnnxEncoder.load(exported_encoder(encoder_name)), encoder_name)
         cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
         admitted = admit(dataset, encoded, encoder, settings, say, watch)
@@ -57,6 +57,15 @@ def calibrate(
             golden = golden_queries(dataset, found)
             contents = Contents(admitted.encoder.folder, Path(spool), golden, found, admitted.projection, report)
             return writer.write(releases, facts, contents.fill)
+
+
+def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
+    if encoder.config.precision != "float32":
+        raise EncoderError(
+            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the encoder "
+            f"that it was made of, {encoder.config.name}, and --precision"
+        )
+    return encoder
 
 
 def _parent(releases: Path) -> Manifest | None:

@@ -126,7 +126,9 @@ def calibrate(data: Path, releases: Path, *more: str) -> int:
 
 
 @pytest.mark.model
-def test_admitted_int8_is_what_the_release_serves(sample: Path, tmp_path: Path) -> None:
+def test_admitted_int8_is_what_the_release_serves(
+    sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Here with a margin of 10 points: 352 queries cannot show half a point."""
     assert calibrate(sample, tmp_path, "--precision", "int8", "--projection", "query-pca", "--margin", "0.1") == 0
     manifest = json.loads((tmp_path / current_id(tmp_path) / "manifest.json").read_bytes())
@@ -144,6 +146,10 @@ def test_admitted_int8_is_what_the_release_serves(sample: Path, tmp_path: Path) 
     order = np.random.default_rng(0).permutation(503)[:352]
     kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
     assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
+    assert 1e-3 < manifest["golden_tolerance"] < 0.2, "what another processor may change, and no other encoder"
+    folder = str(tmp_path / current_id(tmp_path) / "encoder")
+    assert calibrate(sample, tmp_path / "again", "--encoder", folder) == 2
+    assert f"{folder!r}: has int8 weights" in capfd.readouterr().err
 
 
 @pytest.mark.model
