@@ -36,7 +36,8 @@ class Admitted:
     """What will serve.
 
     encoder: of queries; encoded: as it is searched; projection with its record: None without one; gate: all that was
-    tried; golden_tolerance: how far scores may be from these on another processor.
+    tried; golden_tolerance: how far scores may be from these on another processor; float32: what an encoder in int8 was
+    made of.
     """
 
     encoder: OnnxEncoder
@@ -47,6 +48,7 @@ class Admitted:
     index_record: IndexRecord
     gate: list[GateRecord]
     golden_tolerance: float = TOLERANCE
+    float32: OnnxEncoder | None = None
 
 
 def admit(
@@ -79,7 +81,7 @@ def admit(
         records.extend(found)
         return found
 
-    exact_queries, tolerance = encoded.answerable[members], TOLERANCE
+    float32, exact_queries, tolerance = encoder, encoded.answerable[members], TOLERANCE
     if "precision" in cheaper.asked:
         tried = in_int8(dataset, encoded, encoder, watch)
         with watch.stage("gate"):
@@ -104,6 +106,7 @@ def admit(
         indexed.record,
         records,
         tolerance,
+        None if encoder is float32 else float32,
     )
 
 

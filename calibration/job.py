@@ -21,6 +21,7 @@ from retrieval.encoder import OnnxEncoder
 from retrieval.errors import EncoderError, InputError, ReleaseError
 from retrieval.release import writer
 from retrieval.release.catalog import current_id
+from retrieval.release.layout import FLOAT32_FOLDER
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 
@@ -55,15 +56,18 @@ def calibrate(
             facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
             golden = golden_queries(dataset, found)
-            contents = Contents(admitted.encoder.folder, Path(spool), golden, found, admitted.projection, report)
+            float32 = None if admitted.float32 is None else admitted.float32.folder
+            contents = Contents(
+                admitted.encoder.folder, float32, Path(spool), golden, found, admitted.projection, report
+            )
             return writer.write(releases, facts, contents.fill)
 
 
 def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
     if encoder.config.precision != "float32":
         raise EncoderError(
-            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the encoder "
-            f"that it was made of, {encoder.config.name}, and --precision"
+            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the one that it "
+            f"was made of, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
     return encoder
 

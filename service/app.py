@@ -21,7 +21,7 @@ from service.settings import Settings
 def create_app(settings: Settings, load_release: Load = load) -> FastAPI:
     """An application that loads the current release when it starts; `app.state.serving` is its state.
 
-    load_release: opens a release folder with a number of encoder threads.
+    load_release: opens a release folder with a number of encoder threads and an encoder of a precision.
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)

@@ -31,11 +31,15 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
     @router.get("/release", responses=_NOT_READY)
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
-        manifest = serving.engine.release.manifest
+        loaded = serving.engine.release
+        manifest = loaded.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")
         return ReleaseResponse(
-            release=manifest.release_id, loaded_at=serving.loaded_at.isoformat(), manifest=manifest.model_dump()
+            release=manifest.release_id,
+            loaded_at=serving.loaded_at.isoformat(),
+            precision=loaded.precision,
+            manifest=manifest.model_dump(),
         )
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -108,10 +108,11 @@ class BatchResponse(BaseModel):
 
 
 class ReleaseResponse(BaseModel):
-    """The release in service: its id, when it was loaded, and its manifest."""
+    """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest."""
 
     release: str
     loaded_at: str
+    precision: Literal["float32", "int8"]
     manifest: dict[str, Any]
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from retrieval.errors import InputError
 from retrieval.release.catalog import find
+from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
 from service.engine import Engine
 from service.errors import NotReady
 from service.metrics import Metrics
 from service.settings import Settings
 
-Load = Callable[[Path, int | None], Release]
+Load = Callable[[Path, int | None, AskedPrecision], Release]
 _log = logging.getLogger("taugate.serving")
 
 
@@ -59,10 +60,11 @@ class Serving:
         self.loaded_at = datetime.now(UTC)
         self._metrics.announce(release.manifest, self.loaded_at.timestamp())
         self._engine = engine
-        _log.info("ready", extra={"release": release.manifest.release_id, "documents": release.manifest.data.documents})
+        _log.info("ready", extra={"release": release.manifest.release_id, "precision": release.precision})
 
     def _open(self) -> Release:
-        release = self._load(find(self._settings.releases), self._settings.encoder_threads)
+        settings = self._settings
+        release = self._load(find(settings.releases), settings.encoder_threads, settings.precision)
         k = release.manifest.policy.k
         if k > self._settings.max_k:
             raise InputError(f"TAUGATE_MAX_K {self._settings.max_k}: the release was calibrated at K = {k}; raise it")

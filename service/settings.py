@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from retrieval.release.encoders import AskedPrecision
 from service.schemas import MOST_QUERIES
 
 
@@ -18,6 +19,7 @@ class Settings(BaseSettings):
     | TAUGATE_RELEASES | – | directory with the releases and the pointer `current` |
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
+    | TAUGATE_PRECISION | auto | encoder of the release to use: float32, int8, or the one it was calibrated with |
     | TAUGATE_ENCODER_THREADS | the processors it may use | threads of the encoder |
     | TAUGATE_MAX_K | 100 | largest `k` of a search |
     | TAUGATE_MAX_BATCH | 64 | most queries in one /search/batch; 1024 at most |
@@ -34,6 +36,7 @@ class Settings(BaseSettings):
     releases: Path
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
+    precision: AskedPrecision = "auto"
     encoder_threads: int | None = Field(default=None, ge=1)
     max_k: int = Field(default=100, ge=1)
     max_batch: int = Field(default=64, ge=1, le=MOST_QUERIES)

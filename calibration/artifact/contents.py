@@ -16,7 +16,7 @@ from retrieval.index import files
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, PROJECTION, REFERENCE, RELEVANCE, REPORT
+from retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, GOLDEN, PROJECTION, REFERENCE, RELEVANCE, REPORT
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -26,10 +26,12 @@ _GOLDEN_QUERIES = 32
 class Contents:
     """Everything a release holds beside its manifest.
 
-    encoder, documents: folders to copy from; report: the page for people, whole.
+    encoder, documents: folders to copy from; float32: that of the encoder which one in int8 was made of; report: the
+    page for people, whole.
     """
 
     encoder: Path
+    float32: Path | None
     documents: Path
     golden: list[GoldenQuery]
     found: Findings
@@ -38,9 +40,11 @@ class Contents:
 
     def fill(self, release: Path) -> None:
         """Write every file into an empty folder."""
-        (release / ENCODER_FOLDER).mkdir()
-        for name in encoder.FILES:
-            shutil.copyfile(self.encoder / name, release / ENCODER_FOLDER / name)
+        for source, folder in ((self.encoder, ENCODER_FOLDER), (self.float32, FLOAT32_FOLDER)):
+            if source is not None:
+                (release / folder).mkdir()
+                for name in encoder.FILES:
+                    shutil.copyfile(source / name, release / folder / name)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
         files.save(self.found.index, release)

@@ -32,6 +32,9 @@ def manifest_facts(
             "sha256": dataset.sha256,
         },
         "encoder": admitted.encoder.config.model_dump() | {"sha256": admitted.encoder.sha256},
+        "float32_encoder": None
+        if admitted.float32 is None
+        else admitted.float32.config.model_dump() | {"sha256": admitted.float32.sha256},
         "projection": admitted.projection_record,
         "index": admitted.index_record,
         "policy": found.policy,

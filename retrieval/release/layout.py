@@ -14,6 +14,7 @@ from retrieval.index.files import INDEX, VECTORS
 CURRENT = "current"
 MANIFEST = "manifest.json"
 ENCODER_FOLDER = "encoder"
+FLOAT32_FOLDER = "encoder-float32"  # of a release whose encoder is in int8: the one that it was made of
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
@@ -23,7 +24,7 @@ FILES = frozenset(
 )
 PROJECTION = "projection.safetensors"
 # With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact.
-OPTIONAL_FILES = frozenset({RELEVANCE, PROJECTION, VECTORS})
+OPTIONAL_FILES = frozenset({RELEVANCE, PROJECTION, VECTORS, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)})
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
 STAGING_PREFIX = ".staging-"

@@ -134,7 +134,8 @@ class FileRecord(Record):
 class Manifest(Record):
     """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times).
 
-    golden_tolerance: how far a score of a golden query may be from its record.
+    encoder: that it was calibrated with; float32_encoder: that this was made of, where it is in int8; golden_tolerance:
+    how far a score of a golden query may be from its record.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION
@@ -144,6 +145,7 @@ class Manifest(Record):
     parent: str | None
     data: Data
     encoder: EncoderRecord
+    float32_encoder: EncoderRecord | None = None
     projection: ProjectionRecord | None
     index: IndexRecord
     policy: PolicyRecord

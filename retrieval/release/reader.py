@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from retrieval.documents import DocumentStore
-from retrieval.encoder import OnnxEncoder
 from retrieval.errors import ReleaseError
 from retrieval.index import files
 from retrieval.index.build import AnyIndex
@@ -12,7 +12,8 @@ from retrieval.index.files import VECTORS
 from retrieval.policy import Policy
 from retrieval.projection import Projection
 from retrieval.release import golden
-from retrieval.release.layout import ENCODER_FOLDER, GOLDEN, PROJECTION, RELEVANCE
+from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
+from retrieval.release.layout import GOLDEN, PROJECTION, RELEVANCE
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 from retrieval.relevance.model import Relevance
@@ -21,30 +22,40 @@ from retrieval.retriever import Retriever
 
 @dataclass(frozen=True)
 class Release:
-    """What serves. The retriever's positions are positions in `documents`."""
+    """What serves. The retriever's positions are positions in `documents`; precision: of the encoder that answers."""
 
     manifest: Manifest
     retriever: Retriever
     documents: DocumentStore
+    precision: Literal["float32", "int8"]
 
 
-def load(release: Path, threads: int | None = None) -> Release:
+def load(release: Path, threads: int | None = None, precision: AskedPrecision = "auto") -> Release:
     """Verify and open a release, then ask it its golden queries.
 
-    threads: for the encoder, by default the processors this process may use. Raises ReleaseError or EncoderError with
-    one message when anything is not as it was written.
+    threads: for the encoder, by default the processors this process may use; precision: of the encoder, by default that
+    of the calibration, and where it does not answer as recorded here, the float32 one that the release may have beside
+    it. Raises ReleaseError or EncoderError with one message when anything is not as it was written, InputError when the
+    release has no such encoder.
     """
     manifest = verify(release)
-    encoder = OnnxEncoder.load(release / ENCODER_FOLDER, threads)
     index = _index(release, manifest)
     documents = DocumentStore(release)
-    _agree(release, manifest, encoder, index, documents)
+    _agree(release, manifest, index, documents)
     projection = _projection(release, manifest, index)
     relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
-    retriever = Retriever(encoder, index, policy, relevance, projection)
-    _answers(retriever, release, manifest)
-    return Release(manifest, retriever, documents)
+    *others, last = encoder_folders(release, manifest, precision)
+    for folder in (*others, last):
+        encoder = open_encoder(folder, manifest, threads)
+        retriever = Retriever(encoder, index, policy, relevance, projection)
+        try:
+            _answers(retriever, release, manifest)
+            break
+        except ReleaseError:
+            if folder is last:
+                raise
+    return Release(manifest, retriever, documents, encoder.config.precision)
 
 
 def _answers(retriever: Retriever, release: Path, manifest: Manifest) -> None:
@@ -85,14 +96,9 @@ def _relevance(release: Path, manifest: Manifest, index: AnyIndex) -> Relevance 
     return Relevance.load(release / RELEVANCE, index.dimension, len(index))
 
 
-def _agree(release: Path, manifest: Manifest, encoder: OnnxEncoder, index: AnyIndex, documents: DocumentStore) -> None:
+def _agree(release: Path, manifest: Manifest, index: AnyIndex, documents: DocumentStore) -> None:
     counts = {manifest.data.documents, manifest.index.documents, len(index), len(documents)}
     if len(counts) != 1:
         raise ReleaseError(
             f"{release}: manifest, index and documents count {sorted(counts)} documents; calibrate again"
         )
-    if manifest.encoder.dimension != encoder.config.dimension:
-        dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
-        raise ReleaseError(f"{release}: manifest and encoder have dimensions {dimensions}; calibrate again")
-    if encoder.sha256 != manifest.encoder.sha256:
-        raise ReleaseError(f"{release}: the encoder is not the one in the manifest; calibrate again")

@@ -13,10 +13,12 @@ import taugate
 from calibration.encoding.int8 import quantize
 from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, int8_encoder
 from retrieval.encoder import MODEL, OnnxEncoder
-from retrieval.errors import EncoderError
+from retrieval.errors import EncoderError, ReleaseError
+from retrieval.release import golden
 from retrieval.release.catalog import current_id
+from retrieval.release.golden import GoldenQuery
 from retrieval.release.reader import load
-from retrieval.retriever import Query
+from retrieval.retriever import Query, Retriever
 
 WIDTHS = (24, 40, 16)  # embedding, two layers
 
@@ -147,9 +149,34 @@ def test_admitted_int8_is_what_the_release_serves(
     kept = np.mean([len(answers[row].positions) / 5 for row in order.tolist()])
     assert kept == pytest.approx(manifest["metrics"]["calibration"]["kept_fraction"])
     assert 1e-3 < manifest["golden_tolerance"] < 0.2, "what another processor may change, and no other encoder"
+    _two_encoders(tmp_path / current_id(tmp_path), manifest)
     folder = str(tmp_path / current_id(tmp_path) / "encoder")
     assert calibrate(sample, tmp_path / "again", "--encoder", folder) == 2
     assert f"{folder!r}: has int8 weights" in capfd.readouterr().err
+
+
+def _two_encoders(release: Path, manifest: dict) -> None:
+    """The float32 one answers where it is asked for, or where int8 does not answer as recorded."""
+    assert manifest["float32_encoder"]["precision"] == "float32"
+    loaded = {asked: load(release, precision=asked) for asked in ("auto", "int8", "float32")}
+    assert {asked: each.precision for asked, each in loaded.items()} == {
+        "auto": "int8",
+        "int8": "int8",
+        "float32": "float32",
+    }
+    scores = {asked: each.retriever.search([Query("a permit", 5)])[0].best_score for asked, each in loaded.items()}
+    assert scores["auto"] == scores["int8"] != scores["float32"]
+    assert scores["float32"] == pytest.approx(scores["int8"], abs=manifest["golden_tolerance"])
+
+    def elsewhere(retriever: Retriever, queries: list[GoldenQuery], tolerance: float) -> None:
+        if retriever.encoder.config.precision == "int8":
+            raise ReleaseError("golden query 0 scores otherwise")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(golden, "check", elsewhere)
+        assert load(release).precision == "float32"
+        with pytest.raises(ReleaseError, match="golden query 0"):
+            load(release, precision="int8")
 
 
 @pytest.mark.model

@@ -61,7 +61,7 @@ def with_gate(
 ) -> None:
     """Run a scenario on a ready application; the gate is closed at first, and open afterwards whatever happened."""
     retriever, release = gated(releases)
-    app = create_app(Settings(releases=releases, **settings), lambda folder, threads: release)
+    app = create_app(Settings(releases=releases, **settings), lambda folder, threads, precision: release)
 
     async def run() -> None:
         async with serving(app) as http:

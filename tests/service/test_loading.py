@@ -9,6 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from retrieval.errors import ReleaseError
+from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
 from service.app import create_app
 from service.settings import Settings
@@ -30,10 +31,10 @@ async def check_not_ready(http: httpx.AsyncClient, message: str) -> None:
 def test_not_ready_while_loading(releases: Path) -> None:
     loading, go_on = threading.Event(), threading.Event()
 
-    def slow(folder: Path, threads: int | None) -> Release:
+    def slow(folder: Path, threads: int | None, precision: AskedPrecision) -> Release:
         loading.set()
         assert go_on.wait(PATIENCE)
-        return load(folder, threads)
+        return load(folder, threads, precision)
 
     async def scenario() -> None:
         async with serving(create_app(Settings(releases=releases), slow)) as http:
@@ -61,7 +62,7 @@ def test_not_ready_while_shutting_down(releases: Path) -> None:
 def test_whatever_keeps_it_from_loading_ends_the_process(releases: Path, error: Exception) -> None:
     ended = asyncio.Event()
 
-    def broken(folder: Path, threads: int | None) -> Release:
+    def broken(folder: Path, threads: int | None, precision: AskedPrecision) -> Release:
         raise error
 
     async def scenario() -> None:

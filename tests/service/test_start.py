@@ -80,6 +80,11 @@ def test_a_missing_file(own: Path) -> None:
     assert str(path) in refusal("--releases", str(own), "--port", "0")
 
 
+def test_an_encoder_that_the_release_does_not_have(own: Path) -> None:
+    message = refusal("--releases", str(own), "--port", "0", TAUGATE_PRECISION="int8")
+    assert "TAUGATE_PRECISION int8: the release has float32" in message
+
+
 def test_a_port_in_use(releases: Path, taken: str) -> None:
     message = refusal("--releases", str(releases), "--port", taken)
     assert f"127.0.0.1 port {taken}: Address already in use" in message
