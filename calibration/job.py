@@ -66,7 +66,7 @@ def calibrate(
 def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
     if encoder.config.precision != "float32":
         raise EncoderError(
-            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the one that it "
+            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the one it "
             f"was made of, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
     return encoder
