@@ -21,7 +21,8 @@ from retrieval.release.golden import TOLERANCE
 from retrieval.similarity import Float32
 
 _TIMED, _LONE = 256, 32  # queries, of them one by one: a few seconds on two cores
-# More than a busy machine mistakes, and less than int8 gains where the processor has instructions for it (1.9 to 2.6).
+# More than a busy machine mistakes, and less than int8 gains where the processor has instructions for it
+# (docs/benchmarks/gate.md).
 _FASTER = 1.2
 
 

@@ -19,8 +19,8 @@ FAISS_TYPES: dict[Kind, type] = {
     "ivf-pq": faiss.IndexIVFPQ,
 }
 COMPONENTS_A_CODE = 4  # components of a vector in one byte of product quantisation
-# Vectors are padded with zeros to a multiple of these: FAISS reads scalar codes 16 at a time, and 30 times slower where
-# they do not come out even.
+# Vectors are padded with zeros to a multiple of these: FAISS reads scalar codes 16 at a time, and several times slower
+# where they do not come out even.
 _MULTIPLES: dict[Kind, int] = {"flat-float16": 16, "flat-int8": 16, "ivf-pq": COMPONENTS_A_CODE}
 QUANTIZERS: dict[Kind, int] = {
     "flat-float16": faiss.ScalarQuantizer.QT_fp16,
