@@ -1,7 +1,6 @@
 """Texts to unit vectors with onnxruntime: the same exported bytes, the same code at calibration and in the service."""
 
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from tokenizers import Tokenizer
 
 from retrieval.digest import sha256_files
 from retrieval.errors import EncoderError
+from retrieval.processors import processors
 from retrieval.similarity import Float32
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
@@ -84,6 +84,10 @@ class OnnxEncoder:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(config.max_length)
 
+    def single(self) -> Self:
+        """The same encoder on one thread, for callers who embed in several threads at once; the same bits."""
+        return type(self)(self.folder, self.config, self.sha256, threads=1)
+
     @classmethod
     def load(cls, folder: Path, threads: int | None = None) -> Self:
         """Load an exported encoder; `threads` defaults to the processors this process may use.
@@ -97,7 +101,7 @@ class OnnxEncoder:
             config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
         except ValidationError as error:
             raise EncoderError(f"{folder / CONFIG}: {_first(error)}; {_REMEDY}") from error
-        return cls(folder, config, sha256_files(folder, FILES), threads or _processors())
+        return cls(folder, config, sha256_files(folder, FILES), threads or processors())
 
     def tokenize(self, texts: Sequence[str], role: Role) -> list[Tokens]:
         """Token ids of texts, the role's prompt in front of each."""
@@ -106,13 +110,18 @@ class OnnxEncoder:
         encodings = self._tokenizer.encode_batch(prompted, add_special_tokens=self.config.special_tokens)
         return [Tokens(encoding.ids, bool(encoding.overflowing)) for encoding in encodings]
 
+    def padded(self, length: int) -> int:
+        """How many tokens are encoded of a text of so many: texts for which this is equal share a batch."""
+        multiple = self.config.pad_multiple
+        return max(length, min(-(-length // multiple) * multiple, self.config.max_length))
+
     def embed(self, tokens: Sequence[Tokens], progress: Callable[[int], object] | None = None) -> Float32:
         """Unit vectors, float32 (n, dimension), in the order of `tokens`; `progress` is told how many more are done.
 
         A text without a single token has the zero vector, similar to nothing. Raises EncoderError on NaN or infinity.
         """
         vectors = np.zeros((len(tokens), self.config.dimension), dtype=np.float32)
-        lengths = [self._padded(len(each.ids)) for each in tokens]
+        lengths = [self.padded(len(each.ids)) for each in tokens]
         for batch in _equal_length_batches(lengths):
             if lengths[batch[0]]:
                 vectors[batch] = self._run([tokens[position].ids for position in batch], lengths[batch[0]])
@@ -129,11 +138,6 @@ class OnnxEncoder:
         """Unit vectors of texts, float32 (n, dimension)."""
         return self.embed(self.tokenize(texts, role))
 
-    def _padded(self, length: int) -> int:
-        """Up to the next multiple, as far as the encoder reads."""
-        multiple = self.config.pad_multiple
-        return max(length, min(-(-length // multiple) * multiple, self.config.max_length))
-
     def _run(self, texts: Sequence[Sequence[int]], length: int) -> Float32:
         rows = len(texts)
         ids = np.zeros((2 if rows == 1 and self.config.pair_lone_texts else rows, length), dtype=np.int64)
@@ -149,11 +153,6 @@ class OnnxEncoder:
                 f"{self.config.name}: gives vectors of shape {output.shape[1:]}, not {CONFIG}'s; {_REMEDY}"
             )
         return output[:rows]
-
-
-def _processors() -> int:
-    """Processors this process may use; where the system cannot say, those there are."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:

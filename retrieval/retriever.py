@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,16 @@ class Encoder(Protocol):
         """What is encoded of each text."""
         ...
 
+    def padded(self, length: int) -> int:
+        """How many tokens are encoded of a text of so many."""
+        ...
+
     def embed(self, tokens: Sequence[Tokens]) -> Float32:
         """Unit vectors in the order of `tokens`."""
+        ...
+
+    def single(self) -> Self:
+        """The same on one thread."""
         ...
 
 
@@ -85,32 +93,42 @@ class Retriever:
         self.policy = policy
         self.relevance = relevance
 
-    def vectors(self, texts: Sequence[str]) -> Float32:
-        """Queries as they are compared with documents, (n, d') float32."""
-        vectors = self.encoder.embed(self.encoder.tokenize(texts, "query"))
-        return vectors if self.projection is None else self.projection.apply(vectors)
+    def single(self) -> "Retriever":
+        """The same with an encoder on one thread, for callers who embed in several threads at once."""
+        return Retriever(self.encoder.single(), self.index, self.policy, self.relevance, self.projection)
 
-    def tokens(self, queries: Sequence[Query]) -> list[Tokens]:
-        """What is encoded of each query, for those who want to know how much work it is."""
-        return self.encoder.tokenize([query.text for query in queries], "query")
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        """What is encoded of each query."""
+        return self.encoder.tokenize(texts, "query")
 
-    def search(
-        self, queries: Sequence[Query], observe: Observe = _no_observer, tokens: Sequence[Tokens] | None = None
-    ) -> list[Answer]:
-        """Answer queries together: one pass through the encoder, one through the index.
+    def embed(self, tokens: Sequence[Tokens], observe: Observe = _no_observer) -> Float32:
+        """Queries as they are compared with documents, (n, d') float32.
 
-        tokens: of the queries, where they are known already.
-        `observe` is told the seconds spent in each stage: "encode", "project" where the release has a projection,
-        "search" and "filter" (what is kept and why).
+        `observe` is told the seconds spent in each stage: "encode", and "project" where there is a projection.
         """
-        if not queries:
-            return []
         start = time.perf_counter()
-        vectors = self.encoder.embed(self.tokens(queries) if tokens is None else tokens)
+        vectors = self.encoder.embed(tokens)
         encoded = time.perf_counter()
+        observe("encode", encoded - start)
         if self.projection is not None:
             vectors = self.projection.apply(vectors)
-        projected = time.perf_counter()
+            observe("project", time.perf_counter() - encoded)
+        return vectors
+
+    def vectors(self, texts: Sequence[str]) -> Float32:
+        """Query texts as they are compared with documents, (n, d') float32."""
+        return self.embed(self.tokens(texts))
+
+    def search(self, queries: Sequence[Query], observe: Observe = _no_observer) -> list[Answer]:
+        """Answer queries together: one pass through the encoder, one through the index."""
+        return self.answer(queries, self.embed(self.tokens([query.text for query in queries]), observe), observe)
+
+    def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = _no_observer) -> list[Answer]:
+        """Answer queries whose vectors are known, (n, d') float32.
+
+        `observe` is told the seconds spent in each stage: "search", and "filter" (what is kept and why).
+        """
+        start = time.perf_counter()
         # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for. Each
         # K by itself: in a longer list an approximate index finds more, which a query must not owe to its company.
         depths = np.array([max(self.policy.k, query.k) for query in queries])
@@ -124,11 +142,8 @@ class Retriever:
             answers |= zip(
                 rows.tolist(), self._cuts([queries[row] for row in rows.tolist()], vectors[rows], top), strict=True
             )
-        observe("encode", encoded - start)
-        if self.projection is not None:
-            observe("project", projected - encoded)
         observe("search", searching)
-        observe("filter", time.perf_counter() - projected - searching)
+        observe("filter", time.perf_counter() - start - searching)
         return [answers[row] for row in range(len(queries))]
 
     def _cuts(self, queries: Sequence[Query], vectors: Float32, top: TopK) -> Iterator[Answer]:

@@ -1,16 +1,26 @@
-"""Queries of any number of requests, answered in batches from one release, off the event loop."""
+"""Queries of any number of requests, answered in batches from one release, off the event loop: encoded, then searched.
 
-from collections.abc import Callable, Sequence
+Encoding is most of the work. As many threads as there are processors encode a batch each, of queries of one length, by
+an encoder on one thread; a query that is alone has the encoder that uses all of them.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from retrieval.documents import Document
 from retrieval.encoder import Tokens
 from retrieval.release.reader import Release
 from retrieval.retriever import Answer, Observe, Query
+from retrieval.similarity import Float32
+from service.admission import Admission
 from service.batcher import Batcher
 
-# Twice what the encoder takes at once: enough queries of a length to fill it, in 0.1 to 0.2 s on two cores.
-_MOST_TOKENS = 2048
+# Tokens encoded together: no more queries/s with larger ones, and a query waits for those it shares a batch with.
+_MOST_TOKENS = 512
+# Queries searched together: a scan takes hardly longer for 16 than for one (docs/benchmarks/serving.md).
+_MOST_SEARCHED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,49 +32,61 @@ class Found:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A query, and its tokens once it was weighed."""
+class _Text:
+    """A query's text, and its tokens once it was sorted."""
 
-    query: Query
+    text: str
     tokens: Tokens | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    query: Query
+    vector: Float32  # (d',)
+
+
 class Engine:
-    """Answers queries from one release. observe_batch: is told how many queries were answered together."""
+    """Answers queries from one release. observe_batch: is told how many queries were encoded together."""
 
     def __init__(
         self,
         release: Release,
-        queue_limit: int,
-        deadline_seconds: float,
+        threads: int,
+        admission: Admission,
         observe: Observe,
         observe_batch: Callable[[int], None],
     ) -> None:
         self.release = release
-        self._observe, self._observe_batch = observe, observe_batch
-        self._batcher = Batcher[_Asked, Found](self._answer, self._weigh, _MOST_TOKENS, queue_limit, deadline_seconds)
-
-    @property
-    def depth(self) -> int:
-        """Queries waiting or at work."""
-        return self._batcher.depth
+        self._admission, self._observe, self._observe_batch = admission, observe, observe_batch
+        self._retriever = release.retriever
+        self._single = release.retriever.single() if threads > 1 else release.retriever
+        self._encoding = Batcher[_Text, Float32](self._embed, self._by_length, _MOST_TOKENS, workers=threads)
+        self._searching = Batcher[_Embedded, Found](self._search, lambda _: (None, 1), _MOST_SEARCHED)
 
     async def search(self, queries: Sequence[Query]) -> list[Found]:
         """Answers in order. Raises Overloaded or DeadlineExceeded."""
-        return await self._batcher.submit([_Asked(query) for query in queries])
+        async with self._admission.admitted(len(queries)):
+            vectors = await self._encoding.submit([_Text(query.text) for query in queries])
+            embedded = [_Embedded(query, vector) for query, vector in zip(queries, vectors, strict=True)]
+            return await self._searching.submit(embedded)
 
     def close(self) -> None:
         """Wait for the queries at work and drop those that wait."""
-        self._batcher.close()
+        self._encoding.close()
+        self._searching.close()
 
-    def _weigh(self, asked: _Asked) -> int:
-        if asked.tokens is None:
-            (asked.tokens,) = self.release.retriever.tokens([asked.query])
-        return len(asked.tokens.ids)
+    def _by_length(self, text: _Text) -> tuple[Hashable, int]:
+        (text.tokens,) = self._retriever.tokens([text.text])
+        length = self._retriever.encoder.padded(len(text.tokens.ids))
+        return length, length
 
-    def _answer(self, batch: Sequence[_Asked]) -> list[Found]:
-        queries, tokens = [each.query for each in batch], [each.tokens for each in batch if each.tokens is not None]
-        self._observe_batch(len(batch))
-        answers = self.release.retriever.search(queries, self._observe, tokens)
+    def _embed(self, texts: Sequence[_Text], alone: bool) -> list[Float32]:
+        self._observe_batch(len(texts))
+        retriever = self._retriever if alone else self._single
+        return list(retriever.embed([text.tokens for text in texts if text.tokens is not None], self._observe))
+
+    def _search(self, batch: Sequence[_Embedded], _: bool) -> list[Found]:
+        vectors = np.stack([each.vector for each in batch])
+        answers = self._retriever.answer([each.query for each in batch], vectors, self._observe)
         documents = self.release.documents
         return [Found(answer, [documents[position] for position in answer.positions.tolist()]) for answer in answers]

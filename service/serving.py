@@ -7,15 +7,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from retrieval.errors import InputError
+from retrieval.processors import processors
 from retrieval.release.catalog import find
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
+from service.admission import Admission
 from service.engine import Engine
 from service.errors import NotReady
 from service.metrics import Metrics
 from service.settings import Settings
 
-Load = Callable[[Path, int | None, AskedPrecision], Release]
+Load = Callable[[Path, int, AskedPrecision], Release]
 _log = logging.getLogger("taugate.serving")
 
 
@@ -29,6 +31,9 @@ class Serving:
         self._settings = settings
         self._metrics = metrics
         self._load = load_release
+        self._threads = settings.encoder_threads or processors()
+        self._admission = Admission(settings.queue_limit, settings.deadline_ms / 1000)
+        metrics.queue_depth.set_function(lambda: self._admission.depth)
         self._engine: Engine | None = None
         self._stopping = False
         self.loaded_at: datetime | None = None
@@ -53,18 +58,15 @@ class Serving:
             self.on_failure()
 
     def _begin(self, release: Release) -> None:
-        deadline = self._settings.deadline_ms / 1000
         metrics = self._metrics
-        engine = Engine(release, self._settings.queue_limit, deadline, metrics.observe_stage, metrics.observe_batch)
-        self._metrics.queue_depth.set_function(lambda: engine.depth)
         self.loaded_at = datetime.now(UTC)
-        self._metrics.announce(release.manifest, self.loaded_at.timestamp())
-        self._engine = engine
+        metrics.announce(release.manifest, self.loaded_at.timestamp())
+        self._engine = Engine(release, self._threads, self._admission, metrics.observe_stage, metrics.observe_batch)
         _log.info("ready", extra={"release": release.manifest.release_id, "precision": release.precision})
 
     def _open(self) -> Release:
         settings = self._settings
-        release = self._load(find(settings.releases), settings.encoder_threads, settings.precision)
+        release = self._load(find(settings.releases), self._threads, settings.precision)
         k = release.manifest.policy.k
         if k > self._settings.max_k:
             raise InputError(f"TAUGATE_MAX_K {self._settings.max_k}: the release was calibrated at K = {k}; raise it")

@@ -13,7 +13,8 @@ from fastapi import FastAPI
 
 from retrieval.encoder import Tokens
 from retrieval.release.reader import Release, load
-from retrieval.retriever import Answer, Observe, Query, Retriever
+from retrieval.retriever import Observe, Retriever
+from retrieval.similarity import Float32
 from service.app import create_app
 from service.settings import Settings
 
@@ -27,17 +28,26 @@ class Gated:
         self.retriever = retriever
         self.gate = threading.Event()
         self.seen: list[str] = []
+        self._texts: dict[tuple[int, ...], str] = {}
         self.error: Exception | None = None
 
-    def tokens(self, queries: Sequence[Query]) -> list[Tokens]:
-        return self.retriever.tokens(queries)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.retriever, name)
 
-    def search(self, queries: Sequence[Query], observe: Observe, tokens: Sequence[Tokens]) -> list[Answer]:
-        self.seen += [query.text for query in queries]
+    def single(self) -> "Gated":
+        return self
+
+    def tokens(self, texts: Sequence[str]) -> list[Tokens]:
+        tokens = self.retriever.tokens(texts)
+        self._texts |= {tuple(each.ids): text for each, text in zip(tokens, texts, strict=True)}
+        return tokens
+
+    def embed(self, tokens: Sequence[Tokens], observe: Observe) -> Float32:
+        self.seen += [self._texts[tuple(each.ids)] for each in tokens]
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        return self.retriever.search(queries, observe, tokens)
+        return self.retriever.embed(tokens, observe)
 
 
 def gated(releases: Path) -> tuple[Gated, Release]:
@@ -61,6 +71,7 @@ def with_gate(
 ) -> None:
     """Run a scenario on a ready application; the gate is closed at first, and open afterwards whatever happened."""
     retriever, release = gated(releases)
+    settings = {"encoder_threads": 1, **settings}  # so that what is behind the gate keeps the rest waiting
     app = create_app(Settings(releases=releases, **settings), lambda folder, threads, precision: release)
 
     async def run() -> None:

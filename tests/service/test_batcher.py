@@ -7,22 +7,24 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from service.batcher import Batcher
-from service.errors import DeadlineExceeded, NotReady, Overloaded
+from service.errors import NotReady
 
 PATIENCE = 10
 
 
 class Worker:
-    """Squares numbers behind a gate, and remembers the batches. A number weighs what it is."""
+    """Squares numbers behind a gate, and remembers the batches. A number's thousands are its group, the rest weigh."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.entered = threading.Semaphore(0)
         self.batches: list[list[int]] = []
+        self.alone: list[bool] = []
         self.error: Exception | None = None
 
-    def work(self, numbers: Sequence[int]) -> list[int]:
+    def work(self, numbers: Sequence[int], alone: bool) -> list[int]:
         self.batches.append(list(numbers))
+        self.alone.append(alone)
         self.entered.release()
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
@@ -30,10 +32,10 @@ class Worker:
         return [number**2 for number in numbers]
 
     @staticmethod
-    def weigh(number: int) -> int:
+    def sort(number: int) -> tuple[int, int]:
         if number < 0:
             raise ValueError("has no weight")
-        return number
+        return number // 1000, number % 1000
 
     async def busy(self, batches: int = 1) -> None:
         for _ in range(batches):
@@ -43,18 +45,16 @@ class Worker:
 Scenario = Callable[[Worker, Batcher[int, int]], Awaitable[None]]
 
 
-def run(scenario: Scenario, most: int = 100, limit: int = 100, seconds: float = PATIENCE) -> Worker:
+def run(scenario: Scenario, most: int = 100, workers: int = 1) -> Worker:
     worker = Worker()
 
     async def body() -> None:
-        batcher = Batcher[int, int](worker.work, worker.weigh, most, limit, seconds)
+        batcher = Batcher[int, int](worker.work, worker.sort, most, workers)
         try:
             await scenario(worker, batcher)
         finally:
             worker.gate.set()
             await asyncio.to_thread(batcher.close)
-        await asyncio.sleep(0)
-        assert batcher.depth == 0
 
     asyncio.run(asyncio.wait_for(body(), 3 * PATIENCE))
     return worker
@@ -66,7 +66,6 @@ def test_what_arrives_meanwhile_is_answered_together() -> None:
         await worker.busy()
         others = [asyncio.create_task(batcher.submit([n, n + 1])) for n in (2, 4, 6)]
         await asyncio.sleep(0)
-        assert batcher.depth == 7
         worker.gate.set()
         assert await first == [1]
         assert [await each for each in others] == [[4, 9], [16, 25], [36, 49]]
@@ -96,36 +95,65 @@ def test_an_idle_worker_takes_one_at_once() -> None:
     assert run(scenario).batches == [[0], [1], [2], [3], [4]]
 
 
-def test_a_full_queue_refuses_at_once_and_takes_again() -> None:
-    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1, 2]))
-        await worker.busy()
-        with pytest.raises(Overloaded, match="2 queries are waiting .limit 3."):
-            await batcher.submit([3, 4])
-        second = asyncio.create_task(batcher.submit([3]))
-        worker.gate.set()
-        assert [await first, await second] == [[1, 4], [9]]
-        assert await batcher.submit([5, 6, 7]) == [25, 36, 49]
-
-    run(scenario, limit=3)
-
-
-def test_who_left_or_came_too_late_is_never_worked_on() -> None:
+def test_who_left_is_never_worked_on() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
         first = asyncio.create_task(batcher.submit([1]))
         await worker.busy()
-        left, late = asyncio.create_task(batcher.submit([2])), asyncio.create_task(batcher.submit([3]))
+        left = asyncio.create_task(batcher.submit([2, 3]))
         await asyncio.sleep(0)
         left.cancel()
-        for each in (first, late):
-            with pytest.raises(DeadlineExceeded, match="200 ms"):
-                await each
-        assert left.cancelled()
+        last = asyncio.create_task(batcher.submit([4]))
+        await asyncio.sleep(0)
         worker.gate.set()
-        assert await batcher.submit([4]) == [16]
-        assert batcher.depth == 0
+        assert [await first, await last] == [[1], [16]]
+        assert left.cancelled()
 
-    assert run(scenario, seconds=0.2).batches == [[1], [4]]
+    assert run(scenario).batches == [[1], [4]]
+
+
+def test_one_group_a_batch_in_the_order_of_the_first_who_waits() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1]))
+        await worker.busy()
+        others = asyncio.create_task(batcher.submit([2001, 3001, 2002, 1001, 3002, 2003]))
+        await asyncio.sleep(0)
+        worker.gate.set()
+        assert await others == [n**2 for n in (2001, 3001, 2002, 1001, 3002, 2003)]
+        await first
+
+    assert run(scenario).batches == [[1], [2001, 2002, 2003], [3001, 3002], [1001]]
+
+
+def test_no_group_waits_for_ever_behind_a_large_one() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1]))
+        await worker.busy()
+        others = asyncio.create_task(batcher.submit([2008, 2008, 2008, 3001]))
+        await asyncio.sleep(0)
+        worker.gate.set()
+        await others
+        await first
+
+    assert run(scenario, most=10).batches == [[1], [2008], [3001], [2008], [2008]]
+
+
+def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        first = asyncio.create_task(batcher.submit([1]))
+        await worker.busy()
+        second = asyncio.create_task(batcher.submit([2]))
+        await worker.busy()
+        third = asyncio.create_task(batcher.submit([3]))
+        await asyncio.sleep(0)
+        worker.gate.set()
+        assert [await each for each in (first, second, third)] == [[1], [4], [9]]
+        assert await batcher.submit([4]) == [16]
+        assert await batcher.submit([5, 1001]) == [25, 1001**2]
+
+    worker = run(scenario, workers=2)
+    assert worker.batches[:3] == [[1], [2], [3]]
+    assert worker.alone[:2] == [True, False]
+    assert worker.alone[3], "all were idle when the fourth came"
 
 
 def test_an_error_reaches_those_of_its_batch_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:

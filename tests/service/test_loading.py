@@ -31,7 +31,7 @@ async def check_not_ready(http: httpx.AsyncClient, message: str) -> None:
 def test_not_ready_while_loading(releases: Path) -> None:
     loading, go_on = threading.Event(), threading.Event()
 
-    def slow(folder: Path, threads: int | None, precision: AskedPrecision) -> Release:
+    def slow(folder: Path, threads: int, precision: AskedPrecision) -> Release:
         loading.set()
         assert go_on.wait(PATIENCE)
         return load(folder, threads, precision)
@@ -62,7 +62,7 @@ def test_not_ready_while_shutting_down(releases: Path) -> None:
 def test_whatever_keeps_it_from_loading_ends_the_process(releases: Path, error: Exception) -> None:
     ended = asyncio.Event()
 
-    def broken(folder: Path, threads: int | None, precision: AskedPrecision) -> Release:
+    def broken(folder: Path, threads: int, precision: AskedPrecision) -> Release:
         raise error
 
     async def scenario() -> None:

@@ -1,0 +1,58 @@
+"""A quota of any control group above the process bounds what its processors are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from retrieval.processors import processors
+
+ALLOWED = len(os.sched_getaffinity(0))
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def counted(tmp_path: Path, groups: str, **files: str) -> int:
+    for name, text in files.items():
+        write(tmp_path / "cgroup" / name.replace("__", "/").replace("_dot_", "."), text)
+    own = tmp_path / "own"
+    write(own, groups)
+    return processors(tmp_path / "cgroup", own)
+
+
+@pytest.mark.parametrize(("quota", "expected"), [("150000 100000", 1), ("50000 100000", 1), ("max 100000", ALLOWED)])
+def test_a_quota_of_the_group_itself(tmp_path: Path, quota: str, expected: int) -> None:
+    assert counted(tmp_path, "0::/\n", cpu_dot_max=quota) == min(expected, ALLOWED)
+
+
+def test_the_tightest_quota_on_the_way_up_holds(tmp_path: Path) -> None:
+    groups = "0::/pod/service\n"
+    assert counted(tmp_path, groups, pod__service__cpu_dot_max="max 100000", pod__cpu_dot_max="100000 100000") == 1
+
+
+def test_version_1_has_other_files(tmp_path: Path) -> None:
+    groups = "4:cpu,cpuacct:/docker/x\n3:memory:/docker/x\n"
+    quota = {"cpu__docker__x__cpu_dot_cfs_quota_us": "150000\n", "cpu__docker__x__cpu_dot_cfs_period_us": "100000\n"}
+    assert counted(tmp_path, groups, **quota) == 1
+
+
+def test_minus_one_is_no_quota(tmp_path: Path) -> None:
+    quota = {"cpu__cpu_dot_cfs_quota_us": "-1\n", "cpu__cpu_dot_cfs_period_us": "100000\n"}
+    assert counted(tmp_path, "4:cpu,cpuacct:/\n", **quota) == ALLOWED
+
+
+def test_more_than_there_are_is_no_more(tmp_path: Path) -> None:
+    assert counted(tmp_path, "0::/\n", cpu_dot_max="6400000 100000") == ALLOWED
+
+
+def test_no_control_groups_at_all(tmp_path: Path) -> None:
+    assert processors(tmp_path / "none", tmp_path / "none either") == ALLOWED
+    assert 1 <= processors() <= ALLOWED
+
+
+@pytest.mark.parametrize("text", ["", "abc", "100000", "100000 0", "0:", "::\n"])
+def test_what_cannot_be_read_is_no_quota(tmp_path: Path, text: str) -> None:
+    assert counted(tmp_path, "0::/\nnonsense\n" if text == "abc" else "0::/\n", cpu_dot_max=text) == ALLOWED
