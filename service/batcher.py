@@ -30,7 +30,7 @@ class Batcher(Generic[Item, Result]):
 
     work: results of a batch, in its order, in a worker's thread, which is told whether the batch is all there is to
     do; sort: group and weight of an item, in such a thread as well; most: the weight of a batch, unless a single item
-    is heavier; workers: threads.
+    is heavier; workers: threads; prepare: is called in each of them first.
     """
 
     def __init__(
@@ -39,8 +39,9 @@ class Batcher(Generic[Item, Result]):
         sort: Callable[[Item], tuple[Hashable, int]],
         most: int,
         workers: int = 1,
+        prepare: Callable[[], object] = lambda: None,
     ) -> None:
-        self._work, self._sort, self._most = work, sort, most
+        self._work, self._sort, self._most, self._prepare = work, sort, most, prepare
         self._queue: queue.SimpleQueue[_Waiting[Item, Result] | None] = queue.SimpleQueue()
         self._taking = threading.Lock()  # of what follows: one worker at a time takes a batch
         self._groups: dict[Hashable, deque[_Waiting[Item, Result]]] = {}  # the one whose turn it is first
@@ -76,6 +77,7 @@ class Batcher(Generic[Item, Result]):
             self._tell([each], NotReady("the service is shutting down"))
 
     def _run(self) -> None:
+        self._prepare()
         while True:
             with self._taking:
                 batch = self._next()

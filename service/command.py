@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from retrieval.errors import InputError
 from retrieval.release.catalog import find
+from retrieval.threads import one_for_blas
 from service.app import create_app
 from service.logs import configure
 from service.serving import Serving
@@ -53,6 +54,7 @@ def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Run the service in this process on a listening socket. Raises what kept it from loading its release."""
     configure(settings.log_level)
+    one_for_blas()
     app = create_app(settings)
     serving: Serving = app.state.serving
     config = uvicorn.Config(

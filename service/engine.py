@@ -14,6 +14,7 @@ from retrieval.encoder import Tokens
 from retrieval.release.reader import Release
 from retrieval.retriever import Answer, Observe, Query
 from retrieval.similarity import Float32
+from retrieval.threads import for_search
 from service.admission import Admission
 from service.batcher import Batcher
 
@@ -29,6 +30,14 @@ class Found:
 
     answer: Answer
     documents: list[Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """How many batches are encoded at a time, and by how many threads one is searched."""
+
+    encoder: int
+    search: int = 1
 
 
 @dataclass(slots=True)
@@ -51,7 +60,7 @@ class Engine:
     def __init__(
         self,
         release: Release,
-        threads: int,
+        threads: Threads,
         admission: Admission,
         observe: Observe,
         observe_batch: Callable[[int], None],
@@ -59,9 +68,11 @@ class Engine:
         self.release = release
         self._admission, self._observe, self._observe_batch = admission, observe, observe_batch
         self._retriever = release.retriever
-        self._single = release.retriever.single() if threads > 1 else release.retriever
-        self._encoding = Batcher[_Text, Float32](self._embed, self._by_length, _MOST_TOKENS, workers=threads)
-        self._searching = Batcher[_Embedded, Found](self._search, lambda _: (None, 1), _MOST_SEARCHED)
+        self._single = release.retriever.single() if threads.encoder > 1 else release.retriever
+        self._encoding = Batcher[_Text, Float32](self._embed, self._by_length, _MOST_TOKENS, threads.encoder)
+        self._searching = Batcher[_Embedded, Found](
+            self._search, lambda _: (None, 1), _MOST_SEARCHED, prepare=lambda: for_search(threads.search)
+        )
 
     async def search(self, queries: Sequence[Query]) -> list[Found]:
         """Answers in order. Raises Overloaded or DeadlineExceeded."""

@@ -12,7 +12,7 @@ from retrieval.release.catalog import find
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
 from service.admission import Admission
-from service.engine import Engine
+from service.engine import Engine, Threads
 from service.errors import NotReady
 from service.metrics import Metrics
 from service.settings import Settings
@@ -31,7 +31,7 @@ class Serving:
         self._settings = settings
         self._metrics = metrics
         self._load = load_release
-        self._threads = settings.encoder_threads or processors()
+        self._threads = Threads(settings.encoder_threads or processors(), settings.search_threads)
         self._admission = Admission(settings.queue_limit, settings.deadline_ms / 1000)
         metrics.queue_depth.set_function(lambda: self._admission.depth)
         self._engine: Engine | None = None
@@ -66,7 +66,7 @@ class Serving:
 
     def _open(self) -> Release:
         settings = self._settings
-        release = self._load(find(settings.releases), self._threads, settings.precision)
+        release = self._load(find(settings.releases), self._threads.encoder, settings.precision)
         k = release.manifest.policy.k
         if k > self._settings.max_k:
             raise InputError(f"TAUGATE_MAX_K {self._settings.max_k}: the release was calibrated at K = {k}; raise it")

@@ -20,7 +20,8 @@ class Settings(BaseSettings):
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
     | TAUGATE_PRECISION | auto | encoder of the release to use: float32, int8, or the one it was calibrated with |
-    | TAUGATE_ENCODER_THREADS | the processors it may use | threads of the encoder |
+    | TAUGATE_ENCODER_THREADS | the processors it may use | batches encoded at a time, each by a thread of its own |
+    | TAUGATE_SEARCH_THREADS | 1 | threads of a search; more are faster only for a large flat index |
     | TAUGATE_MAX_K | 100 | largest `k` of a search |
     | TAUGATE_MAX_BATCH | 64 | most queries in one /search/batch; 1024 at most |
     | TAUGATE_MAX_QUERY_CHARS | 8192 | longest query, in characters: four times what an encoder of 512 tokens reads |
@@ -38,6 +39,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     precision: AskedPrecision = "auto"
     encoder_threads: int | None = Field(default=None, ge=1)
+    search_threads: int = Field(default=1, ge=1)
     max_k: int = Field(default=100, ge=1)
     max_batch: int = Field(default=64, ge=1, le=MOST_QUERIES)
     max_query_chars: int = Field(default=8192, ge=1)
