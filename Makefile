@@ -41,7 +41,7 @@ openapi: $(VENV)/.sample ## write docs/openapi.json from the code
 constraints: $(VENV)/.test $(VENV)/.dev ## write constraints.txt from what is installed
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
 
-test-servers: ## promtool, from the system's package manager
+test-servers: ## promtool and redis-server, from the system's package manager
 	@sh tests/servers.sh
 
 clean: ## remove what these targets made

@@ -33,7 +33,7 @@ def create_app(settings: Settings, load_release: Load = load) -> FastAPI:
             yield
         finally:
             await loading
-            await asyncio.to_thread(serving.stop)
+            await serving.stop()
 
     app = FastAPI(
         title="taugate",

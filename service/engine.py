@@ -15,7 +15,6 @@ from retrieval.release.reader import Release
 from retrieval.retriever import Answer, Observe, Query
 from retrieval.similarity import Float32
 from retrieval.threads import for_search
-from service.admission import Admission
 from service.batcher import Batcher
 
 # Tokens encoded together: no more queries/s with larger ones, and a query waits for those it shares a batch with.
@@ -61,12 +60,11 @@ class Engine:
         self,
         release: Release,
         threads: Threads,
-        admission: Admission,
         observe: Observe,
         observe_batch: Callable[[int], None],
     ) -> None:
         self.release = release
-        self._admission, self._observe, self._observe_batch = admission, observe, observe_batch
+        self._observe, self._observe_batch = observe, observe_batch
         self._retriever = release.retriever
         self._single = release.retriever.single() if threads.encoder > 1 else release.retriever
         self._encoding = Batcher[_Text, Float32](self._embed, self._by_length, _MOST_TOKENS, threads.encoder)
@@ -74,12 +72,15 @@ class Engine:
             self._search, lambda _: (None, 1), _MOST_SEARCHED, prepare=lambda: for_search(threads.search)
         )
 
-    async def search(self, queries: Sequence[Query]) -> list[Found]:
-        """Answers in order. Raises Overloaded or DeadlineExceeded."""
-        async with self._admission.admitted(len(queries)):
-            vectors = await self._encoding.submit([_Text(query.text) for query in queries])
-            embedded = [_Embedded(query, vector) for query, vector in zip(queries, vectors, strict=True)]
-            return await self._searching.submit(embedded)
+    async def embed(self, text: str) -> Float32:
+        """A query as it is compared with documents, (d',) float32."""
+        (vector,) = await self._encoding.submit([_Text(text)])
+        return vector
+
+    async def answer(self, query: Query, vector: Float32) -> Found:
+        """What is found for a query with this vector, (d',) float32."""
+        (found,) = await self._searching.submit([_Embedded(query, vector)])
+        return found
 
     def close(self) -> None:
         """Wait for the queries at work and drop those that wait."""

@@ -26,12 +26,12 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
     @router.get("/readyz", responses=_NOT_READY)
     async def readyz() -> Health:
         """A release is loaded, verified, and answers its golden queries as recorded."""
-        return Health(status="ready", release=serving.engine.release.manifest.release_id)
+        return Health(status="ready", release=serving.answering.engine.release.manifest.release_id)
 
     @router.get("/release", responses=_NOT_READY)
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
-        loaded = serving.engine.release
+        loaded = serving.answering.engine.release
         manifest = loaded.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")

@@ -5,7 +5,7 @@ import math
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from retrieval.release.manifest import Manifest
-from retrieval.retriever import Answer
+from retrieval.retriever import Reason
 
 # From the fastest cached reply to the default deadline, about three buckets a decade.
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -39,6 +39,12 @@ class Metrics:
         self.batch_size = Histogram(
             "taugate_encode_batch_size", "Queries encoded together.", buckets=_BATCH_SIZES, registry=self.registry
         )
+        self.cache_requests = Counter(
+            "taugate_cache_requests", "Queries, by what the cache did for them.", ["outcome"], registry=self.registry
+        )
+        for outcome in ("hit", "miss", "error", "bypass"):
+            self.cache_requests.labels(outcome)  # from 0, so that the first of a kind is an increase
+        self.redis_up = Gauge("taugate_redis_up", "Whether Redis answers.", registry=self.registry)
         self.queue_depth = Gauge("taugate_queue_depth", "Queries waiting or at work.", registry=self.registry)
         self.results = Counter(
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry
@@ -61,15 +67,15 @@ class Metrics:
         self.stage_seconds.labels(stage).observe(seconds)
 
     def observe_batch(self, queries: int) -> None:
-        """Record how many queries were answered together."""
+        """Record how many queries were encoded together."""
         self.batch_size.observe(queries)
 
-    def observe_answer(self, answer: Answer) -> None:
+    def observe_reply(self, kept: int, considered: int, reason: Reason | None) -> None:
         """Record what was kept and dropped for one query."""
-        self.results.labels("kept").inc(len(answer.scores))
-        self.results.labels("dropped").inc(answer.considered - len(answer.scores))
-        if answer.reason is not None:
-            self.empty_responses.labels(answer.reason).inc()
+        self.results.labels("kept").inc(kept)
+        self.results.labels("dropped").inc(considered - kept)
+        if reason is not None:
+            self.empty_responses.labels(reason).inc()
 
     def announce(self, manifest: Manifest, loaded_at: float) -> None:
         """Describe the release now in service; loaded_at: Unix time in seconds."""

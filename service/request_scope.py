@@ -3,13 +3,13 @@
 import logging
 import re
 import time
-import uuid
 
 import orjson
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import error_body
+from service.ids import new_id
 from service.metrics import Metrics
 
 _log = logging.getLogger("taugate.request")
@@ -68,7 +68,7 @@ class RequestScope:
 
 
 def _request_id(given: str | None) -> str:
-    return given if given and _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+    return given if given and _ACCEPTED_ID.fullmatch(given) else new_id()
 
 
 async def _send_internal(send: Send, request_id: str) -> None:

@@ -1,18 +1,20 @@
 """POST /search and POST /search/batch: one path for both."""
 
-import uuid
-from collections.abc import Iterable
+import asyncio
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from retrieval.retriever import Answer, Query
+from retrieval.retriever import Query
+from service.answering import Answering, Search
 from service.callers import while_connected
-from service.engine import Engine, Found
+from service.engine import Engine
 from service.errors import Invalid, TooLarge
-from service.json_reply import json_reply
+from service.ids import new_id
+from service.json_reply import json_bytes
 from service.metrics import Metrics
+from service.reply import Reply
 from service.schemas import BatchRequest, BatchResponse, ErrorResponse, SearchRequest, SearchResponse
 from service.serving import Serving
 from service.settings import Settings
@@ -25,34 +27,43 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
     router = APIRouter(tags=["search"])
 
-    async def answer(requests: list[SearchRequest], names: Iterable[str]) -> list[dict[str, Any]]:
-        engine = serving.engine
-        queries = [_query(request, name, engine, settings) for request, name in zip(requests, names, strict=False)]
-        found = await engine.search(queries)
-        for each in found:
-            metrics.observe_answer(each.answer)
-        release = engine.release.manifest.release_id
-        return [_reply(request, each, release) for request, each in zip(requests, found, strict=True)]
+    async def answer(request: Request, searches: list[Search], answering: Answering) -> list[bytes]:
+        known = [answering.known(search) for search in searches]
+        unknown = [search for search, reply in zip(searches, known, strict=True) if reply is None]
+        worked_out = iter(await while_connected(request, work_out(unknown, answering)) if unknown else [])
+        replies = [reply or next(worked_out) for reply in known]
+        for reply in replies:
+            metrics.observe_reply(reply.kept, reply.considered, reply.reason)
+        return [reply.named(new_id()) for reply in replies]
+
+    async def work_out(searches: list[Search], answering: Answering) -> list[Reply]:
+        async with serving.admission.admitted(len(searches)):
+            return await asyncio.gather(*(answering.reply(search) for search in searches))
 
     @router.post("/search", response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
     async def search(request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
-        (reply,) = await while_connected(request, answer([body], [""]))
-        return json_reply(reply)
+        answering = serving.answering
+        (reply,) = await answer(request, [_search(body, "", answering.engine, settings)], answering)
+        return json_bytes(reply)
 
     @router.post("/search/batch", response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
     async def search_batch(request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
         if len(body.queries) > settings.max_batch:
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
-        names = (f"queries.{position}." for position in range(len(body.queries)))
-        return json_reply({"responses": await while_connected(request, answer(body.queries, names))})
+        answering = serving.answering
+        searches = [
+            _search(each, f"queries.{position}.", answering.engine, settings)
+            for position, each in enumerate(body.queries)
+        ]
+        return json_bytes(b'{"responses":[' + b",".join(await answer(request, searches, answering)) + b"]}")
 
     return router
 
 
-def _query(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Query:
-    """A request as a query, within the limits. Raises Invalid; `name` says which of a batch it is."""
+def _search(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Search:
+    """A request as a search, within the limits. Raises Invalid; `name` says which of a batch it is."""
     if request.filter is not None:
         raise Invalid(f"{name}filter: this version cannot filter; leave it out")
     if len(request.query) > settings.max_query_chars:
@@ -62,39 +73,4 @@ def _query(request: SearchRequest, name: str, engine: Engine, settings: Settings
         raise Invalid(f"{name}k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    return Query(request.query, k, request.threshold, request.min_results)
-
-
-def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]:
-    answer, text = found.answer, request.include_text
-    results = [
-        {
-            "id": document.id,
-            "rank": rank,
-            "score": score,
-            "relevance": relevance,
-            "title": document.title if text else None,
-            "text": document.text if text else None,
-            "metadata": document.metadata,
-        }
-        for document, rank, score, relevance in zip(
-            found.documents, answer.ranks.tolist(), answer.scores.tolist(), _relevance(answer), strict=True
-        )
-    ]
-    return {
-        "results": results,
-        "threshold": answer.threshold,
-        "policy": answer.policy,
-        "calibrated": answer.calibrated,
-        "considered": answer.considered,
-        "dropped": answer.considered - len(results),
-        "best_score": answer.best_score,
-        "reason": answer.reason,
-        "release": release,
-        "query_id": uuid.uuid4().hex,
-    }
-
-
-def _relevance(answer: Answer) -> list[float] | list[None]:
-    """One for each result; null where the release has no model of it."""
-    return [None] * len(answer.scores) if answer.relevance is None else answer.relevance.tolist()
+    return Search(Query(request.query, k, request.threshold, request.min_results), request.include_text)

@@ -12,6 +12,8 @@ from retrieval.release.catalog import find
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
 from service.admission import Admission
+from service.answering import Answering
+from service.cache.cache import Cache, open_cache
 from service.engine import Engine, Threads
 from service.errors import NotReady
 from service.metrics import Metrics
@@ -32,36 +34,39 @@ class Serving:
         self._metrics = metrics
         self._load = load_release
         self._threads = Threads(settings.encoder_threads or processors(), settings.search_threads)
-        self._admission = Admission(settings.queue_limit, settings.deadline_ms / 1000)
-        metrics.queue_depth.set_function(lambda: self._admission.depth)
-        self._engine: Engine | None = None
+        self.admission = Admission(settings.queue_limit, settings.deadline_ms / 1000)
+        metrics.queue_depth.set_function(lambda: self.admission.depth)
+        self._cache: Cache | None = None
+        self._answering: Answering | None = None
         self._stopping = False
         self.loaded_at: datetime | None = None
         self.failure: Exception | None = None
         self.on_failure: Callable[[], None] = lambda: None
 
     @property
-    def engine(self) -> Engine:
+    def answering(self) -> Answering:
         """What answers. Raises NotReady while there is nothing that can."""
         if self._stopping:
             raise NotReady("the service is shutting down")
-        if self._engine is None:
+        if self._answering is None:
             raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
-        return self._engine
+        return self._answering
 
     async def start(self) -> None:
         """Load the current release in a thread, so that /livez answers meanwhile."""
         try:
-            self._begin(await asyncio.to_thread(self._open))
+            self._cache = open_cache(self._settings, self._metrics)
+            self._begin(await asyncio.to_thread(self._open), self._cache)
         except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
 
-    def _begin(self, release: Release) -> None:
+    def _begin(self, release: Release, cache: Cache) -> None:
         metrics = self._metrics
         self.loaded_at = datetime.now(UTC)
         metrics.announce(release.manifest, self.loaded_at.timestamp())
-        self._engine = Engine(release, self._threads, self._admission, metrics.observe_stage, metrics.observe_batch)
+        engine = Engine(release, self._threads, metrics.observe_stage, metrics.observe_batch)
+        self._answering = Answering(engine, cache, metrics)
         _log.info("ready", extra={"release": release.manifest.release_id, "precision": release.precision})
 
     def _open(self) -> Release:
@@ -72,8 +77,10 @@ class Serving:
             raise InputError(f"TAUGATE_MAX_K {self._settings.max_k}: the release was calibrated at K = {k}; raise it")
         return release
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Turn readiness off and wait for what is in flight."""
         self._stopping = True
-        if self._engine is not None:
-            self._engine.close()
+        if self._answering is not None:
+            await asyncio.to_thread(self._answering.engine.close)
+        if self._cache is not None:
+            await self._cache.close()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -28,6 +28,10 @@ class Settings(BaseSettings):
     | TAUGATE_MAX_BODY_BYTES | 1048576 | largest request body: a full batch of queries of 16 kB fits |
     | TAUGATE_QUEUE_LIMIT | 256 | queries waiting or at work before the next is answered 429; at least MAX_BATCH |
     | TAUGATE_DEADLINE_MS | 5000 | longest time to an answer before it is 504 |
+    | TAUGATE_CACHE_BYTES | 67108864 | replies and vectors kept in each process, about 12,000 queries; 0 keeps none |
+    | TAUGATE_REDIS_URL | – | Redis that keeps them for all replicas, such as redis://127.0.0.1:6379/0 |
+    | TAUGATE_REDIS_TIMEOUT_MS | 10 | longest wait for Redis: what encoding a query takes anyhow |
+    | TAUGATE_REDIS_TTL_SECONDS | 86400 | how long Redis keeps what it is given |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
     | TAUGATE_LOG_LEVEL | info | debug, info, warning or error |
     """
@@ -46,6 +50,10 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=1 << 20, ge=1)
     queue_limit: int = Field(default=256, ge=1)
     deadline_ms: int = Field(default=5000, ge=1)
+    cache_bytes: int = Field(default=64 << 20, ge=0)
+    redis_url: SecretStr | None = None
+    redis_timeout_ms: int = Field(default=10, ge=1)
+    redis_ttl_seconds: int = Field(default=86400, ge=1)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -28,7 +28,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
     assert set(page) == {f"TAUGATE_{name.upper()}" for name in Settings.model_fields}
     for name, field in Settings.model_fields.items():
         if name not in {"releases", "encoder_threads"}:
-            assert page[f"TAUGATE_{name.upper()}"][0] == str(field.default)
+            assert page[f"TAUGATE_{name.upper()}"][0] == ("–" if field.default is None else str(field.default))
 
 
 def test_the_version_is_the_changelogs() -> None:
@@ -43,7 +43,7 @@ def test_every_dependency_is_justified_and_pinned() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    names = {re.split(r"[<>=\[]", requirement)[0] for requirement in listed}
+    names = {re.split(r"[<>=\[;]", requirement)[0] for requirement in listed}
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     pinned = {
         line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines()

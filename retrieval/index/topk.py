@@ -36,4 +36,9 @@ class Index(Protocol):
         """Similarity of query i with the documents at `positions[i]`, to the bit as `search` has it; (n, c)."""
         ...
 
+    @property
+    def dimension(self) -> int:
+        """Length of a query's vector."""
+        ...
+
     def __len__(self) -> int: ...

@@ -18,15 +18,15 @@ def check(reply: httpx.Response, status: int, code: str) -> None:
 
 def test_a_full_queue_refuses_at_once(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
-        first = asyncio.create_task(http.post("/search/batch", json={"queries": ["permit"] * 2}))
+        first = asyncio.create_task(http.post("/search/batch", json={"queries": ["permit", "fence"]}))
         await until(lambda: depth_is(http, 2))
-        over = await http.post("/search/batch", json={"queries": ["permit"] * 2})
+        over = await http.post("/search/batch", json={"queries": ["roof", "wall"]})
         check(over, 429, "overloaded")
         assert int(over.headers["Retry-After"]) >= 1
         assert await depth(http) == 2
-        last = asyncio.create_task(http.post("/search", json=QUERY))
+        last = asyncio.create_task(http.post("/search", json={"query": "garage"}))
         await until(lambda: depth_is(http, 3))
-        check(await http.post("/search", json=QUERY), 429, "overloaded")
+        check(await http.post("/search", json={"query": "shed"}), 429, "overloaded")
         assert not first.done()  # the gate is still closed: the refusals waited for nothing
         retriever.gate.set()
         assert [(await first).status_code, (await last).status_code] == [200, 200]

@@ -52,7 +52,7 @@ def test_not_ready_while_loading(releases: Path) -> None:
 
 def test_not_ready_while_shutting_down(releases: Path) -> None:
     async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
-        app.state.serving.stop()
+        await app.state.serving.stop()
         await check_not_ready(http, "shutting down")
 
     with_gate(releases, scenario)

@@ -49,8 +49,9 @@ def test_promtool_accepts_them(service: ServiceProcess) -> None:
 
 
 def test_a_kept_search(service: ServiceProcess) -> None:
-    assert moved(service, "/search", {"query": QUERY, "k": 7, "threshold": -2.0}) == {
+    assert moved(service, "/search", {"query": "asked for the first time", "k": 7, "threshold": -2.0}) == {
         "requests_total{/search,200}": 1,
+        "cache_requests_total{miss}": 1,
         "request_duration_seconds_count{/search}": 1,
         "encode_batch_size_count{}": 1,
         "stage_duration_seconds_count{encode}": 1,
@@ -60,9 +61,21 @@ def test_a_kept_search(service: ServiceProcess) -> None:
     }
 
 
-def test_a_search_that_drops_everything(service: ServiceProcess) -> None:
-    assert moved(service, "/search", {"query": QUERY, "k": 7, "threshold": 2.0}) == {
+def test_a_search_asked_again_counts_as_the_user_sees_it(service: ServiceProcess) -> None:
+    body = {"query": "asked twice", "k": 7, "threshold": -2.0}
+    service.http.post("/search", json=body)
+    assert moved(service, "/search", body) == {
         "requests_total{/search,200}": 1,
+        "cache_requests_total{hit}": 1,
+        "request_duration_seconds_count{/search}": 1,
+        "results_total{kept}": 7,
+    }
+
+
+def test_a_search_that_drops_everything(service: ServiceProcess) -> None:
+    assert moved(service, "/search", {"query": "asked and dropped", "k": 7, "threshold": 2.0}) == {
+        "requests_total{/search,200}": 1,
+        "cache_requests_total{miss}": 1,
         "request_duration_seconds_count{/search}": 1,
         "encode_batch_size_count{}": 1,
         "stage_duration_seconds_count{encode}": 1,

@@ -85,6 +85,11 @@ def test_an_encoder_that_the_release_does_not_have(own: Path) -> None:
     assert "TAUGATE_PRECISION int8: the release has float32" in message
 
 
+def test_a_redis_that_is_no_url(releases: Path) -> None:
+    message = refusal("--releases", str(releases), "--port", "0", TAUGATE_REDIS_URL="127.0.0.1:6379")
+    assert "TAUGATE_REDIS_URL" in message
+
+
 def test_a_port_in_use(releases: Path, taken: str) -> None:
     message = refusal("--releases", str(releases), "--port", taken)
     assert f"127.0.0.1 port {taken}: Address already in use" in message
@@ -99,6 +104,7 @@ def test_a_port_in_use(releases: Path, taken: str) -> None:
         ("MAX_BATCH", "many"),
         ("DEADLINE_MS", "-1"),
         ("LOG_LEVEL", "loud"),
+        ("CACHE_BYTES", "-1"),
         ("QUEUE_LIMIT", "10"),  # below MAX_BATCH: a whole batch would be 429 even when nothing waits
     ],
 )

@@ -1,0 +1,91 @@
+"""The way from a query to its reply: from the cache, from an equal query in flight, or from the engine."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.retriever import Query
+from retrieval.similarity import Float32
+from service.cache.cache import Cache
+from service.cache.flights import Flights
+from service.cache.keys import Keys
+from service.cache.redis_store import Outcome
+from service.engine import Engine
+from service.metrics import Metrics
+from service.reply import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A query, and whether its results carry their texts."""
+
+    query: Query
+    include_text: bool
+
+
+class Answering:
+    """Replies of one release."""
+
+    def __init__(self, engine: Engine, cache: Cache, metrics: Metrics) -> None:
+        self.engine = engine
+        self._cache, self._metrics = cache, metrics
+        self._keys = Keys(engine.release)
+        self._flights: Flights[Reply] = Flights()
+
+    def known(self, search: Search) -> Reply | None:
+        """The reply, where this process has it."""
+        packed = self._cache.memory.get(self._key(search))
+        if packed is None:
+            return None
+        self._count("hit")
+        return Reply.unpack(packed)
+
+    async def reply(self, search: Search) -> Reply:
+        """The reply, wherever it comes from. How long to wait for it is the caller's to say."""
+        key = self._key(search)
+        if key in self._flights:
+            self._count("hit")
+        return await self._flights.join(key, lambda: self._work_out(key, search))
+
+    def _key(self, search: Search) -> str:
+        return self._keys.reply(search.query, include_text=search.include_text)
+
+    async def _work_out(self, key: str, search: Search) -> Reply:
+        query, cache = search.query, self._cache
+        vector_key = self._keys.vector(query.text)
+        began = time.perf_counter()
+        outcome, (packed, stored) = await cache.fetch([key, vector_key])
+        if cache.shared:
+            self._metrics.observe_stage("cache", time.perf_counter() - began)
+        reply = _reply(packed)
+        if reply is not None:
+            cache.memory.put(key, reply.pack())
+            self._count("hit")
+            return reply
+        vector = self._vector(cache.memory.get(vector_key) or stored)
+        self._count("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
+        if vector is None:
+            vector = await self.engine.embed(query.text)
+        found = await self.engine.answer(query, vector)
+        reply = Reply.of(found, self.engine.release.manifest.release_id, include_text=search.include_text)
+        cache.put({key: reply.pack(), vector_key: vector.tobytes()})
+        return reply
+
+    def _vector(self, stored: bytes | None) -> Float32 | None:
+        """What may be anything, as a vector of the index."""
+        if stored is None or len(stored) != 4 * self.engine.release.retriever.index.dimension:
+            return None
+        vector: Float32 = np.frombuffer(stored, dtype=np.float32)
+        return vector if np.isfinite(vector).all() else None
+
+    def _count(self, outcome: Outcome) -> None:
+        self._metrics.cache_requests.labels(outcome).inc()
+
+
+def _reply(packed: bytes | None) -> Reply | None:
+    """What may be anything, as a reply."""
+    try:
+        return None if packed is None else Reply.unpack_strange(packed)
+    except (ValueError, TypeError):
+        return None

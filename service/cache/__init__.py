@@ -1,0 +1,1 @@
+"""What was answered before, or is being answered: in this process, in Redis, in flight."""

@@ -1,0 +1,47 @@
+"""The two places where values are kept, one after the other: this process, then Redis."""
+
+from collections.abc import Mapping, Sequence
+
+from retrieval.errors import InputError
+from service.cache.memory import Memory
+from service.cache.redis_store import Outcome, RedisStore
+from service.metrics import Metrics
+from service.settings import Settings
+
+
+class Cache:
+    """Values of this process, and of all replicas where there is a Redis."""
+
+    def __init__(self, memory: Memory, shared: RedisStore | None) -> None:
+        self.memory, self.shared = memory, shared
+
+    async def fetch(self, keys: Sequence[str]) -> tuple[Outcome, list[bytes | None]]:
+        """What others have written; nothing of it can be relied on before it has been looked at."""
+        if self.shared is None:
+            return "miss" if self.memory.most_bytes else "bypass", [None] * len(keys)
+        return await self.shared.get(keys)
+
+    def put(self, values: Mapping[str, bytes]) -> None:
+        """Keep values in both."""
+        for key, value in values.items():
+            self.memory.put(key, value)
+        if self.shared is not None:
+            self.shared.put(values)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        if self.shared is not None:
+            await self.shared.close()
+
+
+def open_cache(settings: Settings, metrics: Metrics) -> Cache:
+    """The cache that the settings ask for; Redis is asked for nothing yet. Raises InputError."""
+    memory = Memory(settings.cache_bytes)
+    if settings.redis_url is None:
+        return Cache(memory, None)
+    url, timeout = settings.redis_url.get_secret_value(), settings.redis_timeout_ms / 1000
+    try:
+        shared = RedisStore(url, timeout, settings.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
+    except ValueError as error:
+        raise InputError("TAUGATE_REDIS_URL: no such URL; redis://, rediss:// and unix:// are understood") from error
+    return Cache(memory, shared)

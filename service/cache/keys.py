@@ -1,0 +1,32 @@
+"""Names of what is cached: everything that changes an answer, and nothing of a query that could be read back."""
+
+import hashlib
+
+import orjson
+
+from retrieval.release.reader import Release
+from retrieval.retriever import Query
+
+# Of what the values look like: another number, and nothing that an older version wrote is read.
+_SCHEMA = 1
+
+
+class Keys:
+    """Keys of one release and encoder: `taugate:<schema>:<release>:<precision>:<kind>:<hash>`.
+
+    A release never changes, so that nothing of it ever has to be removed from a cache but for want of room.
+    """
+
+    def __init__(self, release: Release) -> None:
+        self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
+
+    def vector(self, text: str) -> str:
+        """Of a query's vector."""
+        return self._key("vector", [text])
+
+    def reply(self, query: Query, *, include_text: bool) -> str:
+        """Of all that is answered to a query but the id of the answer."""
+        return self._key("reply", [query.text, query.k, query.threshold, query.min_results, include_text])
+
+    def _key(self, kind: str, parts: list[object]) -> str:
+        return f"{self._prefix}:{kind}:{hashlib.sha256(orjson.dumps(parts)).hexdigest()}"

@@ -1,0 +1,55 @@
+"""A real Redis on a loopback port of its own, stopped by its process id."""
+
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+
+class RedisProcess:
+    """A Redis that keeps nothing on disk; leaving the context ends it."""
+
+    def __init__(self, folder: Path, port: int | None = None, password: str = "") -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = port or probe.getsockname()[1]
+        self.url = f"redis://:{password}@127.0.0.1:{self.port}/0" if password else f"redis://127.0.0.1:{self.port}/0"
+        settings = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
+        if password:
+            settings["requirepass"] = password
+        options = [part for name, value in settings.items() for part in (f"--{name}", value)]
+        self.process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
+        self.client = redis.Redis.from_url(self.url)
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            try:
+                self.client.ping()
+                return self
+            except redis.ConnectionError:
+                time.sleep(0.02)
+        raise AssertionError("redis-server did not start")
+
+    def pause(self) -> None:
+        """Neither answers nor refuses."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=20)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait(timeout=20)

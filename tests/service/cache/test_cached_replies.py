@@ -1,0 +1,141 @@
+"""A reply from a cache is the one that would be worked out, under a new id; every knob has a reply of its own."""
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from tests.redis_process import RedisProcess
+from tests.service.inprocess import Gated, until, with_gate
+from tests.service_process import ServiceProcess
+
+QUERY = "Do I need a building permit?"
+KNOBS = [
+    {},
+    {"k": 3},
+    {"k": 4},
+    {"threshold": 0.1},
+    {"threshold": 0.1, "k": 3},
+    {"min_results": 2},
+    {"include_text": False},
+    {"query": QUERY + " "},
+    {"query": QUERY.lower()},
+]
+
+
+def outcomes(service: ServiceProcess) -> dict[str, float]:
+    lines = service.http.get("/metrics").text.splitlines()
+    counted = [line for line in lines if line.startswith("taugate_cache_requests_total{")]
+    return {line.split('"')[1]: float(line.split()[1]) for line in counted}
+
+
+def ask(service: ServiceProcess, **knobs: object) -> dict[str, object]:
+    reply = service.http.post("/search", json={"query": QUERY, **knobs})
+    assert reply.status_code == 200, reply.text
+    return dict(reply.json())
+
+
+def without_id(reply: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in reply.items() if name != "query_id"}
+
+
+@pytest.fixture(scope="module")
+def uncached(releases: Path) -> list[dict[str, object]]:
+    """Replies of a service without any cache."""
+    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0") as service:
+        service.ready()
+        replies = [ask(service, **knobs) for knobs in KNOBS for _ in range(2)]
+        assert outcomes(service) == {"hit": 0, "miss": 0, "error": 0, "bypass": len(replies)}
+    assert len({reply["query_id"] for reply in replies}) == len(replies)
+    first, second = ([without_id(reply) for reply in replies[start::2]] for start in (0, 1))
+    assert first == second
+    return first
+
+
+def test_every_knob_has_its_own(service: ServiceProcess, uncached: list[dict[str, object]]) -> None:
+    first = [ask(service, **knobs) for knobs in KNOBS]
+    again = [ask(service, **knobs) for knobs in KNOBS]
+    assert [without_id(reply) for reply in first] == uncached
+    assert [without_id(reply) for reply in again] == uncached
+    assert len({reply["query_id"] for reply in first + again}) == 2 * len(KNOBS)
+
+
+def test_a_batch_takes_what_is_known_and_works_out_the_rest(service: ServiceProcess) -> None:
+    known, new = "known already", "not known yet"
+    service.http.post("/search", json={"query": known})
+    before = outcomes(service)
+    replies = service.http.post("/search/batch", json={"queries": [new, known, new, {"query": known, "k": 2}]}).json()
+    after = outcomes(service)
+    assert after["miss"] - before["miss"] == 1
+    assert after["hit"] - before["hit"] == 3, "known, in flight, and a vector that is known"
+    one, two, three, four = replies["responses"]
+    assert without_id(one) == without_id(three)
+    assert (two["considered"], four["considered"]) == (5, 2)
+
+
+def test_equal_queries_in_flight_are_encoded_once(releases: Path) -> None:
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        asked = [asyncio.create_task(http.post("/search", json={"query": QUERY})) for _ in range(5)]
+
+        async def seen() -> bool:
+            return bool(retriever.seen)
+
+        await until(seen)
+        retriever.gate.set()
+        replies = [(await each).json() for each in asked]
+        assert retriever.seen == [QUERY]
+        assert len({reply["query_id"] for reply in replies}) == 5
+        assert len({str(without_id(reply)) for reply in replies}) == 1
+
+    with_gate(releases, scenario, cache_bytes=0)
+
+
+def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncached: list[dict[str, object]]) -> None:
+    with RedisProcess(tmp_path) as server:
+        with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as one:
+            one.ready()
+            assert [without_id(ask(one, **knobs)) for knobs in KNOBS] == uncached
+        texts = len({knobs.get("query", QUERY) for knobs in KNOBS})
+        keys = [key.decode() for key in server.client.scan_iter()]
+        assert len(keys) == len(KNOBS) + texts
+        assert all("permit" not in key for key in keys)
+        with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as two:
+            two.ready()
+            assert [without_id(ask(two, **knobs)) for knobs in KNOBS] == uncached
+            assert outcomes(two)["hit"] == len(KNOBS)
+            assert "taugate_redis_up 1.0" in two.http.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"nonsense", b"[1,2,null]\nnonsense", b"[1,2,null]\n[]", b"[1]\n{}", bytes(1536)]
+)
+def test_what_somebody_else_wrote_into_redis_is_worked_out_again(
+    releases: Path, tmp_path: Path, uncached: list[dict[str, object]], value: bytes
+) -> None:
+    settings = {"TAUGATE_REDIS_TIMEOUT_MS": "500", "TAUGATE_CACHE_BYTES": "0"}
+    with RedisProcess(tmp_path) as server, ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, **settings) as one:
+        one.ready()
+        assert without_id(ask(one)) == uncached[0]
+        for key in server.client.scan_iter("*:reply:*"):
+            server.client.set(key, value)
+        for key in server.client.scan_iter("*:vector:*"):
+            server.client.set(key, b"x")
+        assert without_id(ask(one)) == uncached[0]
+
+
+def test_without_redis_it_answers_all_the_same(releases: Path, uncached: list[dict[str, object]]) -> None:
+    with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://127.0.0.1:1/0") as service:
+        service.ready()
+        assert [without_id(ask(service, **knobs)) for knobs in KNOBS] == uncached
+        assert outcomes(service)["error"] >= 1
+        assert "taugate_redis_up 0.0" in service.http.get("/metrics").text
+
+
+def test_the_password_of_redis_is_in_no_log(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_REDIS_URL="redis://:hunter2@127.0.0.1:1/0") as service:
+        ask(service.ready())
+        code, log = service.stop()
+    assert code == 0
+    assert "hunter2" not in log

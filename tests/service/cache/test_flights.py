@@ -1,0 +1,96 @@
+"""Equal work in flight is done once, and given up when nobody waits for it."""
+
+import asyncio
+
+import pytest
+
+from service.cache.flights import Flights
+
+
+class Work:
+    """Work that waits for its gate; counts how often it began and was given up."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.gate = asyncio.Event()
+        self.error = error
+        self.begun = self.given_up = 0
+
+    async def __call__(self) -> int:
+        self.begun += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.begun
+
+
+async def joined(flights: Flights[int], work: Work, count: int) -> list[asyncio.Task[int]]:
+    tasks = [asyncio.create_task(flights.join("key", work)) for _ in range(count)]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
+def test_equal_keys_share_one() -> None:
+    async def scenario() -> None:
+        flights, work = Flights[int](), Work()
+        tasks = await joined(flights, work, 3)
+        assert "key" in flights
+        work.gate.set()
+        assert await asyncio.gather(*tasks) == [1, 1, 1]
+        assert "key" not in flights
+        assert await flights.join("key", work) == 2
+
+    asyncio.run(scenario())
+
+
+def test_other_keys_do_not() -> None:
+    async def scenario() -> None:
+        flights, work = Flights[int](), Work()
+        work.gate.set()
+        assert sorted(await asyncio.gather(flights.join("a", work), flights.join("b", work))) == [1, 2]
+
+    asyncio.run(scenario())
+
+
+def test_who_leaves_only_leaves() -> None:
+    async def scenario() -> None:
+        flights, work = Flights[int](), Work()
+        first, second = await joined(flights, work, 2)
+        first.cancel()
+        await asyncio.sleep(0.01)
+        assert work.given_up == 0
+        work.gate.set()
+        assert await second == 1
+
+    asyncio.run(scenario())
+
+
+def test_the_last_to_leave_ends_it_and_the_next_begins_anew() -> None:
+    async def scenario() -> None:
+        flights, work = Flights[int](), Work()
+        tasks = await joined(flights, work, 2)
+        for task in tasks:
+            task.cancel()
+        newcomer = asyncio.create_task(flights.join("key", work))
+        await asyncio.sleep(0.01)
+        work.gate.set()
+        assert await newcomer == work.begun
+        assert (work.begun, work.given_up) in [(2, 1), (1, 0)], "anew, or in time to keep it in flight"
+
+    asyncio.run(scenario())
+
+
+def test_all_are_told_what_it_raises() -> None:
+    async def scenario() -> None:
+        flights, work = Flights[int](), Work(KeyError("broken"))
+        tasks = await joined(flights, work, 2)
+        work.gate.set()
+        for task in tasks:
+            with pytest.raises(KeyError, match="broken"):
+                await task
+        assert "key" not in flights
+
+    asyncio.run(scenario())
