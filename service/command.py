@@ -1,24 +1,18 @@
 """`taugate serve`: bind, load, answer until SIGTERM, and leave no request behind."""
 
 import argparse
-import logging
-import signal
 import socket
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from pydantic import ValidationError
 
 from retrieval.errors import InputError
 from retrieval.release.catalog import find
-from retrieval.threads import one_for_blas
-from service.app import create_app
-from service.logs import configure
-from service.serving import Serving
+from service.server import serve_here
 from service.settings import Settings
+from service.workers import serve_in_workers
 
-_log = logging.getLogger("taugate.serve")
 _BACKLOG = 2048  # uvicorn's own default
 
 
@@ -32,12 +26,13 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.add_argument("--releases", metavar="DIR", type=Path, help="where releases are kept (TAUGATE_RELEASES)")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (default 8000)")
+    parser.add_argument("--workers", type=int, help="processes that answer (default: one for every four processors)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop. Raises InputError or ReleaseError when there is nothing to serve."""
-    settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port")})
+    settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port", "workers")})
     find(settings.releases)  # before anything is bound: the usual mistake is a directory without a release
     serve(settings, listen(settings))
     return 0
@@ -52,34 +47,8 @@ def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in this process on a listening socket. Raises what kept it from loading its release."""
-    configure(settings.log_level)
-    one_for_blas()
-    app = create_app(settings)
-    serving: Serving = app.state.serving
-    config = uvicorn.Config(
-        app,
-        log_config=None,  # the root logger has it all already
-        access_log=False,  # RequestScope writes that line, with the request id
-        server_header=False,
-        timeout_graceful_shutdown=settings.shutdown_seconds,
-    )
-    server = uvicorn.Server(config)
-
-    def stop_serving(*_: object) -> None:
-        server.should_exit = True
-
-    serving.on_failure = stop_serving
-    # In force until uvicorn has handlers of its own, and again at the end, when it raises the signal that stopped it
-    # once more: by then it did its work, and that is no error.
-    for stop in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(stop, stop_serving)
-    host, port = listener.getsockname()[:2]
-    _log.info("listening", extra={"host": host, "port": port, "settings": settings.model_dump(mode="json")})
-    server.run(sockets=[listener])
-    _log.info("stopped")
-    if serving.failure is not None:
-        raise serving.failure
+    """Run the service on a listening socket, in as many processes as the settings say."""
+    (serve_here if settings.workers == 1 else serve_in_workers)(settings, listener)
 
 
 def listen(settings: Settings) -> socket.socket:

@@ -46,6 +46,6 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
     async def prometheus(request: Request) -> Response:
         """Metrics in Prometheus's text format, or in OpenMetrics where the scraper accepts it."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics.registry), headers={"Content-Type": content_type})
+        return Response(encode(metrics.exposed()), headers={"Content-Type": content_type})
 
     return router

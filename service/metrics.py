@@ -1,11 +1,21 @@
 """Every Prometheus metric of the service, on a registry of its own (docs/api.md)."""
 
 import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from retrieval.release.manifest import Manifest
 from retrieval.retriever import Reason
+from service.process_metrics import WorkersCollector
+
+# Set where several processes answer, before the first import of prometheus_client, which looks for it then.
+SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+Combined = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 
 # From the fastest cached reply to the default deadline, about three buckets a decade.
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -15,12 +25,11 @@ _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_Q
 
 
 class Metrics:
-    """The metrics of one process."""
+    """The metrics of one process, and where several answer, of all."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nothing here reads
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
         self.requests = Counter("taugate_requests", "Requests answered.", ["route", "code"], registry=self.registry)
         self.request_seconds = Histogram(
             "taugate_request_duration_seconds",
@@ -44,23 +53,39 @@ class Metrics:
         )
         for outcome in ("hit", "miss", "error", "bypass"):
             self.cache_requests.labels(outcome)  # from 0, so that the first of a kind is an increase
-        self.redis_up = Gauge("taugate_redis_up", "Whether Redis answers.", registry=self.registry)
-        self.queue_depth = Gauge("taugate_queue_depth", "Queries waiting or at work.", registry=self.registry)
+        self.redis_up = self._gauge("taugate_redis_up", "Whether Redis answers.", "livemin")
+        self.queue_depth = self._gauge("taugate_queue_depth", "Queries waiting or at work.", "livesum")
         self.results = Counter(
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry
         )
         self.empty_responses = Counter(
             "taugate_empty_responses", "Searches answered with no document.", ["reason"], registry=self.registry
         )
-        self.release_info = Gauge(
-            "taugate_release_info", "The release in service.", ["release", "encoder", "policy"], registry=self.registry
-        )
-        self.release_threshold = Gauge("taugate_release_threshold", "τ in force.", registry=self.registry)
-        self.release_loaded = Gauge(
-            "taugate_release_loaded_timestamp_seconds", "When the release was loaded.", registry=self.registry
-        )
-        self.coe_reference = Gauge("taugate_coe_reference", "COE at calibration.", ["bound"], registry=self.registry)
-        self.roe_reference = Gauge("taugate_roe_reference", "ROE at calibration.", ["bound"], registry=self.registry)
+        names = ("release", "encoder", "policy")
+        self.release_info = self._gauge("taugate_release_info", "The release in service.", "livemax", names)
+        self._announced: Gauge | None = None
+        self.release_threshold = self._gauge("taugate_release_threshold", "τ in force.")
+        self.release_loaded = self._gauge("taugate_release_loaded_timestamp_seconds", "When the release was loaded.")
+        self.coe_reference = self._gauge("taugate_coe_reference", "COE at calibration.", names=("bound",))
+        self.roe_reference = self._gauge("taugate_roe_reference", "ROE at calibration.", names=("bound",))
+
+    def _gauge(
+        self, name: str, meaning: str, combined: Combined = "livemostrecent", names: Sequence[str] = ()
+    ) -> Gauge:
+        """A gauge; combined: how the values of several processes become one."""
+        return Gauge(name, meaning, names, registry=self.registry, multiprocess_mode=combined)
+
+    def exposed(self) -> CollectorRegistry:
+        """What is told to whoever scrapes: of this process, or of all that answer on the same socket."""
+        folder = os.environ.get(SHARED_FOLDER)
+        registry = CollectorRegistry()
+        if folder is None:
+            registry.register(self.registry)
+            ProcessCollector(registry=registry)
+        else:
+            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+            registry.register(WorkersCollector(Path(folder)))
+        return registry
 
     def observe_stage(self, stage: str, seconds: float) -> None:
         """Record the time one stage took."""
@@ -79,8 +104,10 @@ class Metrics:
 
     def announce(self, manifest: Manifest, loaded_at: float) -> None:
         """Describe the release now in service; loaded_at: Unix time in seconds."""
-        self.release_info.clear()
-        self.release_info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind).set(1)
+        if self._announced is not None:  # the metrics of several processes have no way to take one back
+            self._announced.set(0)
+        self._announced = self.release_info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind)
+        self._announced.set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from retrieval.errors import InputError
-from retrieval.processors import processors
 from retrieval.release.catalog import find
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
@@ -33,9 +32,8 @@ class Serving:
         self._settings = settings
         self._metrics = metrics
         self._load = load_release
-        self._threads = Threads(settings.encoder_threads or processors(), settings.search_threads)
-        self.admission = Admission(settings.queue_limit, settings.deadline_ms / 1000)
-        metrics.queue_depth.set_function(lambda: self.admission.depth)
+        self._threads = Threads(settings.encoder_threads, settings.search_threads)
+        self.admission = Admission(settings.queue_limit, settings.deadline_ms / 1000, metrics.queue_depth.set)
         self._cache: Cache | None = None
         self._answering: Answering | None = None
         self._stopping = False

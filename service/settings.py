@@ -7,12 +7,22 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from retrieval.processors import processors
 from retrieval.release.encoders import AskedPrecision
 from service.schemas import MOST_QUERIES
 
 
+def _workers() -> int:
+    """One for every four processors, rounded up.
+
+    What HTTP takes of a query in Python is a small part of what encoding takes (docs/benchmarks/serving.md): one process
+    keeps four processors busy.
+    """
+    return -(-processors() // 4)
+
+
 class Settings(BaseSettings):
-    """Settings of `taugate serve`; `--releases`, `--host` and `--port` go before the environment.
+    """Settings of `taugate serve`; `--releases`, `--host`, `--port` and `--workers` go before the environment.
 
     | variable | default | meaning |
     |---|---|---|
@@ -20,7 +30,8 @@ class Settings(BaseSettings):
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
     | TAUGATE_PRECISION | auto | encoder of the release to use: float32, int8, or the one it was calibrated with |
-    | TAUGATE_ENCODER_THREADS | the processors it may use | batches encoded at a time, each by a thread of its own |
+    | TAUGATE_WORKERS | one for every four processors | processes that answer |
+    | TAUGATE_ENCODER_THREADS | its share of the processors | batches that a process encodes at a time |
     | TAUGATE_SEARCH_THREADS | 1 | threads of a search; more are faster only for a large flat index |
     | TAUGATE_MAX_K | 100 | largest `k` of a search |
     | TAUGATE_MAX_BATCH | 64 | most queries in one /search/batch; 1024 at most |
@@ -42,7 +53,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     precision: AskedPrecision = "auto"
-    encoder_threads: int | None = Field(default=None, ge=1)
+    workers: int = Field(default_factory=_workers, ge=1)
+    encoder_threads: int = Field(default_factory=lambda given: max(1, processors() // given.get("workers", 1)), ge=1)
     search_threads: int = Field(default=1, ge=1)
     max_k: int = Field(default=100, ge=1)
     max_batch: int = Field(default=64, ge=1, le=MOST_QUERIES)
@@ -56,6 +68,12 @@ class Settings(BaseSettings):
     redis_ttl_seconds: int = Field(default=86400, ge=1)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def as_environment(self) -> dict[str, str]:
+        """The variables that give these settings to another process."""
+        values = {name: getattr(self, name) for name in type(self).model_fields}
+        values |= {name: each.get_secret_value() for name, each in values.items() if isinstance(each, SecretStr)}
+        return {f"TAUGATE_{name.upper()}": str(value) for name, value in values.items() if value is not None}
 
     @model_validator(mode="after")
     def _a_batch_fits_the_queue(self) -> Self:

@@ -1,0 +1,56 @@
+"""One process that answers: the application on uvicorn, on a socket that is listened on already."""
+
+import logging
+import signal
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import uvicorn
+
+from retrieval.threads import one_for_blas
+from service.app import create_app
+from service.logs import configure
+from service.serving import Serving
+from service.settings import Settings
+
+_log = logging.getLogger("taugate.serve")
+
+
+def options(settings: Settings) -> Mapping[str, Any]:
+    """What uvicorn is told, however many processes there are."""
+    return {
+        "log_config": None,  # the root logger has it all already
+        "access_log": False,  # RequestScope writes that line, with the request id
+        "server_header": False,
+        "timeout_graceful_shutdown": settings.shutdown_seconds,
+    }
+
+
+def serve_here(settings: Settings, listener: socket.socket) -> None:
+    """Run the service in this process. Raises what kept it from loading its release."""
+    configure(settings.log_level)
+    one_for_blas()
+    app = create_app(settings)
+    serving: Serving = app.state.serving
+    server = uvicorn.Server(uvicorn.Config(app, **options(settings)))
+
+    def stop_serving(*_: object) -> None:
+        server.should_exit = True
+
+    serving.on_failure = stop_serving
+    # In force until uvicorn has handlers of its own, and again at the end, when it raises the signal that stopped it
+    # once more: by then it did its work, and that is no error.
+    for stop in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop, stop_serving)
+    announce(settings, listener)
+    server.run(sockets=[listener])
+    _log.info("stopped")
+    if serving.failure is not None:
+        raise serving.failure
+
+
+def announce(settings: Settings, listener: socket.socket) -> None:
+    """Say once where it listens and with what."""
+    host, port = listener.getsockname()[:2]
+    _log.info("listening", extra={"host": host, "port": port, "settings": settings.model_dump(mode="json")})

@@ -1,0 +1,94 @@
+"""Several processes on one socket: all answer, all are counted, a dead one is replaced, and none is left behind."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+WORKERS = 2
+
+
+@pytest.fixture
+def workers(releases: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(releases, TAUGATE_WORKERS=str(WORKERS), TAUGATE_CACHE_BYTES="0") as process:
+        yield process.ready()
+
+
+def pids(service: ServiceProcess) -> list[int]:
+    """Workers: children with a socket of the service."""
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def ask(service: ServiceProcess, number: int) -> int:
+    """A search on a connection of its own, which any of the workers may take."""
+    url = f"http://127.0.0.1:{service.port}/search"
+    return httpx.post(url, json={"query": f"a building permit {number}"}, timeout=30).status_code
+
+
+def test_all_answer_and_any_of_them_tells_of_all(workers: ServiceProcess) -> None:
+    assert len(pids(workers)) == WORKERS
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(lambda number: ask(workers, number), range(100)))
+    assert codes == [200] * 100
+    assert all(busy_seconds(pid) > 0 for pid in pids(workers))
+    for _ in range(6):  # whichever of them is asked
+        series = dict(scrape(workers))
+        assert series["taugate_requests_total{/search,200}"] == 100
+        assert series["taugate_cache_requests_total{bypass}"] == 100
+        assert series["taugate_queue_depth{}"] == 0
+        assert [value for name, value in series.items() if name.startswith("taugate_release_info")] == [1]
+        assert series["process_cpu_seconds_total{}"] > 0
+        workers.http.close()
+        workers.http = httpx.Client(base_url=f"http://127.0.0.1:{workers.port}", timeout=30)
+
+
+def busy_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_dead_one_is_replaced_and_its_counts_stay(workers: ServiceProcess) -> None:
+    assert [ask(workers, number) for number in range(20)] == [200] * 20
+    first = pids(workers)
+    os.kill(first[0], signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and (len(pids(workers)) < WORKERS or pids(workers) == first):
+        time.sleep(0.1)
+    assert first[0] not in pids(workers)
+    workers.http.close()
+    workers.http = httpx.Client(base_url=f"http://127.0.0.1:{workers.port}", timeout=30)
+    workers.ready()
+    assert scrape(workers)["taugate_requests_total{/search,200}"] == 20
+
+
+def test_sigterm_ends_all_of_them(workers: ServiceProcess) -> None:
+    alive = pids(workers)
+    code, log = workers.stop()
+    assert code == 0
+    assert not [pid for pid in alive if Path(f"/proc/{pid}").exists()]
+    messages = [json.loads(line)["message"] for line in log.splitlines()]
+    assert messages.count("listening") == 1
+    assert messages.count("ready") == WORKERS
+    assert "Traceback" not in log
+
+
+def test_what_keeps_them_from_starting_is_said_and_ends_it(releases: Path, tmp_path: Path) -> None:
+    own = Path(shutil.copytree(releases, tmp_path / "own"))
+    (release,) = (entry for entry in own.iterdir() if entry.is_dir())
+    (release / "golden.jsonl").write_bytes(b"changed")
+    with ServiceProcess(own, TAUGATE_WORKERS=str(WORKERS)) as service:
+        code, log = service.process.wait(timeout=60), service.stop()[1]
+    assert code == 2
+    assert "golden.jsonl" in log
+    assert "Traceback" not in log
