@@ -18,10 +18,12 @@ from service.serving import Load, Serving
 from service.settings import Settings
 
 
-def create_app(settings: Settings, load_release: Load = load) -> FastAPI:
+def create_app(settings: Settings, load_release: Load = load, *, accept_when_ready: bool = False) -> FastAPI:
     """An application that loads the current release when it starts; `app.state.serving` is its state.
 
-    load_release: opens a release folder with a number of encoder threads and an encoder of a precision.
+    load_release: opens a release folder with a number of encoder threads and an encoder of a precision;
+    accept_when_ready: takes no connection before there is a release, for a process that shares its socket with others,
+    who would answer.
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
@@ -29,6 +31,8 @@ def create_app(settings: Settings, load_release: Load = load) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(serving.start())
+        if accept_when_ready:
+            await loading
         try:
             yield
         finally:

@@ -15,8 +15,8 @@ from service.schemas import MOST_QUERIES
 def _workers() -> int:
     """One for every four processors, rounded up.
 
-    What HTTP takes of a query in Python is a small part of what encoding takes (docs/benchmarks/serving.md): one process
-    keeps four processors busy.
+    HTTP takes a small part of what encoding takes of a processor (docs/benchmarks/serving.md), so that one process
+    keeps four busy.
     """
     return -(-processors() // 4)
 

@@ -45,7 +45,7 @@ def app() -> FastAPI:
     settings = Settings()  # all of them are in the environment
     configure(settings.log_level)
     one_for_blas()
-    application = create_app(settings)
+    application = create_app(settings, accept_when_ready=True)
     serving: Serving = application.state.serving
     serving.on_failure = lambda: _give_up(serving.failure)
     return application
