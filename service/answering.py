@@ -80,7 +80,7 @@ class Answering:
         return vector if np.isfinite(vector).all() else None
 
     def _count(self, outcome: Outcome) -> None:
-        self._metrics.cache_requests.labels(outcome).inc()
+        self._metrics.observe_cache(outcome)
 
 
 def _reply(packed: bytes | None) -> Reply | None:

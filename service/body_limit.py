@@ -1,6 +1,5 @@
 """Refuse a request body before more of it than the limit is in memory."""
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,9 +18,8 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = Headers(scope=scope).get("content-length", "0")
-        seen = int(declared) if declared.isascii() and declared.isdigit() else 0
-        too_large = seen > self._limit
+        declared = dict(scope["headers"]).get(b"content-length", b"")
+        too_large = declared.isdigit() and int(declared) > self._limit
         seen = 0
 
         async def receive_limited() -> Message:

@@ -22,7 +22,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        entry |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        given = vars(record)
+        entry |= {name: given[name] for name in sorted(given.keys() - _STANDARD)}
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str).decode()
@@ -33,3 +34,6 @@ def configure(level: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # No line tells of its code, thread or process, so that none is looked up (logging, "Optimization").
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -51,13 +51,14 @@ class Metrics:
         self.cache_requests = Counter(
             "taugate_cache_requests", "Queries, by what the cache did for them.", ["outcome"], registry=self.registry
         )
-        for outcome in ("hit", "miss", "error", "bypass"):
-            self.cache_requests.labels(outcome)  # from 0, so that the first of a kind is an increase
+        outcomes = ("hit", "miss", "error", "bypass")  # all from 0, so that the first of a kind is an increase
+        self._cache_outcomes = {outcome: self.cache_requests.labels(outcome) for outcome in outcomes}
         self.redis_up = self._gauge("taugate_redis_up", "Whether Redis answers.", "livemin")
         self.queue_depth = self._gauge("taugate_queue_depth", "Queries waiting or at work.", "livesum")
         self.results = Counter(
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry
         )
+        self._kept, self._dropped = self.results.labels("kept"), self.results.labels("dropped")
         self.empty_responses = Counter(
             "taugate_empty_responses", "Searches answered with no document.", ["reason"], registry=self.registry
         )
@@ -95,10 +96,14 @@ class Metrics:
         """Record how many queries were encoded together."""
         self.batch_size.observe(queries)
 
+    def observe_cache(self, outcome: str) -> None:
+        """Record what the cache did for one query: hit, miss, error or bypass."""
+        self._cache_outcomes[outcome].inc()
+
     def observe_reply(self, kept: int, considered: int, reason: Reason | None) -> None:
         """Record what was kept and dropped for one query."""
-        self.results.labels("kept").inc(kept)
-        self.results.labels("dropped").inc(considered - kept)
+        self._kept.inc(kept)
+        self._dropped.inc(considered - kept)
         if reason is not None:
             self.empty_responses.labels(reason).inc()
 

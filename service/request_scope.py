@@ -5,7 +5,7 @@ import re
 import time
 
 import orjson
-from starlette.datastructures import Headers, MutableHeaders
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import error_body
@@ -13,7 +13,7 @@ from service.ids import new_id
 from service.metrics import Metrics
 
 _log = logging.getLogger("taugate.request")
-_ACCEPTED_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
+_ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
 _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
 
 
@@ -23,6 +23,7 @@ class RequestScope:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking a series up takes longer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection event; anything but HTTP passes through."""
@@ -30,7 +31,7 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        request_id = _request_id(dict(scope["headers"]).get(b"x-request-id", b""))
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
 
@@ -38,7 +39,7 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
@@ -53,8 +54,12 @@ class RequestScope:
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", _UNMATCHED)
-        self._metrics.requests.labels(route, str(status)).inc()
-        self._metrics.request_seconds.labels(route).observe(seconds)
+        if (route, status) not in self._counted:
+            requests, times = self._metrics.requests, self._metrics.request_seconds
+            self._counted[route, status] = requests.labels(route, str(status)), times.labels(route)
+        counter, histogram = self._counted[route, status]
+        counter.inc()
+        histogram.observe(seconds)
         _log.info(
             "request",
             extra={
@@ -67,8 +72,8 @@ class RequestScope:
         )
 
 
-def _request_id(given: str | None) -> str:
-    return given if given and _ACCEPTED_ID.fullmatch(given) else new_id()
+def _request_id(given: bytes) -> str:
+    return given.decode("ascii") if _ACCEPTED_ID.fullmatch(given) else new_id()
 
 
 async def _send_internal(send: Send, request_id: str) -> None:

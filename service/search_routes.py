@@ -1,9 +1,10 @@
 """POST /search and POST /search/batch: one path for both."""
 
 import asyncio
+from enum import Enum
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from retrieval.retriever import Query
@@ -19,13 +20,13 @@ from service.schemas import BatchRequest, BatchResponse, ErrorResponse, SearchRe
 from service.serving import Serving
 from service.settings import Settings
 
+_TAGS: list[str | Enum] = ["search"]
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in _STATUSES}
 
 
-def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> APIRouter:
+def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics) -> None:
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
-    router = APIRouter(tags=["search"])
 
     async def answer(request: Request, searches: list[Search], answering: Answering) -> list[bytes]:
         known = [answering.known(search) for search in searches]
@@ -40,14 +41,14 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
         async with serving.admission.admitted(len(searches)):
             return await asyncio.gather(*(answering.reply(search) for search in searches))
 
-    @router.post("/search", response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
+    @app.post("/search", tags=_TAGS, response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
     async def search(request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
         answering = serving.answering
         (reply,) = await answer(request, [_search(body, "", answering.engine, settings)], answering)
         return json_bytes(reply)
 
-    @router.post("/search/batch", response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
+    @app.post("/search/batch", tags=_TAGS, response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
     async def search_batch(request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
         if len(body.queries) > settings.max_batch:
@@ -58,8 +59,6 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
             for position, each in enumerate(body.queries)
         ]
         return json_bytes(b'{"responses":[' + b",".join(await answer(request, searches, answering)) + b"]}")
-
-    return router
 
 
 def _search(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Search:

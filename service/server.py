@@ -23,6 +23,7 @@ def options(settings: Settings) -> Mapping[str, Any]:
         "log_config": None,  # the root logger has it all already
         "access_log": False,  # RequestScope writes that line, with the request id
         "server_header": False,
+        "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
         "timeout_graceful_shutdown": settings.shutdown_seconds,
     }
 
