@@ -16,15 +16,18 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
 
     The request's body has to be read: what the connection says next is that it is closed.
     """
-    answer, gone = asyncio.ensure_future(work), asyncio.ensure_future(_closed(request))
+    caller = asyncio.current_task()
+    assert caller is not None  # noqa: S101 (for the type checker: a coroutine runs in a task)
+    watching = asyncio.ensure_future(_closed(request))
+    watching.add_done_callback(lambda closed: closed.cancelled() or caller.cancel())
     try:
-        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not answer.done():
-            raise ClientGone("the connection was closed before there was an answer")
-        return answer.result()
+        return await work
+    except asyncio.CancelledError:
+        if watching.done() and not caller.uncancel():
+            raise ClientGone("the connection was closed before there was an answer") from None
+        raise
     finally:
-        answer.cancel()
-        gone.cancel()
+        watching.cancel()
 
 
 async def _closed(request: Request) -> None:

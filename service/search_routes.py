@@ -39,6 +39,8 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
 
     async def work_out(searches: list[Search], answering: Answering) -> list[Reply]:
         async with serving.admission.admitted(len(searches)):
+            if len(searches) == 1:  # without a task of its own
+                return [await answering.reply(searches[0])]
             return await asyncio.gather(*(answering.reply(search) for search in searches))
 
     @app.post("/search", tags=_TAGS, response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})

@@ -4,6 +4,7 @@ Each maps the same index and documents into memory, and keeps its metrics in a f
 is scraped tells of every one.
 """
 
+import logging
 import os
 import socket
 import sys
@@ -55,7 +56,7 @@ def _give_up(failure: Exception | None) -> None:
     """Every other worker would fail likewise: the supervisor is told by the exit status not to try again."""
     if isinstance(failure, TaugateError):
         sys.stderr.write(f"taugate: {failure}\n")
-    sys.stderr.flush()
+    logging.shutdown()
     os._exit(STARTUP_FAILURE)
 
 

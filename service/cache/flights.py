@@ -27,8 +27,7 @@ class Flights(Generic[Result]):
         task, waiting = flight
         waiting.append(None)
         try:
-            await asyncio.wait((task,))
-            return task.result()
+            return await asyncio.shield(task)
         finally:
             waiting.pop()
             if task.done() or not waiting:
