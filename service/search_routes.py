@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from retrieval.errors import InputError
 from retrieval.retriever import Answer, Query
 from service.callers import while_connected
 from service.engine import Engine, Found
@@ -53,8 +54,6 @@ def search_routes(settings: Settings, serving: Serving, metrics: Metrics) -> API
 
 def _query(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Query:
     """A request as a query, within the limits. Raises Invalid; `name` says which of a batch it is."""
-    if request.filter is not None:
-        raise Invalid(f"{name}filter: this version cannot filter; leave it out")
     if len(request.query) > settings.max_query_chars:
         raise Invalid(f"{name}query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
     k = engine.release.manifest.policy.k if request.k is None else request.k
@@ -62,7 +61,11 @@ def _query(request: SearchRequest, name: str, engine: Engine, settings: Settings
         raise Invalid(f"{name}k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    return Query(request.query, k, request.threshold, request.min_results)
+    try:
+        engine.release.metadata.check(request.filter or ())
+    except InputError as error:
+        raise Invalid(f"{name}filter: {error}") from error
+    return Query(request.query, k, request.threshold, request.min_results, request.filter)
 
 
 def _reply(request: SearchRequest, found: Found, release: str) -> dict[str, Any]:

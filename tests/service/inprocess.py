@@ -28,6 +28,7 @@ class Gated:
         self.gate = threading.Event()
         self.seen: list[str] = []
         self.error: Exception | None = None
+        self.metadata = retriever.metadata
 
     def tokens(self, queries: Sequence[Query]) -> list[Tokens]:
         return self.retriever.tokens(queries)
