@@ -55,12 +55,12 @@ def _condition(name: str, asked: Any) -> Condition:  # noqa: ANN401 (whatever JS
 def _value(name: str, value: Any) -> Value:  # noqa: ANN401
     if isinstance(value, str) and not _is_text(value):
         _refuse(f"{shown(name)}: holds half of a surrogate pair, which is no character")
-    if isinstance(value, float) and not math.isfinite(value):
+    if not _is_finite(value):
         _refuse(f"{shown(name)}: a number must be finite")
     if not isinstance(value, _Scalar):
         what = "null" if value is None else "a list in a list" if isinstance(value, list) else "an object in a list"
         _refuse(f"{shown(name)}: {what} is no value; use a string, number or boolean")
-    return value
+    return value if isinstance(value, str) else _as_in_a_corpus(value)
 
 
 def _bounds(name: str, asked: Mapping[str, Any]) -> dict[str, float]:
@@ -69,9 +69,24 @@ def _bounds(name: str, asked: Mapping[str, Any]) -> dict[str, float]:
     for operator, bound in asked.items():
         if operator not in _OPERATORS:
             _refuse(f"{shown(name)}: an unknown operator; use {', '.join(_OPERATORS)}")
-        if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
+        if isinstance(bound, bool) or not isinstance(bound, int | float) or not _is_finite(bound):
             _refuse(f"{shown(name)}: {operator} needs a finite number")
-    return dict(asked)
+    return {operator: _as_in_a_corpus(bound) for operator, bound in asked.items()}
+
+
+def _as_in_a_corpus(number: float) -> float:
+    """An int of more than 64 bits as the float that a corpus is read with; beyond any float there is none in it."""
+    if isinstance(number, float) or -(2**63) <= number < 2**64:
+        return number
+    try:
+        return float(number)
+    except OverflowError:
+        return number
+
+
+def _is_finite(value: object) -> bool:
+    """An int is, however large: `math` would want it as a float first."""
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _is_text(text: str) -> bool:

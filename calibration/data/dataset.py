@@ -94,7 +94,8 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
     for name, value in metadata.items():
         if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
             raise Fault(path, line, f"metadata {name!r} is not a scalar", "use a string, number, boolean or null")
-        fields.add(name)
+        if value is not None:
+            fields.add(name)
     if len(fields) > MOST_FIELDS:
         raise Fault(
             path, line, f"metadata has over {MOST_FIELDS} fields so far", "put what varies into values, not names"

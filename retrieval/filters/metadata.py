@@ -58,7 +58,7 @@ class Metadata:
         """Write arrays, and nothing else, to one safetensors file."""
         arrays: dict[str, NDArray[Any]] = {_FIELDS: np.frombuffer(orjson.dumps([*self.columns]), dtype=np.uint8)}
         for number, column in enumerate(self.columns.values()):
-            parts = (column.values.json, column.values.offsets, column.codes)
+            parts: tuple[NDArray[Any], ...] = (column.values.json, column.values.offsets, column.codes)
             arrays |= {f"{number}.{name}": part for name, part in zip(_PARTS, parts, strict=True)}
         path.write_bytes(save(arrays))
 
@@ -70,15 +70,13 @@ class Metadata:
         except (OSError, SafetensorError, TypeError, AttributeError) as error:  # the last two: a dtype NumPy has not
             raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
         names = _names(arrays.get(_FIELDS))
-        parts = [tuple(f"{number}.{part}" for part in _PARTS) for number in range(len(names))]
-        if not names or {*arrays} != {_FIELDS}.union(*parts):
+        if not names or {*arrays} != {_FIELDS, *(f"{i}.{part}" for i in range(len(names)) for part in _PARTS)}:
             raise ReleaseError(f"{path}: does not hold columns of metadata; calibrate again")
-        columns = {
-            name: Column(Values(arrays[json], arrays[offsets]), arrays[codes])
-            for name, (json, offsets, codes) in zip(names, parts, strict=True)
-        }
-        for name, column in columns.items():
-            if not column.whole(len(documents)):
+        columns: dict[str, Column] = {}
+        for i, name in enumerate(names):
+            json, offsets, codes = (arrays[f"{i}.{part}"] for part in _PARTS)
+            columns[name] = Column(Values(json, offsets), codes)
+            if not columns[name].whole(len(documents)):
                 raise ReleaseError(f"{path}: {shown(name)} is no column of these documents; calibrate again")
         metadata = cls(columns)
         for position in {0, len(documents) // 2, len(documents) - 1}:
