@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.filters.conditions import Condition, Key, Value, key
+from retrieval.filters.conditions import Condition, Key, Range, Value, key
 from retrieval.filters.values import Values
 
 Codes = NDArray[np.int32]
@@ -22,8 +22,11 @@ class Column:
     codes: Codes
 
     def where(self, condition: Condition) -> Mask:
-        """Which documents meet it, (N,). One look at each code, whatever the condition."""
-        accepted = np.zeros(len(self.values) + 1, dtype=np.bool_)  # one more: the code MISSING reads the last
+        """Which documents meet it, (N,). MISSING is below every place, and reads the last of what is accepted."""
+        if isinstance(condition, Range):
+            first, last = self.values.interval(condition)
+            return (self.codes >= first) & (self.codes < last)
+        accepted = np.zeros(len(self.values) + 1, dtype=np.bool_)
         accepted[self.values.places(condition)] = True
         mask: Mask = accepted[self.codes]
         return mask

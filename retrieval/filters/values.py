@@ -45,15 +45,14 @@ class Values(Sequence[Key]):
             raise IndexError(place)
         return key(orjson.loads(self._json[self._offsets[place] : self._offsets[place + 1]]))
 
-    def places(self, condition: OneOf | Range) -> NDArray[np.int64]:
-        """Places of the values that a condition on the field accepts; a range accepts numbers alone."""
-        if isinstance(condition, Range):
-            return np.arange(*self._interval(condition))
+    def places(self, condition: OneOf) -> NDArray[np.int64]:
+        """Places of those of its values that there are."""
         found = ((bisect_left(self, wanted), wanted) for wanted in condition.keys)
         places = [place for place, wanted in found if place < len(self) and self[place] == wanted]
         return np.array(places, dtype=np.int64)
 
-    def _interval(self, condition: Range) -> tuple[int, int]:
+    def interval(self, condition: Range) -> tuple[int, int]:
+        """Places from the first to before the last of the numbers within the bounds; none where last ≤ first."""
         first, last = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
         if condition.gt is not None:
             first = max(first, bisect_right(self, (NUMBERS, condition.gt)))
