@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.encoder import Role, Tokens
+from retrieval.filters.conditions import Filter
+from retrieval.filters.metadata import Metadata
 from retrieval.index.topk import Index, TopK
+from retrieval.index.within import Within
 from retrieval.policy import Policy, PolicyKind, decision_scores, keep
 from retrieval.projection import Projection
 from retrieval.relevance.model import Relevance
 from retrieval.similarity import Float32
 
-Reason = Literal["all_below_threshold"]
+Reason = Literal["all_below_threshold", "no_documents_match_filter"]
 Observe = Callable[[str, float], None]
 
 
@@ -41,12 +44,17 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One search. `threshold` overrides τ; at least `min_results` are returned even where they score below it."""
+    """One search.
+
+    threshold: overrides τ; min_results: so many are returned even where they score below it; filter: the documents
+    searched, all where it is None or has no condition.
+    """
 
     text: str
     k: int
     threshold: float | None = None
     min_results: int = 0
+    filter: Filter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,8 @@ class Answer:
     list, from 1, which a cut by probability does not always keep from the top down; relevance: (kept,) float32
     probability that each is relevant, None where the release has no model of it; considered: how many the index
     returned; best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the
-    evidence for it, was in force.
+    evidence for it, was in force, which it never is within a filter: other documents are in the top-K then than those
+    that it was measured on.
     """
 
     positions: NDArray[np.int64]
@@ -86,16 +95,19 @@ class Retriever:
         policy: Policy,
         relevance: Relevance | None = None,
         projection: Projection | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
         self.encoder = encoder
         self.projection = projection
         self.index = index
         self.policy = policy
         self.relevance = relevance
+        self.metadata = metadata or Metadata()
 
     def single(self) -> "Retriever":
         """The same with an encoder on one thread, for callers who embed in several threads at once."""
-        return Retriever(self.encoder.single(), self.index, self.policy, self.relevance, self.projection)
+        single = self.encoder.single()
+        return Retriever(single, self.index, self.policy, self.relevance, self.projection, self.metadata)
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """What is encoded of each query."""
@@ -126,25 +138,30 @@ class Retriever:
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = _no_observer) -> list[Answer]:
         """Answer queries whose vectors are known, (n, d') float32.
 
-        `observe` is told the seconds spent in each stage: "search", and "filter" (what is kept and why).
+        `observe` is told the seconds spent in each stage: "search" (with what its filter means), and "filter" (what
+        is kept and why). Raises InputError for a filter on a field that no document has.
         """
         start = time.perf_counter()
         # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for. Each
         # K by itself: in a longer list an approximate index finds more, which a query must not owe to its company.
-        depths = np.array([max(self.policy.k, query.k) for query in queries])
+        alike: dict[tuple[int, Filter], list[int]] = {}
+        for row, query in enumerate(queries):
+            alike.setdefault((max(self.policy.k, query.k), query.filter or ()), []).append(row)
         answers: dict[int, Answer] = {}
         searching = 0.0
-        for depth in np.unique(depths).tolist():
-            rows = np.flatnonzero(depths == depth)
+        for (depth, wanted), rows in alike.items():
             began = time.perf_counter()
-            top = self.index.search(vectors[rows], depth)
+            top = self._top(vectors[rows], depth, wanted)
             searching += time.perf_counter() - began
-            answers |= zip(
-                rows.tolist(), self._cuts([queries[row] for row in rows.tolist()], vectors[rows], top), strict=True
-            )
+            answers |= zip(rows, self._cuts([queries[row] for row in rows], vectors[rows], top), strict=True)
         observe("search", searching)
         observe("filter", time.perf_counter() - start - searching)
         return [answers[row] for row in range(len(queries))]
+
+    def _top(self, vectors: Float32, depth: int, wanted: Filter) -> TopK:
+        if not wanted:
+            return self.index.search(vectors, depth)
+        return self.index.search_within(vectors, depth, Within(self.metadata.where(wanted)))
 
     def _cuts(self, queries: Sequence[Query], vectors: Float32, top: TopK) -> Iterator[Answer]:
         """What is kept of each query's top-K."""
@@ -169,7 +186,7 @@ class Retriever:
         if missing > 0:
             kept[np.flatnonzero(~kept)[:missing]] = True
         chosen = np.flatnonzero(kept)
-        calibrated = query.threshold is None and self.policy.covers(query.k)
+        calibrated = query.threshold is None and not query.filter and self.policy.covers(query.k)
         return Answer(
             positions=positions[chosen],
             scores=scores[chosen],
@@ -180,5 +197,12 @@ class Retriever:
             threshold=None if threshold is None else float(threshold),
             policy=self.policy.kind,
             calibrated=calibrated,
-            reason=None if len(chosen) else "all_below_threshold",
+            reason=_reason(len(kept), len(chosen)),
         )
+
+
+def _reason(considered: int, kept: int) -> Reason | None:
+    """Why nothing is kept: an index of documents returns none only where the filter leaves none."""
+    if kept:
+        return None
+    return "all_below_threshold" if considered else "no_documents_match_filter"

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from retrieval.documents import Scalar
 from retrieval.policy import PolicyKind
 from retrieval.retriever import Reason
+from service.filter_schema import FilterField
 
 # Far above any limit: what is larger is told so in a few words instead of being repeated.
 _LARGEST_INT = 2**31 - 1
@@ -39,7 +40,7 @@ class SearchRequest(_Request):
 
     query: QueryText
     k: int | None = Field(default=None, ge=1, le=_LARGEST_INT, description="documents considered")
-    filter: dict[str, Any] | None = Field(default=None, description="not available in this version")
+    filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
     min_results: int = Field(
         default=0, ge=0, le=_LARGEST_INT, description="return at least so many, even below the threshold"
     )

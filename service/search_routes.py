@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from retrieval.errors import InputError
 from retrieval.retriever import Query
 from service.answering import Answering, Search
 from service.callers import while_connected
@@ -65,8 +66,6 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
 
 def _search(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Search:
     """A request as a search, within the limits. Raises Invalid; `name` says which of a batch it is."""
-    if request.filter is not None:
-        raise Invalid(f"{name}filter: this version cannot filter; leave it out")
     if len(request.query) > settings.max_query_chars:
         raise Invalid(f"{name}query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
     k = engine.release.manifest.policy.k if request.k is None else request.k
@@ -74,4 +73,9 @@ def _search(request: SearchRequest, name: str, engine: Engine, settings: Setting
         raise Invalid(f"{name}k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    return Search(Query(request.query, k, request.threshold, request.min_results), request.include_text)
+    try:
+        engine.release.metadata.check(request.filter or ())
+    except InputError as error:
+        raise Invalid(f"{name}filter: {error}") from error
+    query = Query(request.query, k, request.threshold, request.min_results, request.filter)
+    return Search(query, request.include_text)

@@ -11,12 +11,22 @@ from safetensors.numpy import save
 from calibration.data.dataset import Dataset
 from calibration.study import Findings
 from retrieval import encoder
-from retrieval.documents import OFFSETS, TEXTS
+from retrieval.documents import OFFSETS, TEXTS, DocumentStore
+from retrieval.filters.metadata import Metadata
 from retrieval.index import files
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, GOLDEN, PROJECTION, REFERENCE, RELEVANCE, REPORT
+from retrieval.release.layout import (
+    ENCODER_FOLDER,
+    FLOAT32_FOLDER,
+    GOLDEN,
+    METADATA,
+    PROJECTION,
+    REFERENCE,
+    RELEVANCE,
+    REPORT,
+)
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -47,6 +57,9 @@ class Contents:
                     shutil.copyfile(source / name, release / folder / name)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
+        metadata = Metadata.of(DocumentStore(self.documents))
+        if metadata.columns:
+            metadata.save(release / METADATA)
         files.save(self.found.index, release)
         golden.write(release / GOLDEN, self.golden)
         (release / REFERENCE).write_bytes(save(_reference(self.found)))

@@ -11,6 +11,7 @@ from calibration.data.qrels import read_qrels
 from retrieval.digest import sha256_file
 from retrieval.documents import Document, DocumentStore, DocumentWriter
 from retrieval.errors import InputError
+from retrieval.filters.metadata import MOST_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +63,13 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
 def _spool_corpus(path: Path, spool: Path) -> dict[str, int]:
     """Copy the documents to the spool; returns the position of each id."""
     positions: dict[str, int] = {}
+    fields: set[str] = set()
     writer = DocumentWriter(spool)
     try:
         for line, record in read_objects(path):
             identifier = new_id(path, line, record, positions)
             text = required_text(path, line, record, "text")
-            writer.append(Document(identifier, text, _title(path, line, record), _metadata(path, line, record)))
+            writer.append(Document(identifier, text, _title(path, line, record), _metadata(path, line, record, fields)))
     finally:
         writer.close()
     if not positions:
@@ -82,7 +84,8 @@ def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
     return title or None
 
 
-def _metadata(path: Path, line: int, record: dict[str, Any]) -> dict[str, Any]:
+def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+    """Metadata of one record; `fields` are those of the records before, and gain its own."""
     metadata = record.get("metadata")
     if metadata is None:
         return {}
@@ -91,6 +94,12 @@ def _metadata(path: Path, line: int, record: dict[str, Any]) -> dict[str, Any]:
     for name, value in metadata.items():
         if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
             raise Fault(path, line, f"metadata {name!r} is not a scalar", "use a string, number, boolean or null")
+        if value is not None:
+            fields.add(name)
+    if len(fields) > MOST_FIELDS:
+        raise Fault(
+            path, line, f"metadata has over {MOST_FIELDS} fields so far", "put what varies into values, not names"
+        )
     return metadata
 
 

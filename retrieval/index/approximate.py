@@ -10,7 +10,7 @@ from retrieval.index.base import StoredIndex
 from retrieval.index.flat import FlatIndex
 from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
 from retrieval.index.kinds import Kind, padded
-from retrieval.index.ranking import among_all, ranked
+from retrieval.index.ranking import among, ranked
 from retrieval.index.stored import stored
 from retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
 from retrieval.similarity import Float32
@@ -29,6 +29,8 @@ class ApproximateIndex(StoredIndex):
     def __init__(self, index: Any, kind: Kind, vectors: FlatIndex | None = None) -> None:  # noqa: ANN401
         super().__init__(index, kind, vectors.vectors if vectors else stored(index, index.d))
         self.exact = vectors
+        if kind != "ivf-flat":  # whose own lists hold the vectors
+            self._whole = vectors.faiss if vectors else faiss.downcast_index(index.storage)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
         # On a GPU FAISS chooses the lists itself, by float32: among near ties, others may be looked at than here.
         self._gpu = on_gpu(index) if kind == "ivf-flat" else None
@@ -70,7 +72,7 @@ class ApproximateIndex(StoredIndex):
             ]  # others may tie, or are missing
             fetch *= 4
         for row in np.flatnonzero(np.isneginf(scores[:, -1])):
-            scores[row], positions[row] = among_all(self, queries[row : row + 1], k)
+            scores[row], positions[row] = among(self, queries[row : row + 1], k)
         return TopK(scores, positions)
 
     def _proposed(self, queries: Float32, fetch: int) -> NDArray[np.int64]:

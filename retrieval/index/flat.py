@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retrieval.index.base import StoredIndex
+from retrieval.index.complete import complete
 from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
 from retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
-from retrieval.index.ranking import among_all, ranked
 from retrieval.index.stored import stored
-from retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
-from retrieval.similarity import Float32, rounding_bound
+from retrieval.index.topk import TopK
+from retrieval.similarity import Float32
 
 
 class FlatIndex(StoredIndex):
@@ -21,8 +21,6 @@ class FlatIndex(StoredIndex):
     def __init__(self, index: Any, kind: Kind = "flat", dimension: int | None = None) -> None:  # noqa: ANN401
         super().__init__(index, kind, stored(index, int(dimension or index.d)))
         self._gpu = on_gpu(index) if kind == "flat" else None
-        # FAISS reads int8 by another sequence of float32 operations than `stored` does.
-        self._bound = rounding_bound(index.d) * (1 if kind == "flat" else 2)
 
     @classmethod
     def build(cls, vectors: Float32, kind: Kind = "flat") -> Self:
@@ -42,25 +40,9 @@ class FlatIndex(StoredIndex):
 
         queries: (n, d) float32 of unit length. Ties in similarity go to the lower position.
         """
-        k = min(k, len(self))
-        scores = np.empty((len(queries), k), dtype=np.float32)
-        positions = np.empty((len(queries), k), dtype=np.int64)
-        pending = np.arange(len(queries))
-        fetch = k + SPARE
-        while len(pending) and fetch <= max(MOST_CANDIDATES, k + SPARE):
-            fetch = min(fetch, len(self))
-            top, proven = self._candidates(queries[pending], k, fetch)
-            scores[pending], positions[pending] = top.scores, top.positions
-            pending = pending[~proven]
-            fetch *= 4
-        for row in pending:
-            scores[row], positions[row] = among_all(self, queries[row : row + 1], k)
-        return TopK(scores, positions)
+        return complete(self, self._candidates, self._bound, queries, k)
 
-    def _candidates(self, queries: Float32, k: int, fetch: int) -> tuple[TopK, NDArray[np.bool_]]:
-        """Top k of `fetch` candidates, and for which queries no document left out can belong to it."""
+    def _candidates(self, queries: Float32, fetch: int) -> tuple[Float32, NDArray[np.int64]]:
         searcher = self._gpu if self._gpu is not None and fetch <= MOST_NEIGHBOURS else self.faiss
         rough, found = searcher.search(padded(queries, self.faiss.d), fetch)
-        top, _ = ranked(self, queries, found, k)
-        proven = rough[:, -1] + self._bound < top.scores[:, -1] if fetch < len(self) else np.full(len(queries), True)
-        return top, proven
+        return rough, found

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.topk import Index, TopK
+from retrieval.index.topk import Scored, TopK
 from retrieval.similarity import Float32
 
 _BLOCK = 4096  # documents scored at a time where all of them are
 
 
-def ranked(index: Index, queries: Float32, found: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
+def ranked(index: Scored, queries: Float32, found: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
     """The k most similar of the documents found for each query, (n, c ≥ k), and the lowest score found; -1 is none."""
     found = np.sort(found, axis=1)  # by position, so that a stable sort by score keeps the lower one of a tie
     exact = index.score(queries, np.maximum(found, 0))
@@ -19,9 +19,12 @@ def ranked(index: Index, queries: Float32, found: NDArray[np.int64], k: int) -> 
     return top, exact.min(axis=1)
 
 
-def among_all(index: Index, query: Float32, k: int) -> tuple[Float32, NDArray[np.int64]]:
-    """Top k of one query, (1, d), by scoring every document."""
-    parts = np.array_split(np.arange(len(index)), len(index) // _BLOCK + 1)
+def among(
+    index: Scored, query: Float32, k: int, members: NDArray[np.int64] | None = None
+) -> tuple[Float32, NDArray[np.int64]]:
+    """Top k of one query, (1, d), by scoring every document, or each of those at `members`, (M,) rising positions."""
+    members = np.arange(len(index)) if members is None else members
+    parts = np.array_split(members, len(members) // _BLOCK + 1)
     scores = np.concatenate([index.score(query, part[None])[0] for part in parts])
     best = np.argsort(-scores, kind="stable")[:k]
-    return scores[best], best
+    return scores[best], members[best]

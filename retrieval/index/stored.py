@@ -50,7 +50,7 @@ class Listed:
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
         vectors: Float32 = self._index.reconstruct_batch(np.ascontiguousarray(positions).ravel())
-        return vectors.reshape(*positions.shape, -1)
+        return vectors.reshape(*positions.shape, self.shape[1])
 
 
 def stored(index: Any, dimension: int) -> Vectors:  # noqa: ANN401

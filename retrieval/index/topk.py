@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.index.within import Within
 from retrieval.similarity import Float32
 
 # Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
@@ -25,20 +26,28 @@ class TopK:
         return len(self.scores)
 
 
-class Index(Protocol):
+class Scored(Protocol):
+    """Documents that a query can be compared with."""
+
+    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+        """Similarity of query i with the documents at `positions[i]`, to the bit as a search has it; (n, c)."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+class Index(Scored, Protocol):
     """Documents by similarity, as what is stored of them says."""
 
     def search(self, queries: Float32, k: int) -> TopK:
         """The min(k, N) most similar documents of each query, ties to the lower position; queries: (n, d) unit."""
         ...
 
-    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
-        """Similarity of query i with the documents at `positions[i]`, to the bit as `search` has it; (n, c)."""
+    def search_within(self, queries: Float32, k: int, within: Within) -> TopK:
+        """The min(k, M) most similar of the M documents in `within`, exactly, whatever the kind; M may be 0."""
         ...
 
     @property
     def dimension(self) -> int:
         """Length of a query's vector."""
         ...
-
-    def __len__(self) -> int: ...

@@ -18,13 +18,17 @@ FLOAT32_FOLDER = "encoder-float32"  # of a release whose encoder is in int8: the
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
+METADATA = "metadata.safetensors"
 REPORT = "report.html"
 FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
 )
 PROJECTION = "projection.safetensors"
-# With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact.
-OPTIONAL_FILES = frozenset({RELEVANCE, PROJECTION, VECTORS, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)})
+# With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact; of
+# documents that have metadata; of an encoder that was made of another.
+OPTIONAL_FILES = frozenset(
+    {RELEVANCE, PROJECTION, VECTORS, METADATA, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)}
+)
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
 STAGING_PREFIX = ".staging-"

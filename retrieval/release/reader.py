@@ -6,6 +6,7 @@ from typing import Literal
 
 from retrieval.documents import DocumentStore
 from retrieval.errors import ReleaseError
+from retrieval.filters.metadata import Metadata
 from retrieval.index import files
 from retrieval.index.build import AnyIndex
 from retrieval.index.files import VECTORS
@@ -13,7 +14,7 @@ from retrieval.policy import Policy
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
-from retrieval.release.layout import GOLDEN, PROJECTION, RELEVANCE
+from retrieval.release.layout import GOLDEN, METADATA, PROJECTION, RELEVANCE
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 from retrieval.relevance.model import Relevance
@@ -29,6 +30,11 @@ class Release:
     documents: DocumentStore
     precision: Literal["float32", "int8"]
 
+    @property
+    def metadata(self) -> Metadata:
+        """What filters are about."""
+        return self.retriever.metadata
+
 
 def load(release: Path, threads: int | None = None, precision: AskedPrecision = "auto") -> Release:
     """Verify and open a release, then ask it its golden queries.
@@ -42,13 +48,14 @@ def load(release: Path, threads: int | None = None, precision: AskedPrecision = 
     index = _index(release, manifest)
     documents = DocumentStore(release)
     _agree(release, manifest, index, documents)
+    metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
     projection = _projection(release, manifest, index)
     relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
     *others, last = encoder_folders(release, manifest, precision)
     for folder in (*others, last):
         encoder = open_encoder(folder, manifest, threads)
-        retriever = Retriever(encoder, index, policy, relevance, projection)
+        retriever = Retriever(encoder, index, policy, relevance, projection, metadata)
         try:
             _answers(retriever, release, manifest)
             break

@@ -2,8 +2,6 @@
 
 import hashlib
 
-import orjson
-
 from retrieval.release.reader import Release
 from retrieval.retriever import Query
 
@@ -22,11 +20,12 @@ class Keys:
 
     def vector(self, text: str) -> str:
         """Of a query's vector."""
-        return self._key("vector", [text])
+        return self._key("vector", text)
 
     def reply(self, query: Query, *, include_text: bool) -> str:
         """Of all that is answered to a query but the id of the answer."""
-        return self._key("reply", [query.text, query.k, query.threshold, query.min_results, include_text])
+        return self._key("reply", (query, include_text))
 
-    def _key(self, kind: str, parts: list[object]) -> str:
-        return f"{self._prefix}:{kind}:{hashlib.sha256(orjson.dumps(parts)).hexdigest()}"
+    def _key(self, kind: str, asked: object) -> str:
+        """Of all that a query says: its representation has every field, so that a new one cannot be forgotten here."""
+        return f"{self._prefix}:{kind}:{hashlib.sha256(repr(asked).encode()).hexdigest()}"

@@ -61,6 +61,11 @@ CHANGES = {
     "offsets fractions": (offsets(lambda array: array.astype(np.float64)), "documents.jsonl"),
     "offsets negative": (offsets(lambda array: array - 1), "documents.jsonl"),
     "index of nothing": (rewrite("index.faiss", lambda content: b"IxFI" + bytes(60)), "index.faiss"),
+    "metadata garbage": (rewrite("metadata.safetensors", lambda content: b"x" * 99), "metadata.safetensors"),
+    "metadata of other documents": (
+        rewrite("metadata.safetensors", lambda content: content.replace(b"yrkesbevis", b"yrkesbeviz")),
+        "metadata.safetensors.*agree",
+    ),
     "encoder garbage": (rewrite("encoder/model.onnx", lambda content: b"\x00" * 100), "model.onnx"),
     "encoder dimension": (
         rewrite("encoder/encoder.json", lambda content: content.replace(b'"dimension":128', b'"dimension":64')),

@@ -42,7 +42,8 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "min_results negative": ({"min_results": -1}, "min_results: "),
     "min_results over k": ({"k": 2, "min_results": 3}, "min_results: 3 is over k, which is 2"),
     "min_results over K": ({"min_results": 6}, "min_results: 6 is over k, which is 5"),
-    "filter": ({"filter": {"category": "bygglov"}}, "filter: "),
+    "filter": ({"filter": {"category": [PRIVATE, None]}}, "filter: category: null"),
+    "filter of nothing": ({"filter": {"nothing": PRIVATE}}, "filter: no document has the field nothing"),
     "unknown field": ({"top_k": 3}, "top_k: "),
     "long unknown field": ({"x" * 100_000: 3}, "Extra inputs are not permitted"),
 }

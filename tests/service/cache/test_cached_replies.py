@@ -20,6 +20,7 @@ KNOBS = [
     {"threshold": 0.1, "k": 3},
     {"min_results": 2},
     {"include_text": False},
+    {"filter": {}},
     {"query": QUERY + " "},
     {"query": QUERY.lower()},
 ]

@@ -1,0 +1,129 @@
+"""A search within a filter beside one without, on the largest labelled set: one query at a time, all in turns.
+
+Needs TAUGATE_DATA and the extras calibration and sample; prints Markdown.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "benchmarks" / "calibration"))  # what all tables need: data sets, Markdown
+
+from bench import Bench  # noqa: E402
+from page import table as markdown  # noqa: E402
+from workers import Workers  # noqa: E402
+
+from calibration.indexes.breadth import set_breadth  # noqa: E402
+from retrieval.documents import Document  # noqa: E402
+from retrieval.filters.conditions import Filter, OneOf, Range, all_of  # noqa: E402
+from retrieval.filters.metadata import Metadata  # noqa: E402
+from retrieval.index.approximate import ApproximateIndex  # noqa: E402
+from retrieval.index.build import AnyIndex, build  # noqa: E402
+from retrieval.index.flat import FlatIndex  # noqa: E402
+from retrieval.index.kinds import Kind  # noqa: E402
+from retrieval.index.within import Within  # noqa: E402
+
+HEADING = "Filters"
+SET = "mixed_large"
+SHARES = (0.5, 0.05, 0.001)
+_KINDS: tuple[Kind, ...] = ("flat", "hnsw")
+_K, _QUERIES, _MARGIN = 5, 300, 0.005
+_FIELDS, _VALUES = 16, 256  # as many as one filter may have
+
+
+def section(bench: Bench) -> str:
+    """The section of a page."""
+    vectors = bench.encoded(SET).vectors
+    return table(vectors.documents, vectors.answerable, bench.seed)
+
+
+def table(documents: np.ndarray, queries: np.ndarray, seed: int) -> str:
+    """documents: (N, d), queries: (q, d) unit vectors; metadata are random, as no labelled set has any that fit."""
+    rng = np.random.default_rng(seed)
+    queries = queries[rng.permutation(len(queries))[: 2 * _QUERIES]]
+    choosing, asked = queries[:_QUERIES], queries[_QUERIES:]
+    numbers = rng.random((len(documents), _FIELDS))
+    metadata = Metadata.of(
+        Document("", "", None, {f"field{field}": value for field, value in enumerate(each)})
+        for each in numbers.tolist()
+    )
+    flat = FlatIndex.build(documents)
+    lines = [line for kind in _KINDS for line in rows(_index(kind, flat, choosing), metadata, asked)]
+    header = ["index", "documents searched", "p50", "p99", "p50 beside unfiltered", "of it, what the filter means"]
+    return f"""\
+Top {_K} of {len(documents):,} documents of {SET} (all-MiniLM-L6-v2, {documents.shape[1]} dimensions), {len(asked):,} queries one at a time; each query asks all
+lines of an index in turn. A filter is a range of a random number that no two documents share, looked up anew for each query.
+
+{markdown(header, lines)}
+
+The largest filters, on fields with {len(documents):,} distinct values: {_FIELDS} ranges take {_median(metadata, _ranges())}, {_VALUES} values of one field {_median(metadata, _one_of(numbers))}.
+"""
+
+
+def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[str]]:
+    """Lines of the table for one index."""
+    filters: list[Filter] = [(), *((Range("field0", lt=share),) for share in SHARES)]
+    seconds, meaning = np.empty((2, len(filters), len(queries)))
+    for row in range(-10, len(queries)):  # the first ten warm up
+        for number, wanted in enumerate(filters):
+            began = time.perf_counter()
+            within = Within(metadata.where(wanted)) if wanted else None
+            known = time.perf_counter()
+            if within is None:
+                index.search(queries[row : row + 1] if row >= 0 else queries[:1], _K)
+            else:
+                index.search_within(queries[row : row + 1] if row >= 0 else queries[:1], _K, within)
+            seconds[number, max(row, 0)] = time.perf_counter() - began
+            meaning[number, max(row, 0)] = known - began
+    lines = []
+    for number, wanted in enumerate(filters):
+        count = len(Within(metadata.where(wanted))) if wanted else len(index)
+        middle, high = np.percentile(seconds[number], [50, 99])
+        share = f"{SHARES[number - 1] * 100:g} %: {count:,}" if wanted else f"all: {count:,}"
+        means = _milliseconds(np.median(meaning[number])) if wanted else ""
+        times = f"{middle / np.median(seconds[0]):.2f} ×"
+        lines.append([index.kind, share, _milliseconds(middle), _milliseconds(high), times, means])
+    return lines
+
+
+def _index(kind: Kind, flat: FlatIndex, queries: np.ndarray) -> AnyIndex:
+    """As wide as `calibrate` would have it."""
+    if kind == "flat":
+        return flat
+    index = build(kind, flat.vectors[np.arange(len(flat))])
+    if isinstance(index, ApproximateIndex):
+        set_breadth(index, flat, queries, 10, _MARGIN)
+    return index
+
+
+def _ranges() -> Filter:
+    return all_of(*(Range(f"field{field}", gte=0.1, lt=0.9) for field in range(_FIELDS)))
+
+
+def _one_of(numbers: np.ndarray) -> Filter:
+    return (OneOf.of("field0", *numbers[:_VALUES, 0].tolist()),)
+
+
+def _median(metadata: Metadata, wanted: Filter) -> str:
+    return _milliseconds(np.median([_timed(lambda: metadata.where(wanted)) for _ in range(50)]))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2f} ms"
+
+
+if __name__ == "__main__":
+    if "TAUGATE_DATA" not in os.environ:
+        sys.exit("set TAUGATE_DATA to the folder with the public data sets")
+    print(section(Bench(Path(os.environ["TAUGATE_DATA"]).resolve(), frozenset(), 1, 0, Workers())))

@@ -1,0 +1,52 @@
+"""What a filter asks of a document's metadata. Hashable, and equal where it asks the same, so that searches can share.
+
+A value is compared within its kind: true is not 1, "1" is not 1, and 1 is 1.0.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+Value = str | int | float | bool
+Key = tuple[int, Value]  # the rank of its kind, and the value: two keys compare as numbers, as texts, or by kind
+
+BOOLEANS, NUMBERS, TEXTS = range(3)
+
+
+def key(value: Value) -> Key:
+    """A value with its kind. Texts are ordered by code point; int and float compare exactly, however large."""
+    if isinstance(value, bool):
+        return BOOLEANS, value
+    return TEXTS if isinstance(value, str) else NUMBERS, value
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The field equals one of the values; `keys` are distinct and in order."""
+
+    field: str
+    keys: tuple[Key, ...]
+
+    @classmethod
+    def of(cls, field: str, *values: Value) -> Self:
+        """From the values themselves."""
+        return cls(field, tuple(sorted({key(value) for value in values})))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The field is a number within all the bounds that are not None."""
+
+    field: str
+    gt: float | None = None
+    gte: float | None = None
+    lt: float | None = None
+    lte: float | None = None
+
+
+Condition = OneOf | Range
+Filter = tuple[Condition, ...]  # all of them hold
+
+
+def all_of(*conditions: Condition) -> Filter:
+    """Conditions on different fields, in the order of their names, so that the same filter is always equal."""
+    return tuple(sorted(conditions, key=lambda condition: condition.field))

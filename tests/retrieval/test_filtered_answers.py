@@ -1,0 +1,139 @@
+"""Queries with filters: answered together as alone, cut by the same threshold, and never called calibrated."""
+
+import numpy as np
+import pytest
+
+from retrieval.documents import Document
+from retrieval.errors import InputError
+from retrieval.filters.conditions import Filter, OneOf, Range, all_of
+from retrieval.filters.metadata import Metadata
+from retrieval.index.build import build
+from retrieval.policy import Policy, PolicyKind
+from retrieval.relevance.background import Background
+from retrieval.relevance.features import FEATURES
+from retrieval.relevance.model import Logistic, Relevance
+from retrieval.retriever import Answer, Query, Retriever
+
+N, D, K = 400, 16, 5
+TAU: dict[PolicyKind, float | None] = {"similarity": 0.3, "relative": 0.8, "probability": 0.5, "none": None}
+NONE_MATCH = (OneOf.of("row", -1),)
+
+
+class Directions:
+    """A text is the seed of its vector."""
+
+    def tokenize(self, texts, role):
+        return texts
+
+    def embed(self, tokens):
+        return np.stack([unit(np.random.default_rng(int(text)), 1)[0] for text in tokens])
+
+
+def unit(rng: np.random.Generator, count: int) -> np.ndarray:
+    vectors = rng.standard_normal((count, D))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def metadata() -> Metadata:
+    return Metadata.of(Document(str(row), "text", None, {"row": row, "odd": bool(row % 2)}) for row in range(N))
+
+
+@pytest.fixture(scope="module", params=["flat", "hnsw"])
+def retrievers(request: pytest.FixtureRequest, metadata: Metadata) -> dict[PolicyKind, Retriever]:
+    rng = np.random.default_rng(0)
+    documents = unit(rng, N)
+    size = len(FEATURES)
+    model = Logistic(np.zeros(size), np.ones(size), rng.normal(size=size) / 4, 0.0)
+    relevance = Relevance(model, Background.of(documents, unit(rng, 50), rng.integers(1, 99, N)), K)
+    index = build(request.param, documents)
+    return {
+        kind: Retriever(Directions(), index, Policy(kind, tau, K), relevance, metadata=metadata)
+        for kind, tau in TAU.items()
+    }
+
+
+def same(one: Answer, other: Answer) -> bool:
+    arrays = ("positions", "scores", "ranks", "relevance")
+    facts = ("considered", "best_score", "threshold", "policy", "calibrated", "reason")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays) and all(
+        getattr(one, name) == getattr(other, name) for name in facts
+    )
+
+
+FILTERS: list[Filter | None] = [
+    None,
+    (),
+    (OneOf.of("odd", True),),
+    (OneOf.of("row", 1, 0),),
+    (OneOf.of("row", True),),
+    (Range("row", lt=3),),
+    all_of(Range("row", gte=100), OneOf.of("odd", False)),
+    NONE_MATCH,
+]
+
+
+@pytest.mark.parametrize("kind", TAU)
+def test_a_query_has_the_same_answer_alone_and_in_mixed_company(
+    retrievers: dict[PolicyKind, Retriever], kind: PolicyKind
+) -> None:
+    queries = [Query(str(seed), k, None, 0, each) for seed in range(6) for k in (1, 5, 9) for each in FILTERS]
+    queries = [queries[place] for place in np.random.default_rng(1).permutation(len(queries))]
+    together = retrievers[kind].search(queries)
+    for query, answer in zip(queries, together, strict=True):
+        assert same(answer, retrievers[kind].search([query])[0]), query
+
+
+@pytest.mark.parametrize("kind", TAU)
+def test_what_is_kept_is_what_passes_of_the_top_within(
+    retrievers: dict[PolicyKind, Retriever], metadata: Metadata, kind: PolicyKind
+) -> None:
+    """Each filter leaves fewer or more documents than K."""
+    retriever = retrievers[kind]
+    for wanted in [each for each in FILTERS if each]:
+        mask = metadata.where(wanted)
+        for k in (1, K, 12):
+            (whole,) = retriever.search([Query("3", k, None, k, wanted)])
+            (cut,) = retriever.search([Query("3", k, None, 0, wanted)])
+            vector = retriever.vectors(["3"])[0].astype(float)
+            scores = (retriever.index.vectors[np.arange(N)].astype(float) @ vector).astype(np.float32)
+            best = [row for row in np.argsort(-scores, kind="stable").tolist() if mask[row]][:k]
+            assert whole.positions.tolist() == best
+            assert whole.scores.tolist() == scores[best].tolist()
+            assert cut.considered == whole.considered == len(best)
+            assert set(cut.positions.tolist()) <= set(best)
+            compared = {"similarity": whole.scores, "probability": whole.relevance, "none": np.ones(len(best))}
+            compared["relative"] = whole.scores / whole.scores[:1]
+            tau = -np.inf if TAU[kind] is None else np.float32(TAU[kind])
+            kept = [row for row, value in zip(best, compared[kind], strict=True) if value >= tau]
+            assert cut.positions.tolist() == kept
+            assert np.isfinite(whole.relevance).all()
+
+
+def test_no_document_matches(retrievers: dict[PolicyKind, Retriever]) -> None:
+    for retriever in retrievers.values():
+        (answer,) = retriever.search([Query("1", K, None, 3, NONE_MATCH)])
+        assert (len(answer.positions), answer.considered, answer.best_score) == (0, 0, None)
+        assert answer.reason == "no_documents_match_filter"
+        assert (len(answer.scores), len(answer.ranks), len(answer.relevance)) == (0, 0, 0)
+
+
+def test_below_the_threshold_is_another_reason(retrievers: dict[PolicyKind, Retriever]) -> None:
+    (answer,) = retrievers["similarity"].search([Query("1", K, 2.0, 0, (OneOf.of("odd", True),))])
+    assert (answer.reason, answer.considered) == ("all_below_threshold", K)
+    assert answer.best_score is not None
+
+
+def test_within_a_filter_nothing_is_calibrated_and_the_threshold_is_in_force(
+    retrievers: dict[PolicyKind, Retriever],
+) -> None:
+    retriever = retrievers["similarity"]
+    for wanted, calibrated in ((None, True), ((), True), ((OneOf.of("odd", True),), False), (NONE_MATCH, False)):
+        (answer,) = retriever.search([Query("1", K, None, 0, wanted)])
+        assert answer.calibrated == calibrated
+        assert answer.threshold == np.float32(0.3)
+
+
+def test_an_unknown_field_is_said(retrievers: dict[PolicyKind, Retriever]) -> None:
+    with pytest.raises(InputError, match="there is odd, row"):
+        retrievers["similarity"].search([Query("1", K, filter=(OneOf.of("even", True),))])

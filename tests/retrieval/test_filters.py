@@ -1,0 +1,232 @@
+"""Columns of metadata say which documents a filter means, as a loop over the documents would."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from retrieval.documents import Document, Scalar
+from retrieval.errors import InputError, ReleaseError
+from retrieval.filters.conditions import Condition, Filter, OneOf, Range, all_of
+from retrieval.filters.metadata import Metadata
+
+MIXED: list[Scalar] = [
+    True, False, 0, 1, 1.0, 0.0, -0.0, -1, 2, 2.5, 2**53, 2**53 + 1, float(2**53), -(2**63), 2**64 - 1, 1e308, 5e-324,
+    "", "1", "True", "true", "a", "A", "å", "a\u030a", "建築", "\U0001f3d7", "a\x00b", '"', "\\", None,
+]  # fmt: skip
+
+
+def corpus(*records: dict[str, Scalar]) -> list[Document]:
+    return [Document(f"d{position}", "text", None, record) for position, record in enumerate(records)]
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Document]:
+    """Each mixed value several times, next to a number, a text that every document has of its own, and gaps."""
+    rng = np.random.default_rng(0)
+    records: list[dict[str, Scalar]] = []
+    for row in range(600):
+        record: dict[str, Scalar] = {"any": MIXED[rng.integers(len(MIXED))], "id": f"#{row}"}
+        if row % 3:
+            record["year"] = int(rng.integers(1900, 2030)) if row % 2 else float(rng.normal())
+        if row % 7 == 0:
+            record["fält"] = bool(row % 2)
+        records.append(record)
+    return corpus(*records)
+
+
+@pytest.fixture(scope="module")
+def metadata(documents: list[Document]) -> Metadata:
+    return Metadata.of(documents)
+
+
+def meets(document: Document, condition: Condition) -> bool:
+    """The contract's words, for one document."""
+    value = document.metadata.get(condition.field)
+    if value is None:
+        return False
+    if isinstance(condition, OneOf):
+        wanted = [each for _, each in condition.keys]
+        return any(
+            value == each
+            and isinstance(value, bool) == isinstance(each, bool)
+            and isinstance(value, str) == isinstance(each, str)
+            for each in wanted
+        )
+    if isinstance(value, bool | str):
+        return False
+    bounds = (
+        condition.gt is None or value > condition.gt,
+        condition.gte is None or value >= condition.gte,
+        condition.lt is None or value < condition.lt,
+        condition.lte is None or value <= condition.lte,
+    )
+    return all(bounds)
+
+
+def expect(metadata: Metadata, documents: list[Document], wanted: Filter) -> int:
+    expected = [all(meets(document, condition) for condition in wanted) for document in documents]
+    assert metadata.where(wanted).tolist() == expected
+    return sum(expected)
+
+
+@pytest.mark.parametrize("value", [value for value in MIXED if value is not None] + ["absent", 3, 10**400, -(10**400)])
+def test_equal_within_its_kind(metadata: Metadata, documents: list[Document], value: Any) -> None:
+    found = expect(metadata, documents, (OneOf.of("any", value),))
+    assert (found > 0) == (value in MIXED)
+
+
+def test_true_is_not_1_and_a_text_is_no_number() -> None:
+    metadata = Metadata.of(corpus({"a": True}, {"a": 1}, {"a": "1"}, {"a": 1.0}, {"a": None}, {}, {"a": "true"}))
+    found = {value: metadata.where((OneOf.of("a", value),)).nonzero()[0].tolist() for value in ("1", "true")}
+    assert found == {"1": [2], "true": [6]}
+    assert metadata.where((OneOf.of("a", True),)).nonzero()[0].tolist() == [0]
+    assert metadata.where((OneOf.of("a", 1),)).nonzero()[0].tolist() == [1, 3]
+
+
+def test_filters_are_equal_where_they_ask_the_same() -> None:
+    assert OneOf.of("a", True) != OneOf.of("a", 1)
+    assert hash(OneOf.of("a", 1, "x", 2)) == hash(OneOf.of("a", 2.0, 1, "x", "x"))
+    assert OneOf.of("a", 1, "x", 2) == OneOf.of("a", 2.0, 1, "x", "x")
+    assert all_of(OneOf.of("b", 1), Range("a", gt=0)) == all_of(Range("a", gt=0.0), OneOf.of("b", 1))
+    assert Range("a", gt=0) != Range("a", gte=0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_filter_says_what_a_loop_says(metadata: Metadata, documents: list[Document], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values = [value for value in MIXED if value is not None]
+    picks = [values[place] for place in rng.integers(0, len(values), rng.integers(1, 12))]
+    years = [document.metadata["year"] for document in documents if "year" in document.metadata]
+    low, high = sorted(float(years[place]) for place in rng.integers(0, len(years), 2))
+    ranges = [Range("year", gt=low, lt=high), Range("year", gte=low, lte=high), Range("year", gt=high, lt=low)]
+    ranges += [Range("year", gte=low), Range("any", lt=high), Range("any", gte=-2, gt=-1, lte=2**53, lt=2**53 + 1)]
+    chosen = ranges[rng.integers(len(ranges))]
+    other = [OneOf.of("any", *picks)] if chosen.field == "year" else [OneOf.of("fält", bool(seed % 2))]
+    for wanted in ((chosen,), tuple(other), all_of(chosen, *other)):
+        expect(metadata, documents, wanted)
+
+
+def test_bounds_meet_what_is_at_them() -> None:
+    documents = corpus(*({"n": n} for n in (1, 2, 2.0, 3, "2", True)), {}, {"n": None})
+    metadata = Metadata.of(documents)
+    cases = {"gt": [3], "gte": [1, 2, 3], "lt": [0], "lte": [0, 1, 2]}
+    for operator, expected in cases.items():
+        assert metadata.where((Range("n", **{operator: 2}),)).nonzero()[0].tolist() == expected
+    assert metadata.where((Range("n", gt=2, lt=2),)).sum() == 0
+    assert metadata.where((Range("n", gte=-math.inf),)).sum() == 4
+
+
+def test_large_integers_are_told_apart() -> None:
+    """2⁵³ and 2⁵³ + 1 are the same float."""
+    metadata = Metadata.of(corpus({"n": 2**53}, {"n": 2**53 + 1}, {"n": 2**64 - 1}))
+    assert metadata.where((OneOf.of("n", 2**53 + 1),)).tolist() == [False, True, False]
+    assert metadata.where((Range("n", gt=2**53),)).tolist() == [False, True, True]
+    assert metadata.where((OneOf.of("n", float(2**64)),)).tolist() == [False, False, False]
+
+
+def test_an_unknown_field_is_said_with_those_that_are_known(metadata: Metadata) -> None:
+    with pytest.raises(InputError, match="no document has the field color; there is any, fält, id, year"):
+        metadata.where((OneOf.of("color", 1),))
+    with pytest.raises(InputError, match="no metadata"):
+        Metadata().check((OneOf.of("color", 1),))
+
+
+def test_a_message_is_short_however_many_fields_there_are() -> None:
+    metadata = Metadata.of(corpus({f"{'x' * 5000}{number}": 1 for number in range(200)}))
+    with pytest.raises(InputError, match="and 184 more") as caught:
+        metadata.check((OneOf.of("y" * 5000, 1),))
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_field_with_nothing_but_nulls_is_none() -> None:
+    assert not Metadata.of(corpus({"a": None}, {})).columns
+
+
+def test_saved_and_read_again_it_says_the_same(metadata: Metadata, documents: list[Document], tmp_path: Path) -> None:
+    metadata.save(tmp_path / "m")
+    again = Metadata.load(tmp_path / "m", documents)
+    assert [*again.columns] == ["any", "fält", "id", "year"]
+    for name, column in metadata.columns.items():
+        assert [*again.columns[name].values] == [*column.values]
+        np.testing.assert_array_equal(again.columns[name].codes, column.codes)
+    for value in ("å", True, 2.5):
+        expect(again, documents, (OneOf.of("any", value),))
+    first = (tmp_path / "m").read_bytes()
+    Metadata.of(documents).save(tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == first
+
+
+def _json(*values: object) -> tuple[np.ndarray, np.ndarray]:
+    parts = [json.dumps(value).encode() for value in values]
+    return np.frombuffer(b"".join(parts), dtype=np.uint8), np.cumsum([0, *map(len, parts)])
+
+
+def _values(*values: object) -> dict[str, np.ndarray]:
+    text, offsets = _json(*values)
+    return {"0.json": text, "0.offsets": offsets}
+
+
+HOSTILE: dict[str, dict[str, np.ndarray | None]] = {
+    "no fields": {"fields": None},
+    "fields not JSON": {"fields": np.frombuffer(b"[", dtype=np.uint8)},
+    "fields not texts": {"fields": np.frombuffer(b"[1]", dtype=np.uint8)},
+    "fields unhashable": {"fields": np.frombuffer(b'[["a"]]', dtype=np.uint8)},
+    "a field twice": {"fields": np.frombuffer(b'["a","a"]', dtype=np.uint8)},
+    "a field too many": {"fields": np.frombuffer(b'["a","b"]', dtype=np.uint8)},
+    "an array missing": {"0.codes": None},
+    "an array too many": {"1.codes": np.zeros(3, dtype=np.int32)},
+    "codes too few": {"0.codes": np.zeros(2, dtype=np.int32)},
+    "codes too high": {"0.codes": np.array([0, 1, 3], dtype=np.int32)},
+    "codes too low": {"0.codes": np.array([0, 1, -2], dtype=np.int32)},
+    "codes of another type": {"0.codes": np.array([0, 1, 2], dtype=np.int64)},
+    "codes of two dimensions": {"0.codes": np.zeros((3, 1), dtype=np.int32)},
+    "offsets fall": {"0.offsets": np.array([0, 6, 3, 9])},
+    "offsets beyond": {"0.offsets": np.array([0, 3, 6, 99])},
+    "offsets start late": {"0.offsets": np.array([1, 3, 6, 9])},
+    "offsets between": {"0.offsets": np.array([0, 2, 6, 9])},
+    "offsets of another type": {"0.offsets": np.array([0, 3, 6, 9], dtype=np.float64)},
+    "offsets a scalar": {"0.offsets": np.array(9)},
+    "no values": {"0.offsets": np.array([0]), "0.json": np.zeros(0, dtype=np.uint8)},
+    "values of another type": {"0.json": np.zeros(9, dtype=np.float32)},
+    "values not JSON": {"0.json": np.frombuffer(b"xxxxxxxxx", dtype=np.uint8)},
+    "values out of order": _values("b", "a", "c"),
+    "values twice": _values("a", "a", "c"),
+    "kinds out of order": _values("a", 1, 2),
+    "a value null": _values(None, "a", "c"),
+    "the only value null": _values(None) | {"0.codes": np.zeros(3, dtype=np.int32)},
+    "a value an array": _values("a", "b", ["c"]),
+    "a value an object": _values("a", "b", {"c": 1}),
+    "of other documents": {"0.codes": np.array([2, 1, 0], dtype=np.int32)},
+    "of more documents": {"0.codes": np.array([0, 1, 2, 2], dtype=np.int32)},
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_file_that_is_something_else_is_refused(tmp_path: Path, change: dict[str, np.ndarray | None]) -> None:
+    documents, path = corpus({"a": "a"}, {"a": "b"}, {"a": "c"}), tmp_path / "m"
+    Metadata.of(documents).save(path)
+    arrays = {name: array for name, array in (load_file(path) | change).items() if array is not None}
+    save_file(arrays, path)
+    with pytest.raises(ReleaseError, match="calibrate again"):
+        Metadata.load(path, documents)
+
+
+@pytest.mark.parametrize("dtype", [b"BF16", b"F8_E4M3", b"F16"])
+def test_types_that_numpy_has_not_are_refused(tmp_path: Path, dtype: bytes) -> None:
+    size = 1 if dtype.startswith(b"F8") else 2
+    header = b'{"fields":{"dtype":"%s","shape":[1],"data_offsets":[0,%d]}}' % (dtype, size)
+    (tmp_path / "m").write_bytes(len(header).to_bytes(8, "little") + header + bytes(size))
+    with pytest.raises(ReleaseError, match="calibrate again"):
+        Metadata.load(tmp_path / "m", corpus({"a": 1}))
+
+
+def test_half_a_file_is_refused(metadata: Metadata, documents: list[Document], tmp_path: Path) -> None:
+    metadata.save(tmp_path / "m")
+    (tmp_path / "m").write_bytes((tmp_path / "m").read_bytes()[:-9])
+    with pytest.raises(ReleaseError, match="calibrate again"):
+        Metadata.load(tmp_path / "m", documents)

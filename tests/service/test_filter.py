@@ -1,0 +1,221 @@
+"""POST /search with a filter: the top-K within it, to the bit, and one message for each way to get it wrong."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import taugate
+from retrieval.filters.conditions import OneOf, Range
+from retrieval.release.catalog import find
+from retrieval.release.layout import METADATA
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Query
+from service.filter_schema import read_filter
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+QUERY = "What does a building permit cost?"
+KEEP_ALL = -2.0
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """Releases of the sample with more metadata: a number, a boolean, gaps, and names and values in other scripts."""
+    folder = tmp_path_factory.mktemp("rich")
+    data = shutil.copytree(sample, folder / "data")
+    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    for row, record in enumerate(lines):
+        record["metadata"] |= {"year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0), "år": "å" if row % 2 else "z"}
+        record["metadata"] |= {"checked": row % 5 == 0} if row % 4 else {"checked": None}
+    (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    calibrate = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
+    assert taugate.main(calibrate) == 0
+    return folder / "releases"
+
+
+@pytest.fixture(scope="module")
+def release(rich: Path) -> Release:
+    return load(find(rich), threads=1)
+
+
+@pytest.fixture(scope="module")
+def filtering(rich: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(rich) as process:
+        yield process.ready()
+
+
+def search(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
+    reply = service.http.post("/search", json={"query": QUERY, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def brute_force(release: Release, meets: Any, k: int) -> list[tuple[str, float]]:
+    """Every document by score, as an unfiltered search says it, and of those the first that meet the filter."""
+    (answer,) = release.retriever.search([Query(QUERY, len(release.documents), KEEP_ALL)])
+    found = zip(answer.positions.tolist(), answer.scores.tolist(), strict=True)
+    matching = [(release.documents[position], score) for position, score in found]
+    return [(document.id, score) for document, score in matching if meets(document.metadata)][:k]
+
+
+FILTERS: list[tuple[dict[str, Any], Any]] = [
+    ({"category": "bygglov"}, lambda m: m["category"] == "bygglov"),
+    ({"category": ["bygglov", "nowhere"]}, lambda m: m["category"] == "bygglov"),
+    ({"år": "å"}, lambda m: m["år"] == "å"),
+    ({"checked": True}, lambda m: m["checked"] is True),
+    ({"checked": [True, False]}, lambda m: m["checked"] is not None),
+    ({"checked": 1}, lambda m: False),
+    ({"year": 2000}, lambda m: m["year"] == 2000),
+    ({"year": 2000.0}, lambda m: m["year"] == 2000),
+    ({"year": "2000"}, lambda m: False),
+    ({"year": {"gte": 2000, "lt": 2001}}, lambda m: 2000 <= m["year"] < 2001),
+    ({"year": {"gt": 2000, "lte": 2020.5}, "år": "z"}, lambda m: 2000 < m["year"] <= 2020.5 and m["år"] == "z"),
+    ({"år": {"gt": 0}}, lambda m: False),
+    ({"year": {"gt": 10**400}}, lambda m: False),
+    ({"year": -(10**400)}, lambda m: False),
+    ({}, lambda m: True),
+]
+
+
+@pytest.mark.parametrize(("wanted", "meets"), FILTERS, ids=[json.dumps(wanted)[:40] for wanted, _ in FILTERS])
+def test_the_top_k_within(filtering: ServiceProcess, release: Release, wanted: dict[str, Any], meets: Any) -> None:
+    for k in (1, 5, 100):
+        reply = search(filtering, filter=wanted, k=k, threshold=KEEP_ALL)
+        expected = brute_force(release, meets, k)
+        assert [(result["id"], result["score"]) for result in reply["results"]] == expected
+        assert reply["considered"] == len(expected)
+        assert reply["reason"] == (None if expected else "no_documents_match_filter")
+        assert reply["best_score"] == (expected[0][1] if expected else None)
+        assert all(meets(result["metadata"]) for result in reply["results"])
+
+
+def test_no_filter_is_an_empty_one(filtering: ServiceProcess) -> None:
+    whole = search(filtering)
+    for wanted in (None, {}):
+        reply = search(filtering, filter=wanted)
+        assert reply | {"query_id": ""} == whole | {"query_id": ""}
+        assert reply["calibrated"]
+
+
+def test_within_a_filter_the_threshold_holds_and_its_evidence_does_not(
+    filtering: ServiceProcess, release: Release
+) -> None:
+    reply = search(filtering, filter={"år": "z"}, k=5)
+    assert not reply["calibrated"]
+    assert reply["threshold"] == release.retriever.policy.threshold
+    assert all(result["score"] >= reply["threshold"] for result in reply["results"])
+    assert reply["considered"] == reply["dropped"] + len(reply["results"]) == 5
+
+
+def test_nothing_matches(filtering: ServiceProcess) -> None:
+    before = scrape(filtering)
+    reply = search(filtering, filter={"category": "nowhere"}, min_results=2)
+    assert (reply["results"], reply["considered"], reply["dropped"], reply["best_score"]) == ([], 0, 0, None)
+    assert (reply["reason"], reply["calibrated"]) == ("no_documents_match_filter", False)
+    counted = Counter(scrape(filtering))
+    counted.subtract(before)
+    assert counted["taugate_empty_responses_total{no_documents_match_filter}"] == 1
+    assert counted["taugate_results_total{kept}"] == counted["taugate_results_total{dropped}"] == 0
+
+
+def test_each_query_of_a_batch_has_its_own(filtering: ServiceProcess) -> None:
+    queries: list[Any] = [{"query": QUERY, "filter": wanted, "k": 3, "threshold": KEEP_ALL} for wanted, _ in FILTERS]
+    reply = filtering.http.post("/search/batch", json={"queries": [QUERY, *queries]})
+    alone = [search(filtering), *(search(filtering, **query) for query in queries)]
+    names = ("results", "considered", "reason", "calibrated", "best_score")
+    assert [{n: each[n] for n in names} for each in reply.json()["responses"]] == [
+        {n: each[n] for n in names} for each in alone
+    ]
+
+
+NUMBERS = [*range(257)]
+WRONG: dict[str, tuple[Any, str]] = {
+    "text": ("bygglov", 'filter: is not an object: write {"field": value}'),
+    "list": ([], "filter: is not an object"),
+    "unknown": ({"zebra": 1}, "filter: no document has the field zebra; there is category, checked, year, år"),
+    "unknown beside known": ({"category": "a", "zebra": 1}, "field zebra"),
+    "unknown and long": ({"z" * 90_000: 1}, "there is category"),
+    "braces": ({"{message}": []}, "filter: {message}: an empty list"),
+    "null": ({"category": None}, "filter: category: null is no value"),
+    "empty list": ({"category": []}, "filter: category: an empty list"),
+    "null in a list": ({"category": ["a", None]}, "filter: category: null"),
+    "nested list": ({"category": ["a", ["b"]]}, "filter: category: a list in a list"),
+    "nested object": ({"category": ["a", {"gt": 1}]}, "filter: category: an object in a list"),
+    "no bound": ({"year": {}}, "filter: year: no bound; use gt, gte, lt, lte"),
+    "unknown operator": ({"year": {"above": 1}}, "filter: year: an unknown operator; use gt, gte, lt, lte"),
+    "text bound": ({"year": {"gt": "1"}}, "filter: year: gt needs a finite number"),
+    "boolean bound": ({"year": {"lte": True}}, "filter: year: lte needs a finite number"),
+    "null bound": ({"year": {"lt": None}}, "filter: year: lt needs a finite number"),
+    "list bound": ({"year": {"gte": [1]}}, "filter: year: gte needs a finite number"),
+    "NaN bound": ({"year": {"gte": float("nan")}}, "filter: year: gte needs a finite number"),
+    "infinite bound": ({"year": {"gte": float("inf")}}, "filter: year: gte needs a finite number"),
+    "NaN": ({"year": float("nan")}, "filter: year: a number must be finite"),
+    "infinite in a list": ({"year": [1, float("-inf")]}, "filter: year: a number must be finite"),
+    "half a pair": ({"category": "\ud800"}, "filter: category: holds half of a surrogate pair"),
+    "half a pair in a name": ({"\ud800": 1}, "filter: a field's name holds half of a surrogate pair"),
+    "half a pair as operator": ({"year": {"\ud800": 1}}, "filter: year: an unknown operator"),
+    "many fields": ({str(number): 1 for number in range(17)}, "filter: has 17 fields, at most 16"),
+    "many values": ({"year": NUMBERS}, "filter: year: 257 values, at most 256"),
+    "many values in all": ({"year": NUMBERS[:200], "år": NUMBERS[:57]}, "filter: has 257 values, at most 256"),
+}
+
+
+@pytest.mark.parametrize(("wanted", "message"), WRONG.values(), ids=WRONG.keys())
+def test_what_cannot_be_asked(filtering: ServiceProcess, wanted: Any, message: str) -> None:
+    for path, body, name in (
+        ("/search", {"query": QUERY, "filter": wanted}, ""),
+        ("/search/batch", {"queries": [QUERY, {"query": QUERY, "filter": wanted}]}, "queries.1."),
+    ):
+        reply = filtering.http.post(path, content=json.dumps(body), headers=JSON)
+        error = reply.json()["error"]
+        assert (reply.status_code, error["code"]) == (422, "invalid")
+        assert error["message"].startswith(name)
+        assert message in error["message"]
+        assert len(error["message"]) < 300
+
+
+def test_an_integer_is_read_as_in_a_corpus() -> None:
+    for text in ("1" + "0" * 30, "-9223372036854775809", "18446744073709551616", "9007199254740993", "1e3"):
+        in_corpus = orjson.loads(text)
+        assert read_filter({"n": json.loads(text)}) == (OneOf.of("n", in_corpus),)
+        assert read_filter({"n": {"gte": json.loads(text)}}) == (Range("n", gte=in_corpus),)
+
+
+def test_as_many_as_may_be_asked(filtering: ServiceProcess, release: Release) -> None:
+    years = [1990 + number / 2 for number in range(256)]
+    assert (
+        search(filtering, filter={"year": years}, k=5, threshold=KEEP_ALL)["results"]
+        == (search(filtering, k=5, threshold=KEEP_ALL)["results"])
+    )
+    assert len(release.metadata.columns) == 4
+
+
+def test_documents_without_metadata_cannot_be_filtered(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(sample, tmp_path / "data")
+    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    plain = [json.dumps({name: line[name] for name in ("_id", "text")}) for line in lines]
+    (data / "corpus.jsonl").write_text("\n".join(plain) + "\n", encoding="utf-8")
+    releases = tmp_path / "releases"
+    assert taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]) == 0
+    assert not (find(releases) / METADATA).exists()
+    assert (find(rich) / METADATA).exists()
+    with ServiceProcess(releases) as process:
+        reply = process.ready().http.post("/search", json={"query": QUERY, "filter": {"category": "bygglov"}})
+        assert reply.status_code == 422
+        assert reply.json()["error"]["message"] == (
+            "filter: the documents of this release have no metadata; leave it out"
+        )
+        assert search(process, filter={})["results"]
+
+
+def test_a_release_knows_what_its_documents_say(release: Release) -> None:
+    for value in ("bygglov", "nowhere"):
+        expected = [document.metadata["category"] == value for document in release.documents]
+        assert release.metadata.where((OneOf.of("category", value),)).tolist() == expected
