@@ -79,7 +79,9 @@ async def connect(port: int, answered: Answered) -> Connection:
 
 def post(path: str, body: bytes) -> bytes:
     """A whole POST request with a JSON body."""
-    head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 

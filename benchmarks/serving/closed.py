@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agreement import check
 from cells import Cell, latency, measure, median, rate, ratio
-from encoder_floor import ceilings
+from encoder_floor import Floor, floor_of
 from page import table
 from plan import Plan
 from prepare import Prepared
@@ -20,6 +20,7 @@ SET = "squad_v2_dev"
 CLIENTS = (1, 4, 16, 64)
 FLOAT32, INT8 = "taugate float32", "taugate int8"
 BATCHES = (1, 4, 16, 64)
+_FLOOR_SECONDS = 3.0  # for each batch size
 Turns = dict[tuple[str, int], list[Cell]]  # by service and clients, one cell a round
 
 
@@ -49,7 +50,8 @@ def take_turns(plan: Plan, prepared: Prepared, clients: tuple[int, ...], *, floo
                     print(f"round {number + 1}, {service.name}, {count} clients: {rate(cell):.0f}/s", flush=True)
             if floors and service.name in (FLOAT32, INT8):
                 own = [cells[service.name, count][-1].batch or 1 for count in clients]
-                found[service.name].append(_ceilings(plan, prepared, service.name, [round(size) for size in own]))
+                sizes = [*BATCHES, *(round(size) for size in own)]
+                found[service.name].append(floor(plan, prepared, service.name, sizes).rates)
     return Measured(cells, found)
 
 
@@ -134,7 +136,8 @@ def _median_ceiling(rounds: list[dict[int, float]], size: int) -> float:
     return sorted(each[size] for each in rounds)[len(rounds) // 2]
 
 
-def _ceilings(plan: Plan, prepared: Prepared, name: str, sizes: list[int]) -> dict[int, float]:
+def floor(plan: Plan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
+    """The encoder of one of taugate's services, alone."""
     precision = "int8" if name == INT8 else "float32"
     folder, *_ = encoder_folders(prepared.release, verify(prepared.release), precision)
-    return ceilings(folder, prepared.queries, [*sizes, *BATCHES], min(plan.seconds, 3.0))
+    return floor_of(folder, prepared.queries, sizes, min(plan.seconds, _FLOOR_SECONDS))

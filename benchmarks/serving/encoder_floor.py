@@ -6,11 +6,13 @@ for each processor, which has no other thread to wait for. Texts of a batch are 
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from retrieval.encoder import OnnxEncoder
@@ -19,8 +21,16 @@ _ROOT = Path(__file__).resolve().parents[2]
 _WARM = 20  # texts
 
 
-def ceilings(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds: float) -> dict[int, float]:
-    """Queries a second at most, for each number of texts encoded together; `seconds` for each of the two ways."""
+@dataclass(frozen=True)
+class Floor:
+    """rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50."""
+
+    rates: dict[int, float]
+    milliseconds: float
+
+
+def floor_of(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds: float) -> Floor:
+    """The encoder in a folder; `seconds` for each number of texts, in each of the two ways."""
     given = {"encoder": str(encoder), "texts": list(texts), "sizes": sorted(set(sizes)), "seconds": seconds}
     done = subprocess.run(
         [sys.executable, str(Path(__file__).resolve())],
@@ -30,7 +40,8 @@ def ceilings(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds:
         check=True,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
     )
-    return {int(size): rate for size, rate in json.loads(done.stdout).items()}
+    found = json.loads(done.stdout)
+    return Floor({int(size): rate for size, rate in found["rates"].items()}, found["milliseconds"])
 
 
 def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
@@ -41,14 +52,18 @@ def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
         start += size
 
 
-def _encoded(encoder: OnnxEncoder, texts: Sequence[str], size: int, seconds: float) -> float:
-    """Texts encoded a second."""
-    batches = _batches(texts, size)
-    began, count = time.perf_counter(), 0
-    while (elapsed := time.perf_counter() - began) < seconds:
+def _times(encoder: OnnxEncoder, texts: Sequence[str], size: int, seconds: float) -> list[float]:
+    """Seconds of each call."""
+    batches, times = _batches(texts, size), []
+    ends = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < ends:
         encoder.encode(next(batches), "query")
-        count += size
-    return count / elapsed
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def _rate(times: Sequence[float], size: int) -> float:
+    return size * len(times) / sum(times)
 
 
 def main() -> None:
@@ -65,9 +80,12 @@ def main() -> None:
         for size in given["sizes"]:
             # Each in a part of the texts of its own: the same text twice at once would be kinder to the processor's cache.
             parts = [texts[number::processors] for number in range(processors)]
-            alone = list(pool.map(lambda each, size=size: _encoded(*each, size, seconds), zip(apart, parts, strict=True)))
-            best[size] = max(_encoded(together, texts, size, seconds), sum(alone))
-    print(json.dumps(best))
+            alone = pool.map(_times, apart, parts, [size] * processors, [seconds] * processors)
+            best[size] = max(
+                _rate(_times(together, texts, size, seconds), size), sum(_rate(each, size) for each in alone)
+            )
+    lone = statistics.median(_times(together, texts, 1, seconds))
+    print(json.dumps({"rates": best, "milliseconds": 1000 * lone}))
 
 
 if __name__ == "__main__":

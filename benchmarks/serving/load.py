@@ -27,7 +27,7 @@ _SPARE = 240.0  # seconds beyond those of the load: connecting, the last replies
 class Job:
     """What to ask of whom.
 
-    order: positions in `requests`, again from its start when it ends; clients: of a closed loop, or 0; rate: requests a
+    order: positions in `requests`, again from its start when it ends, unless `once`; clients: of a closed loop, or 0; rate: requests a
     second of an open loop, on at most `connections`; seconds: for which requests are sent.
     """
 
@@ -38,6 +38,7 @@ class Job:
     rate: float = 0.0
     connections: int = 512
     seed: int = 0
+    once: bool = False
 
 
 def run(job: Job, requests: Sequence[bytes], processors: set[int] | None = None) -> Sample:
@@ -53,12 +54,10 @@ def run(job: Job, requests: Sequence[bytes], processors: set[int] | None = None)
 
 
 async def _rows(job: Job, requests: Sequence[bytes]) -> list[Row]:
-    order = itertools.cycle(job.order)
+    order = iter(job.order) if job.once else itertools.cycle(job.order)
     if job.clients:
         return await closed_loop(job.port, requests, order, job.clients, job.seconds)
-    return await open_loop(
-        job.port, requests, order, due_times(job.rate, job.seconds, job.seed), job.connections
-    )
+    return await open_loop(job.port, requests, order, due_times(job.rate, job.seconds, job.seed), job.connections)
 
 
 def main() -> None:

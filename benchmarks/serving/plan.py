@@ -21,6 +21,7 @@ class Plan:
     rounds: int
     seconds: float
     documents: int
+    overload_seconds: float
     seed: int
 
     def prepared(self, name: str) -> Prepared:

@@ -56,6 +56,7 @@ def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: i
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "releases" / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder / "releases"), "--precision", "auto"]
+        arguments += ["--index", "auto"]
         program = "import sys, taugate; sys.exit(taugate.main())"
         subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
     corpus = folder / "corpus"

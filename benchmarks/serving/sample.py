@@ -44,7 +44,9 @@ class Sample:
     @property
     def statuses(self) -> dict[int, int]:
         """How many replies had each status."""
-        return {int(status): int(count) for status, count in zip(*np.unique(self.status, return_counts=True), strict=True)}
+        return {
+            int(status): int(count) for status, count in zip(*np.unique(self.status, return_counts=True), strict=True)
+        }
 
     def milliseconds(self, percentile: float, status: int = 200) -> float:
         """From when a request was due until its reply was whole; NaN where no reply has the status.

@@ -44,7 +44,7 @@ class Server:
                 os.sched_setaffinity(0, processors)
 
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
-        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")
         began = time.perf_counter()
         self._process = subprocess.Popen(
             service.command(self.port),
@@ -129,5 +129,3 @@ def _free_port() -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-

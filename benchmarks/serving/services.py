@@ -28,14 +28,23 @@ class Service:
 
     def request(self, text: str) -> bytes:
         """A whole HTTP request for a query."""
-        method, path, body = self.call(text)
+        _, path, body = self.call(text)
         return get(path) if body is None else post(path, body)
 
 
-def taugate(releases: Path, precision: str, **settings: str) -> Service:
-    """The service itself; settings: TAUGATE_* variables. Its cache is off unless it is asked for."""
-    start = [sys.executable, "-c", "import sys, taugate; sys.exit(taugate.main())", "serve", "--releases", str(releases)]
-    environment = {"PYTHONPATH": str(_ROOT), "TAUGATE_PRECISION": precision, "TAUGATE_CACHE_BYTES": "0"} | settings
+def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
+    """The service itself with its default settings, but for the cache where that is to be off."""
+    start = [
+        sys.executable,
+        "-c",
+        "import sys, taugate; sys.exit(taugate.main())",
+        "serve",
+        "--releases",
+        str(releases),
+    ]
+    environment = {"PYTHONPATH": str(_ROOT), "TAUGATE_PRECISION": precision}
+    if not cache:
+        environment["TAUGATE_CACHE_BYTES"] = "0"
     return Service(f"taugate {precision}", lambda port: [*start, "--port", str(port)], _posted, _results, environment)
 
 
@@ -46,7 +55,7 @@ def usual(corpus: Path, model: Path) -> Service:
 
 
 def txtai(index: Path, python: str) -> Service:
-    """txtai's own API on an index made beforehand; the configuration lies beside it."""
+    """Txtai's own API on an index made beforehand; the configuration lies beside it."""
 
     def call(text: str) -> Call:
         return "GET", f"/search?query={quote(text, safe='')}&limit=5", None

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="in which the services take turns")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each load")
     parser.add_argument("--documents", type=int, default=1_000_000, help="of the section `million`")
+    parser.add_argument("--overload-seconds", type=float, default=60.0, help="of the section `overload`")
     parser.add_argument("--tables", nargs="*", choices=[*SECTIONS], default=[*SECTIONS], help="sections to measure")
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "benchmarks" / "serving.md")
     parser.add_argument("--work", type=Path, help="where releases and indexes are kept (default: in TAUGATE_CACHE)")
@@ -69,6 +70,7 @@ def main() -> None:
         rounds=arguments.rounds,
         seconds=arguments.seconds,
         documents=arguments.documents,
+        overload_seconds=arguments.overload_seconds,
         seed=arguments.seed,
     )
     headings = [module.HEADING for module in SECTIONS.values()]
@@ -82,7 +84,7 @@ def main() -> None:
 
 
 def _own_txtai() -> str | None:
-    """This interpreter where it has txtai; else its rows are left out, and that is said."""
+    """The interpreter of this program where it has txtai; else its rows are left out, and that is said."""
     if importlib.util.find_spec("txtai") is not None:
         return sys.executable
     print("txtai is left out: install the extra `benchmarks`, or name an interpreter that has it with --txtai-python")

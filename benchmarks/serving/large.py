@@ -1,0 +1,57 @@
+"""A corpus fifty times as large: whether the ratios stay."""
+
+from cells import latency, median, rate, ratio
+from closed import FLOAT32, INT8, take_turns
+from page import table
+from plan import Plan
+from targets import Target, targets
+
+HEADING = "A larger corpus"
+SETS = ("squad_v2_dev", "mixed_large")
+_CLIENTS = 16
+_WITHIN = 0.15
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    rows, ratios = [], {}
+    for name in SETS:
+        prepared = plan.prepared(name)
+        cells = take_turns(plan, prepared, (_CLIENTS,), floors=False).cells
+        for service in dict.fromkeys(service for service, _ in cells):
+            own = cells[service, _CLIENTS]
+            row = [
+                name,
+                f"{prepared.documents:,}",
+                service,
+                f"{median(own, rate):,.0f}",
+                f"{median(own, latency(99)):,.1f}",
+            ]
+            for taugate in (FLOAT32, INT8):
+                if service in (FLOAT32, INT8):
+                    row.append("")
+                    continue
+                ratios[name, taugate, service] = ratio(cells[taugate, _CLIENTS], own, rate)
+                row.append(f"{ratios[name, taugate, service]:.1f}")
+            rows.append(row)
+    small, big = SETS
+    wanted = [
+        Target(
+            f"{taugate} over {peer}: the ratio on {big} as a share of that on {small}",
+            ratios[big, taugate, peer] / ratios[small, taugate, peer],
+            at_least=1 - _WITHIN,
+            at_most=1 + _WITHIN,
+        )
+        for name, taugate, peer in ratios
+        if name == big
+    ]
+    header = ["set", "documents", "service", "replies/s", "p99 ms", "float32: times the replies", "int8: the same"]
+    return f"""\
+{_CLIENTS} clients in a closed loop, each set with its own queries, no cache; {plan.rounds} rounds in which the services take turns, {plan.seconds:g} s a cell;
+medians, ratios within a round. taugate and the usual service search exactly; txtai takes an approximate index (IVF) for a
+corpus of this size by itself.
+
+{table(header, rows)}
+
+{targets(wanted)}
+"""
