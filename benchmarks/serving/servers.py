@@ -48,7 +48,7 @@ class Server:
         began = time.perf_counter()
         self._process = subprocess.Popen(
             service.command(self.port),
-            env=os.environ | service.environment,
+            env=_without_settings() | service.environment,
             cwd=service.folder,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -122,6 +122,11 @@ class Server:
                 os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in the group
                 process.wait()
         self._log.close()
+
+
+def _without_settings() -> dict[str, str]:
+    """The environment, less settings of taugate that whoever measures happens to have in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TAUGATE_")}
 
 
 def _free_port() -> int:

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,9 +79,15 @@ def main() -> None:
         began = time.perf_counter()
         text = SECTIONS[name].section(plan)
         command = f"TAUGATE_DATA=… python benchmarks/serving/tables.py --tables {name} --rounds {plan.rounds} --seconds {plan.seconds:g} --seed {plan.seed}"
-        section = f"{page.stamp(command, time.perf_counter() - began)}\n\n{text}"
+        section = f"{page.stamp(command, time.perf_counter() - began)} {_server()}\n\n{text}"
         page.write(arguments.page, TITLE, INTRODUCTION, headings, {SECTIONS[name].HEADING: section})
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def _server() -> str:
+    """What all services, taugate and the bare endpoint included, have uvicorn run on: it takes what is installed."""
+    found = [name for name in ("uvloop", "httptools") if importlib.util.find_spec(name) is not None]
+    return f"*uvicorn {version('uvicorn')} with {' and '.join(found) or 'asyncio and h11'}.*"
 
 
 def _own_txtai() -> str | None:
