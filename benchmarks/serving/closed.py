@@ -19,6 +19,7 @@ HEADING = "Closed loop, every query new"
 SET = "squad_v2_dev"
 CLIENTS = (1, 4, 16, 64)
 FLOAT32, INT8 = "taugate float32", "taugate int8"
+TIMES = {FLOAT32: 10, INT8: 18}  # the throughput that is wanted, over that of a peer
 BATCHES = (1, 4, 16, 64)
 _FLOOR_SECONDS = 3.0  # for each batch size
 Turns = dict[tuple[str, int], list[Cell]]  # by service and clients, one cell a round
@@ -48,7 +49,7 @@ def take_turns(plan: Plan, prepared: Prepared, clients: tuple[int, ...], *, floo
                     cell = measure(server, requests, plan.closed(server, order, count))
                     cells[service.name, count].append(cell)
                     print(f"round {number + 1}, {service.name}, {count} clients: {rate(cell):.0f}/s", flush=True)
-            if floors and service.name in (FLOAT32, INT8):
+            if floors and service.name in TIMES:
                 own = [cells[service.name, count][-1].batch or 1 for count in clients]
                 sizes = [*BATCHES, *(round(size) for size in own)]
                 found[service.name].append(floor(plan, prepared, service.name, sizes).rates)
@@ -59,7 +60,7 @@ def section(plan: Plan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     measured = take_turns(plan, prepared, CLIENTS)
-    names = list(dict.fromkeys(name for name, _ in measured.cells))
+    names = services_of(measured.cells)
     alone = [
         [name, *(f"{_median_ceiling(rounds, size):,.0f}" for size in BATCHES)]
         for name, rounds in sorted(measured.ceilings.items())
@@ -81,17 +82,24 @@ core:
 """
 
 
+def services_of(cells: Turns) -> list[str]:
+    """Names, in the order of the first round."""
+    return list(dict.fromkeys(name for name, _ in cells))
+
+
 def wanted(measured: Measured) -> list[Target]:
     """What the issue asks for, of the services that were measured."""
     cells, rows = measured.cells, []
-    for peer in [name for name, count in cells if count == 16 and name not in (FLOAT32, INT8)]:
-        for own, times in ((FLOAT32, 10), (INT8, 18)):
+    ours = [name for name in TIMES if (name, 16) in cells]
+    for peer in [name for name in services_of(cells) if name not in TIMES]:
+        for own in ours:
+            times = TIMES[own]
             faster = ratio(cells[own, 16], cells[peer, 16], rate)
             rows.append(Target(f"16 clients, {own}: throughput over {peer}", faster, at_least=times))
-        for own in (FLOAT32, INT8):
+        for own in ours:
             tail = ratio(cells[own, 16], cells[peer, 16], latency(99))
             rows.append(Target(f"16 clients, {own}: p99 over {peer}", tail, at_most=1 / 8))
-    for own in (FLOAT32, INT8):
+    for own in ours:
         if ("usual service", 1) in cells:
             one = ratio(cells[own, 1], cells["usual service", 1], latency(50))
             rows.append(Target(f"one client, {own}: p50 over usual service", one, at_most=1 / 3))
@@ -116,12 +124,12 @@ def _table(cells: Turns, names: list[str], clients: tuple[int, ...]) -> str:
             row = [count, name, f"{median(own, rate):,.0f}", *(f"{median(own, latency(p)):,.1f}" for p in (50, 95, 99))]
             row.append(f"{median(own, lambda cell: cell.milliseconds_of_cpu):.2f}")
             row.append(f"{median(own, _batch):.1f}" if own[0].batch else "")
-            for taugate in (FLOAT32, INT8):
+            for taugate in [each for each in names if each in TIMES]:
                 faster = f"{ratio(cells[taugate, count], own, rate):.1f} / {ratio(own, cells[taugate, count], latency(99)):.1f}"
-                row.append("" if name in (FLOAT32, INT8) else faster)
+                row.append("" if name in TIMES else faster)
             rows.append(row)
     header = ["clients", "service", "replies/s", "p50 ms", "p95 ms", "p99 ms", "CPU ms a query", "queries a batch"]
-    return table([*header, "float32: times the replies / p99 shorter", "int8: the same"], rows)
+    return table([*header, *(f"{each}: times the replies / p99 shorter" for each in names if each in TIMES)], rows)
 
 
 def _batch(cell: Cell) -> float:

@@ -9,7 +9,7 @@ from cells import Cell, latency, measure, median, rate
 from closed import floor
 from page import table
 from plan import Plan
-from prepare import Prepared
+from prepare import Prepared, precisions
 from servers import Server
 from services import taugate
 from targets import Target, targets
@@ -33,7 +33,7 @@ def section(plan: Plan) -> str:
     if not (releases / "current").is_file():
         _write(plan, prepared, releases)
     record = verify(find(releases)).index
-    services = [taugate(releases, precision) for precision in ("float32", "int8")]
+    services = [taugate(releases, precision) for precision in precisions(find(releases))]
     cells: dict[tuple[str, int], list[Cell]] = defaultdict(list)
     alone: dict[str, list[float]] = defaultdict(list)
     startup: dict[str, list[float]] = defaultdict(list)

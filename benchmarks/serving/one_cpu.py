@@ -17,7 +17,7 @@ _CLIENTS = (16, 64)
 def section(plan: Plan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
-    services = prepared.services()[:3]  # txtai has nothing to add here
+    services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here
     all_of_them = os.sched_getaffinity(0)
     one = {min(all_of_them)}
     rest = all_of_them - one or one

@@ -20,7 +20,7 @@ HEADING = "Overload"
 SET = "squad_v2_dev"
 _TIMES, _PAUSE, _REFUSED = 3, 5.0, 429
 _CLIENTS, _MOST_CLIENTS = 16, 64
-_CONNECTIONS = 2_000
+_CONNECTIONS = 900  # both sides of them within the usual limit of 1,024 open files a process
 _GROWTH, _AS_FAST = 1.05, 0.95  # flat, and as fast as before, within what two runs of the same differ by
 _SETTLED = 0.1  # share of the time after which memory is to be flat
 
@@ -41,7 +41,7 @@ def section(plan: Plan) -> str:
     prepared = plan.prepared(SET)
     deadline = Settings.model_fields["deadline_ms"].default
     rows, wanted = [], []
-    for service in prepared.services()[:2]:
+    for service in [each for each in prepared.services() if each.name.startswith("taugate")]:
         found = _overload(plan, prepared, service)
         sample = found.during.sample
         settled = found.resident[int(_SETTLED * len(found.resident))]

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import orjson
@@ -18,8 +19,10 @@ from services import PEERS, Service, taugate, txtai, usual
 from workers import Workers
 
 from retrieval.release.catalog import find
+from retrieval.release.verify import verify
 
 _ROOT = PEERS.parents[2]
+Precision = Literal["float32", "int8"]
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,21 @@ class Prepared:
         """The release itself."""
         return find(self.releases)
 
+    @property
+    def precisions(self) -> list[Precision]:
+        """Those that the release has: int8 only where the gate admitted it."""
+        return precisions(self.release)
+
     def services(self) -> list[Service]:
-        """Taugate in both precisions, then its peers."""
+        """Taugate in each precision, then its peers."""
+        return [*(taugate(self.releases, precision) for precision in self.precisions), *self.peers()]
+
+    def peers(self) -> list[Service]:
+        """The usual service, and txtai's API where it can be had."""
         peers = [usual(self.folder / "corpus", model_folder())]
         if self.txtai_python is not None:
             peers.append(txtai(self.folder / "txtai", self.txtai_python))
-        return [taugate(self.releases, "float32"), taugate(self.releases, "int8"), *peers]
+        return peers
 
 
 def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: int) -> Prepared:
@@ -73,6 +85,13 @@ def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: i
     random.Random(seed).shuffle(queries)  # noqa: S311 (an order, no secret)
     documents = len(np.load(corpus / "vectors.npy", mmap_mode="r"))
     return Prepared(name, folder, queries, documents, txtai_python)
+
+
+def precisions(release: Path) -> list[Precision]:
+    """Of the encoders of a release, float32 first."""
+    manifest = verify(release)
+    records = [record for record in (manifest.float32_encoder, manifest.encoder) if record is not None]
+    return [record.precision for record in records]
 
 
 def model_folder() -> Path:

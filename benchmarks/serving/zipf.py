@@ -24,9 +24,9 @@ def section(plan: Plan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     order = zipf(plan.seed)
-    cached = [taugate(prepared.releases, precision, cache=True) for precision in ("float32", "int8")]
+    cached = [taugate(prepared.releases, precision, cache=True) for precision in prepared.precisions]
     size = _reply_bytes(cached[0], prepared, order)
-    services = [*cached, *prepared.services()[2:], echo(size)]
+    services = [*cached, *prepared.peers(), echo(size)]
     bare, cells = services[-1].name, _take_turns(plan, prepared, services, order)
     rows = []
     for clients in _CLIENTS:
