@@ -10,6 +10,7 @@ from page import table
 from plan import Plan
 from prepare import Prepared
 from servers import Server
+from services import Service
 from targets import Target, targets
 
 from retrieval.release.encoders import encoder_folders
@@ -33,11 +34,12 @@ class Measured:
     ceilings: dict[str, list[dict[int, float]]]
 
 
-def take_turns(plan: Plan, prepared: Prepared, clients: tuple[int, ...], *, floors: bool = True) -> Measured:
+def take_turns(
+    plan: Plan, prepared: Prepared, services: list[Service], clients: tuple[int, ...], *, floors: bool = True
+) -> Measured:
     """All services, round after round; the order is turned around every other time."""
     cells: Turns = defaultdict(list)
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
-    services = prepared.services()
     check(services, prepared.queries)
     order = list(range(len(prepared.queries)))
     for number in range(plan.rounds):
@@ -59,7 +61,7 @@ def take_turns(plan: Plan, prepared: Prepared, clients: tuple[int, ...], *, floo
 def section(plan: Plan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
-    measured = take_turns(plan, prepared, CLIENTS)
+    measured = take_turns(plan, prepared, [*prepared.services(), prepared.tuned()], CLIENTS)
     names = services_of(measured.cells)
     alone = [
         [name, *(f"{_median_ceiling(rounds, size):,.0f}" for size in BATCHES)]

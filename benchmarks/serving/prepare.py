@@ -54,6 +54,10 @@ class Prepared:
         """Taugate in each precision, then its peers."""
         return [*(taugate(self.releases, precision) for precision in self.precisions), *self.peers()]
 
+    def tuned(self) -> Service:
+        """The usual service as its author might tune it: requests in parallel rather than each of them."""
+        return usual(self.folder / "corpus", model_folder(), threads=1)
+
     def peers(self) -> list[Service]:
         """The usual service, and txtai's API where it can be had."""
         peers = [usual(self.folder / "corpus", model_folder())]

@@ -48,10 +48,13 @@ def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
     return Service(f"taugate {precision}", lambda port: [*start, "--port", str(port)], _posted, _results, environment)
 
 
-def usual(corpus: Path, model: Path) -> Service:
-    """FastAPI, SentenceTransformer and faiss, in peers/usual.py."""
+def usual(corpus: Path, model: Path, threads: int | None = None) -> Service:
+    """FastAPI, SentenceTransformer and faiss, in peers/usual.py; threads: of a query, PyTorch's default where None."""
     environment = {"USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
-    return Service("usual service", _uvicorn(sys.executable, "usual:app"), _posted, _results, environment, PEERS)
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    name = "usual service" if threads is None else f"usual service, OMP_NUM_THREADS={threads}"
+    return Service(name, _uvicorn(sys.executable, "usual:app"), _posted, _results, environment, PEERS)
 
 
 def txtai(index: Path, python: str) -> Service:

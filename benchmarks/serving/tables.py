@@ -78,7 +78,11 @@ def main() -> None:
     for name in arguments.tables:
         began = time.perf_counter()
         text = SECTIONS[name].section(plan)
-        command = f"TAUGATE_DATA=… python benchmarks/serving/tables.py --tables {name} --rounds {plan.rounds} --seconds {plan.seconds:g} --seed {plan.seed}"
+        more = {
+            "million": f" --documents {plan.documents}",
+            "overload": f" --overload-seconds {plan.overload_seconds:g}",
+        }
+        command = f"TAUGATE_DATA=… python benchmarks/serving/tables.py --tables {name} --rounds {plan.rounds} --seconds {plan.seconds:g} --seed {plan.seed}{more.get(name, '')}"
         section = f"{page.stamp(command, time.perf_counter() - began)} {_server()}\n\n{text}"
         page.write(arguments.page, TITLE, INTRODUCTION, headings, {SECTIONS[name].HEADING: section})
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
