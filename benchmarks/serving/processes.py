@@ -1,9 +1,23 @@
-"""Processor time and memory of a process and all it started, from /proc."""
+"""Processor time and memory of a process and all it started, from /proc; and what all others took meanwhile."""
 
 import os
+import resource
+import time
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Others:
+    """Whether a machine was idle but for this program, since the object was made."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._own = time.perf_counter(), _busy(), _own()
+
+    def share(self) -> float:
+        """Of all processors, what processes took that this one has not started and waited for."""
+        most = (time.perf_counter() - self._began) * (os.cpu_count() or 1)
+        return max((_busy() - self._busy) - (_own() - self._own), 0.0) / most
 
 
 def tree(root: int) -> list[int]:
@@ -26,6 +40,20 @@ def cpu_seconds(root: int) -> float:
 def resident_bytes(root: int) -> int:
     """Resident memory of the tree: own and mapped from files. Pages that two processes share count twice."""
     return sum(_resident(process) for process in tree(root))
+
+
+def _busy() -> float:
+    """Seconds that the machine's processors were not idle, those included that a hypervisor gave to others."""
+    user, nice, system, _idle, _waiting, irq, softirq, steal, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
+def _own() -> float:
+    """Seconds of this process and of those that it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _ticks(process: int) -> int:

@@ -27,6 +27,7 @@ import page  # noqa: E402
 import resources  # noqa: E402
 import zipf  # noqa: E402
 from plan import Plan  # noqa: E402
+from processes import Others  # noqa: E402
 
 from calibration.encoding.cache import cache_folder  # noqa: E402
 
@@ -41,6 +42,7 @@ SECTIONS = {
     "one-cpu": one_cpu,
     "resources": resources,
 }
+_MOST_OTHERS = 0.05  # of the processors
 INTRODUCTION = """\
 taugate beside the usual service (FastAPI, SentenceTransformer, faiss.IndexFlatIP: benchmarks/serving/peers/usual.py) and
 txtai's API: the same corpus, the same encoder, the same queries, one service at a time on the same cores, and a load generator
@@ -76,14 +78,14 @@ def main() -> None:
     )
     headings = [module.HEADING for module in SECTIONS.values()]
     for name in arguments.tables:
-        began = time.perf_counter()
+        began, others = time.perf_counter(), Others()
         text = SECTIONS[name].section(plan)
         more = {
             "million": f" --documents {plan.documents}",
             "overload": f" --overload-seconds {plan.overload_seconds:g}",
         }
         command = f"TAUGATE_DATA=… python benchmarks/serving/tables.py --tables {name} --rounds {plan.rounds} --seconds {plan.seconds:g} --seed {plan.seed}{more.get(name, '')}"
-        section = f"{page.stamp(command, time.perf_counter() - began)} {_server()}\n\n{text}"
+        section = f"{page.stamp(command, time.perf_counter() - began)} {_server()} {_idle(others)}\n\n{text}"
         page.write(arguments.page, TITLE, INTRODUCTION, headings, {SECTIONS[name].HEADING: section})
         print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
 
@@ -92,6 +94,13 @@ def _server() -> str:
     """What all services, taugate and the bare endpoint included, have uvicorn run on: it takes what is installed."""
     found = [name for name in ("uvloop", "httptools") if importlib.util.find_spec(name) is not None]
     return f"*uvicorn {version('uvicorn')} with {' and '.join(found) or 'asyncio and h11'}.*"
+
+
+def _idle(others: Others) -> str:
+    """What else the machine did: where that is more than a little, even the ratios are worth nothing."""
+    share = others.share()
+    doubt = " **too much: measure again on an idle machine**" if share > _MOST_OTHERS else ""
+    return f"*Other processes took {share:.0%} of the processors{doubt}.*"
 
 
 def _own_txtai() -> str | None:
