@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks lint format openapi constraints clean
+.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks serving-benchmarks lint format openapi constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibrati
 
 gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/gate/tables.py $(ARGS)
+
+serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/serving/tables.py $(ARGS)
 
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
@@ -57,6 +60,10 @@ $(VENV)/.sample: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.test: $(VENV)/.sample
 	$(PIP) --editable '.[calibration,sample,test]'
+	@touch $@
+
+$(VENV)/.benchmarks: $(VENV)/.test
+	$(PIP) --editable '.[calibration,sample,test,benchmarks]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.test

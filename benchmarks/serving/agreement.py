@@ -1,0 +1,24 @@
+"""Whether the services answer the same question: the same corpus, the same encoder, the same first document."""
+
+from collections.abc import Sequence
+
+from servers import Server
+from services import Service
+
+_QUERIES = 50
+_SHARE = 0.9  # of queries with the first document of the first service: int8 and another order of sums change some
+
+
+def check(services: Sequence[Service], queries: Sequence[str]) -> None:
+    """Ask every service some queries. Raises ValueError where one of them finds something else than the first does."""
+    first: list[str] | None = None
+    for service in services:
+        with Server(service) as server:
+            # taugate keeps what passes its threshold, which may be nothing
+            found = [(service.found(server.ask(text)) or [""])[0] for text in queries[:_QUERIES]]
+        if first is None:
+            first = found
+        asked = [(own, theirs) for own, theirs in zip(first, found, strict=True) if own and theirs]
+        same = sum(own == theirs for own, theirs in asked)
+        if same < _SHARE * len(asked) or len(asked) < _SHARE * len(found):
+            raise ValueError(f"{service.name} finds the same first document for {same} of {len(asked)} queries only")

@@ -1,0 +1,89 @@
+"""One cell of a table: a load on a server, with what it cost the server. And what a row says of its rounds."""
+
+import re
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import load
+from load import Job
+from sample import Sample
+from servers import Server
+
+_HITS = 'taugate_cache_requests_total{outcome="hit"}'
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was seen from outside, and what it took inside.
+
+    cpu: processor seconds of the server during the load; resident: bytes after it; batch: queries encoded together, mean,
+    where the server says so.
+    """
+
+    sample: Sample
+    cpu: float
+    resident: int
+    batch: float | None
+
+    @property
+    def milliseconds_of_cpu(self) -> float:
+        """Processor time a good reply."""
+        return 1000 * self.cpu / max(self.sample.statuses.get(200, 0), 1)
+
+    @property
+    def generator_share(self) -> float:
+        """Of one processor, what the load generator took."""
+        return self.sample.own_cpu / self.sample.seconds
+
+
+def measure(
+    server: Server, requests: Sequence[bytes], job: Job, processors: set[int] | None = None, *, refusals: bool = False
+) -> Cell:
+    """Load a server; processors: of the load generator.
+
+    Raises ValueError where anything but 200 came back in a closed loop without `refusals`.
+    """
+    before, batches, hits = server.cpu_seconds, _batches(server), _metric(server, _HITS)
+    sample = load.run(job, requests, processors)
+    cpu, after = server.cpu_seconds - before, _batches(server)
+    if set(sample.statuses) != {200} and job.clients and not refusals:
+        raise ValueError(f"{server.service.name}: replies had {sample.statuses}")
+    if server.service.environment.get("TAUGATE_CACHE_BYTES") == "0" and _metric(server, _HITS) != hits:
+        raise ValueError(f"{server.service.name}: a cache answered where every query was to be encoded")
+    count = after[1] - batches[1]
+    return Cell(sample, cpu, server.resident_bytes, (after[0] - batches[0]) / count if count else None)
+
+
+def median(cells: Iterable[Cell], of: Callable[[Cell], float]) -> float:
+    """Of the rounds."""
+    return statistics.median(of(cell) for cell in cells)
+
+
+def ratio(above: Sequence[Cell], below: Sequence[Cell], of: Callable[[Cell], float]) -> float:
+    """Median of the ratios, each within one round: what a machine does meanwhile, it does to both."""
+    return statistics.median(of(a) / of(b) for a, b in zip(above, below, strict=True))
+
+
+def rate(cell: Cell) -> float:
+    """Good replies a second."""
+    return cell.sample.rate
+
+
+def latency(percentile: float) -> Callable[[Cell], float]:
+    """Milliseconds of a percentile."""
+    return lambda cell: cell.sample.milliseconds(percentile)
+
+
+def _batches(server: Server) -> tuple[float, float]:
+    """Queries and batches that were encoded so far."""
+    name = "taugate_encode_batch_size"
+    return _metric(server, f"{name}_sum"), _metric(server, f"{name}_count")
+
+
+def _metric(server: Server, name: str) -> float:
+    """A value on /metrics; 0 where the server has no such thing."""
+    if not server.service.name.startswith("taugate"):
+        return 0.0
+    found = re.search(rf"^{re.escape(name)} (\S+)$", server.get("/metrics").decode(), re.MULTILINE)
+    return float(found.group(1)) if found else 0.0

@@ -1,0 +1,153 @@
+"""Closed loop, uncached: every query is new, every service takes its turn in every round."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from agreement import check
+from cells import Cell, latency, measure, median, rate, ratio
+from encoder_floor import Floor, floor_of
+from page import table
+from plan import Plan
+from prepare import Prepared
+from servers import Server
+from services import Service
+from targets import Target, targets
+
+from retrieval.release.encoders import encoder_folders
+from retrieval.release.verify import verify
+
+HEADING = "Closed loop, every query new"
+SET = "squad_v2_dev"
+CLIENTS = (1, 4, 16, 64)
+FLOAT32, INT8 = "taugate float32", "taugate int8"
+TIMES = {FLOAT32: 10, INT8: 18}  # the throughput that is wanted, over that of a peer
+BATCHES = (1, 4, 16, 64)
+_FLOOR_SECONDS = 3.0  # for each batch size
+Turns = dict[tuple[str, int], list[Cell]]  # by service and clients, one cell a round
+
+
+@dataclass(frozen=True)
+class Measured:
+    """ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services."""
+
+    cells: Turns
+    ceilings: dict[str, list[dict[int, float]]]
+
+
+def take_turns(
+    plan: Plan, prepared: Prepared, services: list[Service], clients: tuple[int, ...], *, floors: bool = True
+) -> Measured:
+    """All services, round after round; the order is turned around every other time."""
+    cells: Turns = defaultdict(list)
+    found: dict[str, list[dict[int, float]]] = defaultdict(list)
+    check(services, prepared.queries)
+    order = list(range(len(prepared.queries)))
+    for number in range(plan.rounds):
+        for service in services if number % 2 == 0 else services[::-1]:
+            requests = [service.request(text) for text in prepared.queries]
+            with Server(service) as server:
+                for count in clients:
+                    measure(server, requests, plan.warm_up(server, len(order), count))
+                    cell = measure(server, requests, plan.closed(server, order, count))
+                    cells[service.name, count].append(cell)
+                    print(f"round {number + 1}, {service.name}, {count} clients: {rate(cell):.0f}/s", flush=True)
+            if floors and service.name in TIMES:
+                own = [cells[service.name, count][-1].batch or 1 for count in clients]
+                sizes = [*BATCHES, *(round(size) for size in own)]
+                found[service.name].append(floor(plan, prepared, service.name, sizes).rates)
+    return Measured(cells, found)
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    prepared = plan.prepared(SET)
+    measured = take_turns(plan, prepared, [*prepared.services(), prepared.tuned()], CLIENTS)
+    names = services_of(measured.cells)
+    alone = [
+        [name, *(f"{_median_ceiling(rounds, size):,.0f}" for size in BATCHES)]
+        for name, rounds in sorted(measured.ceilings.items())
+    ]
+    return f"""\
+{SET}: {prepared.documents:,} documents, {len(prepared.queries):,} distinct queries in a random order, top 5. No cache; a query comes again only
+where all others were asked before it. {plan.rounds} rounds in which the services take turns, each started anew and warmed up;
+{plan.seconds:g} s a cell. Medians of the rounds; ratios are taken within a round, taugate's throughput over the other's, their p99 over taugate's.
+The load generator has its own process on the same cores and takes at most {_most_generator(measured.cells):.0%} of one of them.
+
+{_table(measured.cells, names, CLIENTS)}
+
+The encoder alone, queries/s by how many are encoded together, the better of one session with all threads and one session a
+core:
+
+{table(["encoder of", *(f"{size} together" for size in BATCHES)], alone)}
+
+{targets(wanted(measured))}
+"""
+
+
+def services_of(cells: Turns) -> list[str]:
+    """Names, in the order of the first round."""
+    return list(dict.fromkeys(name for name, _ in cells))
+
+
+def wanted(measured: Measured) -> list[Target]:
+    """What the issue asks for, of the services that were measured."""
+    cells, rows = measured.cells, []
+    ours = [name for name in TIMES if (name, 16) in cells]
+    for peer in [name for name in services_of(cells) if name not in TIMES]:
+        for own in ours:
+            times = TIMES[own]
+            faster = ratio(cells[own, 16], cells[peer, 16], rate)
+            rows.append(Target(f"16 clients, {own}: throughput over {peer}", faster, at_least=times))
+        for own in ours:
+            tail = ratio(cells[own, 16], cells[peer, 16], latency(99))
+            rows.append(Target(f"16 clients, {own}: p99 over {peer}", tail, at_most=1 / 8))
+    for own in ours:
+        if ("usual service", 1) in cells:
+            one = ratio(cells[own, 1], cells["usual service", 1], latency(50))
+            rows.append(Target(f"one client, {own}: p50 over usual service", one, at_most=1 / 3))
+        if own in measured.ceilings:
+            what = f"16 clients, {own}: share of the encoder alone at its {median(cells[own, 16], _batch):.1f} queries a batch"
+            rows.append(Target(what, share_of_ceiling(measured, own, 16), at_least=0.85))
+    return rows
+
+
+def share_of_ceiling(measured: Measured, own: str, clients: int) -> float:
+    """Median over the rounds of the throughput as a share of the encoder's, at the batch size reached."""
+    pairs = zip(measured.cells[own, clients], measured.ceilings[own], strict=True)
+    shares = sorted(rate(cell) / ceiling[round(_batch(cell))] for cell, ceiling in pairs)
+    return shares[len(shares) // 2]
+
+
+def _table(cells: Turns, names: list[str], clients: tuple[int, ...]) -> str:
+    rows = []
+    for count in clients:
+        for name in names:
+            own = cells[name, count]
+            row = [count, name, f"{median(own, rate):,.0f}", *(f"{median(own, latency(p)):,.1f}" for p in (50, 95, 99))]
+            row.append(f"{median(own, lambda cell: cell.milliseconds_of_cpu):.2f}")
+            row.append(f"{median(own, _batch):.1f}" if own[0].batch else "")
+            for taugate in [each for each in names if each in TIMES]:
+                faster = f"{ratio(cells[taugate, count], own, rate):.1f} / {ratio(own, cells[taugate, count], latency(99)):.1f}"
+                row.append("" if name in TIMES else faster)
+            rows.append(row)
+    header = ["clients", "service", "replies/s", "p50 ms", "p95 ms", "p99 ms", "CPU ms a query", "queries a batch"]
+    return table([*header, *(f"{each}: times the replies / p99 shorter" for each in names if each in TIMES)], rows)
+
+
+def _batch(cell: Cell) -> float:
+    return cell.batch or 1.0
+
+
+def _most_generator(cells: Turns) -> float:
+    return max(cell.generator_share for rounds in cells.values() for cell in rounds)
+
+
+def _median_ceiling(rounds: list[dict[int, float]], size: int) -> float:
+    return sorted(each[size] for each in rounds)[len(rounds) // 2]
+
+
+def floor(plan: Plan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
+    """The encoder of one of taugate's services, alone."""
+    precision = "int8" if name == INT8 else "float32"
+    folder, *_ = encoder_folders(prepared.release, verify(prepared.release), precision)
+    return floor_of(folder, prepared.queries, sizes, min(plan.seconds, _FLOOR_SECONDS))

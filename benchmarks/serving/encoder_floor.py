@@ -1,0 +1,92 @@
+"""The encoder alone, in a process of its own: what no service around it can pass.
+
+Two ways, of which the faster counts: one session with all threads, as the service has it, and a session of one thread
+for each processor, which has no other thread to wait for. Texts of a batch are grouped by length as in the service.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from retrieval.encoder import OnnxEncoder
+
+_ROOT = Path(__file__).resolve().parents[2]
+_WARM = 20  # texts
+
+
+@dataclass(frozen=True)
+class Floor:
+    """rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50."""
+
+    rates: dict[int, float]
+    milliseconds: float
+
+
+def floor_of(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds: float) -> Floor:
+    """The encoder in a folder; `seconds` for each number of texts, in each of the two ways."""
+    given = {"encoder": str(encoder), "texts": list(texts), "sizes": sorted(set(sizes)), "seconds": seconds}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).resolve())],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+    )
+    found = json.loads(done.stdout)
+    return Floor({int(size): rate for size, rate in found["rates"].items()}, found["milliseconds"])
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
+    """In order, again from the start when they end."""
+    start = 0
+    while True:
+        yield [texts[(start + offset) % len(texts)] for offset in range(size)]
+        start += size
+
+
+def _times(encoder: OnnxEncoder, texts: Sequence[str], size: int, seconds: float) -> list[float]:
+    """Seconds of each call."""
+    batches, times = _batches(texts, size), []
+    ends = time.perf_counter() + seconds
+    while (began := time.perf_counter()) < ends:
+        encoder.encode(next(batches), "query")
+        times.append(time.perf_counter() - began)
+    return times
+
+
+def _rate(times: Sequence[float], size: int) -> float:
+    return size * len(times) / sum(times)
+
+
+def main() -> None:
+    """Measure what stdin asks for."""
+    given = json.load(sys.stdin)
+    folder, texts, seconds = Path(given["encoder"]), given["texts"], given["seconds"]
+    together = OnnxEncoder.load(folder)
+    processors = len(os.sched_getaffinity(0))
+    apart = [OnnxEncoder.load(folder, 1) for _ in range(processors)]
+    for encoder in (together, *apart):
+        encoder.encode(texts[:_WARM], "query")
+    best = {}
+    with ThreadPoolExecutor(processors) as pool:
+        for size in given["sizes"]:
+            # Each in a part of the texts of its own: the same text twice at once would be kinder to the processor's cache.
+            parts = [texts[number::processors] for number in range(processors)]
+            alone = pool.map(_times, apart, parts, [size] * processors, [seconds] * processors)
+            best[size] = max(
+                _rate(_times(together, texts, size, seconds), size), sum(_rate(each, size) for each in alone)
+            )
+    lone = statistics.median(_times(together, texts, 1, seconds))
+    print(json.dumps({"rates": best, "milliseconds": 1000 * lone}))
+
+
+if __name__ == "__main__":
+    main()

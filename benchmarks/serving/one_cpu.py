@@ -1,0 +1,67 @@
+"""A limit of one processor: how much slower, and whether anything is late."""
+
+import os
+from collections import defaultdict
+
+from cells import Cell, latency, measure, median, rate, ratio
+from page import table
+from plan import Plan
+from servers import Server
+from targets import Target, targets
+
+HEADING = "One processor"
+SET = "squad_v2_dev"
+_CLIENTS = (16, 64)
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    prepared = plan.prepared(SET)
+    services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here
+    all_of_them = os.sched_getaffinity(0)
+    one = {min(all_of_them)}
+    rest = all_of_them - one or one
+    cells: dict[tuple[str, int, bool], list[Cell]] = defaultdict(list)
+    for number in range(plan.rounds):
+        for service in services if number % 2 == 0 else services[::-1]:
+            requests = [service.request(text) for text in prepared.queries]
+            order = list(range(len(requests)))
+            for limited in (False, True):
+                with Server(service, one if limited else None) as server:
+                    for clients in _CLIENTS:
+                        generator = rest if limited else None
+                        measure(server, requests, plan.warm_up(server, len(order), clients), generator)
+                        cell = measure(server, requests, plan.closed(server, order, clients), generator, refusals=True)
+                        cells[service.name, clients, limited].append(cell)
+    rows, wanted = [], []
+    for service in services:
+        for clients in _CLIENTS:
+            whole, limited = (cells[service.name, clients, each] for each in (False, True))
+            late = sum(count for cell in limited for status, count in cell.sample.statuses.items() if status != 200)
+            slower = ratio(whole, limited, rate)
+            percentiles = [
+                f"{median(each, latency(99)):,.0f} → {median(limited, latency(99)):,.0f}" for each in (whole,)
+            ]
+            rows.append(
+                [
+                    service.name,
+                    clients,
+                    f"{median(whole, rate):,.0f} → {median(limited, rate):,.0f}",
+                    f"{slower:.2f}",
+                    *percentiles,
+                    late,
+                ]
+            )
+            if service.name.startswith("taugate"):
+                what = f"{service.name}, {clients} clients"
+                wanted.append(Target(f"{what}: throughput falls by a factor of", slower, at_most=2.2))
+                wanted.append(Target(f"{what}: replies other than 200", late, at_most=0))
+    header = ["service", "clients", "replies/s", "times fewer", "p99 ms", "replies other than 200"]
+    return f"""\
+{SET}, closed loop, no cache. The service may use {len(all_of_them)} processors, then one of them only (as `taskset -c {min(one)}`), with the load generator
+on what is left; {plan.rounds} rounds, {plan.seconds:g} s a cell; medians, ratios within a round.
+
+{table(header, rows)}
+
+{targets(wanted)}
+"""

@@ -1,0 +1,129 @@
+"""Three times what the service can do, for a minute: who is answered, who is refused how soon, and what remains of it."""
+
+import threading
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from cells import Cell, latency, measure, rate
+from load import Job
+from page import table
+from plan import Plan
+from prepare import Prepared
+from servers import Server
+from services import Service
+from targets import Target, targets
+
+from service.settings import Settings
+
+HEADING = "Overload"
+SET = "squad_v2_dev"
+_TIMES, _PAUSE, _REFUSED = 3, 5.0, 429
+_CLIENTS, _MOST_CLIENTS = 16, 64
+_CONNECTIONS = 900  # both sides of them within the usual limit of 1,024 open files a process
+_GROWTH, _AS_FAST = 1.05, 0.95  # flat, and as fast as before, within what two runs of the same differ by
+_SETTLED = 0.1  # share of the time after which memory is to be flat
+
+
+@dataclass(frozen=True)
+class _Overloaded:
+    """resident: bytes once a second while it was overloaded."""
+
+    before: Cell
+    most: Cell
+    during: Cell
+    resident: list[int]
+    after: Cell
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    prepared = plan.prepared(SET)
+    deadline = Settings.model_fields["deadline_ms"].default
+    rows, wanted = [], []
+    for service in [each for each in prepared.services() if each.name.startswith("taugate")]:
+        found = _overload(plan, prepared, service)
+        sample = found.during.sample
+        settled = found.resident[int(_SETTLED * len(found.resident))]
+        refused, accepted = (sample.milliseconds(99, status) for status in (_REFUSED, 200))
+        others = sum(count for status, count in sample.statuses.items() if status not in (200, _REFUSED))
+        again = rate(found.after) / rate(found.before)
+        rows.append(
+            [
+                service.name,
+                f"{rate(found.most):,.0f}",
+                f"{len(sample.due) / sample.seconds:,.0f}",
+                f"{rate(found.during):,.0f}",
+                f"{sample.milliseconds(50):,.0f} / {accepted:,.0f}",
+                f"{sample.statuses.get(_REFUSED, 0):,}",
+                f"{sample.milliseconds(50, _REFUSED):,.1f} / {refused:,.1f}",
+                f"{1000 * np.percentile(sample.sent - sample.due, 99):,.1f}",
+                f"{settled / 1e6:,.0f} → {found.resident[-1] / 1e6:,.0f} MB",
+                f"{rate(found.before):,.0f} → {rate(found.after):,.0f}",
+                f"{latency(99)(found.before):,.0f} → {latency(99)(found.after):,.0f}",
+            ]
+        )
+        wanted += [
+            Target(f"{service.name}: p99 of accepted requests", accepted, at_most=deadline, unit=" ms"),
+            Target(f"{service.name}: p99 until a request was refused", refused, at_most=50, unit=" ms"),
+            Target(f"{service.name}: replies other than 200 and 429", others, at_most=0),
+            Target(
+                f"{service.name}: memory at the end over memory after a tenth of it",
+                found.resident[-1] / settled,
+                at_most=_GROWTH,
+            ),
+            Target(f"{service.name}: replies/s {_PAUSE:g} s later over those before", again, at_least=_AS_FAST),
+        ]
+    header = [
+        "service",
+        "can do, /s",
+        "asked, /s",
+        "good replies/s",
+        "p50 / p99 ms",
+        "refused",
+        "refused after, p50 / p99 ms",
+    ]
+    header += ["sent late, p99 ms", "memory", f"{_CLIENTS} clients before → after, /s", "p99 ms"]
+    return f"""\
+{SET}, distinct queries, no cache, default settings (TAUGATE_DEADLINE_MS {deadline}). What the service can do is what it does for {_MOST_CLIENTS} clients in a
+closed loop; then {plan.overload_seconds:g} s of an open loop at {_TIMES} times that, on at most {_CONNECTIONS:,} connections, from the same cores; {_PAUSE:g} s later {_CLIENTS} clients
+once more. Times count from when a request was due, so that what the load generator is late by is in them.
+
+{table(header, rows)}
+
+{targets(wanted)}
+"""
+
+
+def _overload(plan: Plan, prepared: Prepared, service: Service) -> _Overloaded:
+    requests = [service.request(text) for text in prepared.queries]
+    order = list(range(len(requests)))
+    with Server(service) as server:
+        measure(server, requests, plan.warm_up(server, len(order), _MOST_CLIENTS))
+        before = measure(server, requests, plan.closed(server, order, _CLIENTS))
+        most = measure(server, requests, plan.closed(server, order, _MOST_CLIENTS))
+        job = Job(
+            server.port,
+            order,
+            plan.overload_seconds,
+            rate=_TIMES * rate(most),
+            connections=_CONNECTIONS,
+            seed=plan.seed,
+        )
+        resident: list[int] = []
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(1.0):
+                resident.append(server.resident_bytes)
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            during = measure(server, requests, job)
+        finally:
+            done.set()
+            watching.join()
+        time.sleep(_PAUSE)
+        after = measure(server, requests, plan.closed(server, order, _CLIENTS))
+    return _Overloaded(before, most, during, resident, after)

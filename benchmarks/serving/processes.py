@@ -1,0 +1,74 @@
+"""Processor time and memory of a process and all it started, from /proc; and what all others took meanwhile."""
+
+import os
+import resource
+import time
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Others:
+    """Whether a machine was idle but for this program, since the object was made."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._own = time.perf_counter(), _busy(), _own()
+
+    def share(self) -> float:
+        """Of all processors, what processes took that this one has not started and waited for."""
+        most = (time.perf_counter() - self._began) * (os.cpu_count() or 1)
+        return max((_busy() - self._busy) - (_own() - self._own), 0.0) / most
+
+
+def tree(root: int) -> list[int]:
+    """Ids of a process and its descendants."""
+    found = [root]
+    for process in found:  # grows while it is walked
+        try:
+            for task in Path(f"/proc/{process}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def cpu_seconds(root: int) -> float:
+    """User and system time of the tree so far, of children that ended as well."""
+    return sum(_ticks(process) for process in tree(root)) / _TICKS
+
+
+def resident_bytes(root: int) -> int:
+    """Resident memory of the tree: own and mapped from files. Pages that two processes share count twice."""
+    return sum(_resident(process) for process in tree(root))
+
+
+def _busy() -> float:
+    """Seconds that the machine's processors were not idle, those included that a hypervisor gave to others."""
+    user, nice, system, _idle, _waiting, irq, softirq, steal, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return (user + nice + system + irq + softirq + steal) / _TICKS
+
+
+def _own() -> float:
+    """Seconds of this process and of those that it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _ticks(process: int) -> int:
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return 0
+    # After the name, which may hold anything but ends at the last bracket; utime, stime, cutime and cstime.
+    return sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+
+
+def _resident(process: int) -> int:
+    try:
+        status = Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return 0
+    kilobytes = [line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")]
+    return 1024 * int(kilobytes[0]) if kilobytes else 0

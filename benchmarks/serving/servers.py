@@ -1,0 +1,136 @@
+"""A server on a loopback port of its own: started, timed until it answers, weighed, and stopped by its process id."""
+
+import ctypes
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from types import TracebackType
+from typing import Self
+
+from client import HOST
+from processes import cpu_seconds, resident_bytes
+from services import Service
+
+_START = 300.0  # seconds: a million documents are verified and mapped, PyTorch is imported
+_STOP = 30.0
+_LOOK = 0.02  # seconds between two attempts to get an answer
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Server:
+    """A running service; leaving the context ends it. startup: seconds from its start to its first answered query.
+
+    processors: those that it may use, all by default.
+    """
+
+    def __init__(self, service: Service, processors: set[int] | None = None) -> None:
+        self.service = service
+        self.startup = 0.0
+        self.port = _free_port()
+        self._processors = processors
+
+    def __enter__(self) -> Self:
+        service, processors = self.service, self._processors
+
+        def begin() -> None:
+            """In the child: it ends with this program, however that ends, and keeps to its processors."""
+            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if processors:
+                os.sched_setaffinity(0, processors)
+
+        # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            service.command(self.port),
+            env=_without_settings() | service.environment,
+            cwd=service.folder,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=begin,  # noqa: PLW1509 (no other thread runs while servers are started)
+        )
+        try:
+            self._wait(began)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of its processes so far."""
+        return cpu_seconds(self._process.pid)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of its processes now."""
+        return resident_bytes(self._process.pid)
+
+    def ask(self, text: str) -> bytes:
+        """The reply to one query. Raises OSError or HTTPException where there is none, ValueError where it is no 200."""
+        return self._exchange(*self.service.call(text))
+
+    def get(self, path: str) -> bytes:
+        """The reply of another route."""
+        return self._exchange("GET", path, None)
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            reply = connection.getresponse()
+            content = reply.read()
+            if reply.status != 200:
+                raise ValueError(f"{self.service.name}: {reply.status} {content[:300]!r}")
+            return content
+        finally:
+            connection.close()
+
+    def _wait(self, began: float) -> None:
+        while time.perf_counter() - began < _START:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"{self.service.name} ended with {self._process.returncode}:\n{self._logged()}")
+            try:
+                self.ask("Is it there yet?")
+            except (OSError, http.client.HTTPException, ValueError):
+                time.sleep(_LOOK)
+            else:
+                self.startup = time.perf_counter() - began
+                return
+        raise RuntimeError(f"{self.service.name} gave no answer within {_START:.0f} s:\n{self._logged()}")
+
+    def _logged(self) -> str:
+        self._log.seek(0)
+        return self._log.read()[-4000:]
+
+    def _end(self) -> None:
+        process = self._process
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(_STOP)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in the group
+                process.wait()
+        self._log.close()
+
+
+def _without_settings() -> dict[str, str]:
+    """The environment, less settings of taugate that whoever measures happens to have in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TAUGATE_")}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

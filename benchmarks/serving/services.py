@@ -1,0 +1,94 @@
+"""What is measured: how each service is started, and how one query is put to it."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import orjson
+from client import get, post
+
+PEERS = Path(__file__).resolve().parent / "peers"
+_ROOT = PEERS.parents[2]
+Call = tuple[str, str, bytes | None]  # method, path, body
+
+
+@dataclass(frozen=True)
+class Service:
+    """command: of a port; call: of a query text; found: ids of the documents in a reply."""
+
+    name: str
+    command: Callable[[int], list[str]]
+    call: Callable[[str], Call]
+    found: Callable[[bytes], list[str]]
+    environment: dict[str, str] = field(default_factory=dict)
+    folder: Path = _ROOT
+
+    def request(self, text: str) -> bytes:
+        """A whole HTTP request for a query."""
+        _, path, body = self.call(text)
+        return get(path) if body is None else post(path, body)
+
+
+def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
+    """The service itself with its default settings, but for the cache where that is to be off."""
+    start = [
+        sys.executable,
+        "-c",
+        "import sys, taugate; sys.exit(taugate.main())",
+        "serve",
+        "--releases",
+        str(releases),
+    ]
+    environment = {"PYTHONPATH": str(_ROOT), "TAUGATE_PRECISION": precision}
+    if not cache:
+        environment["TAUGATE_CACHE_BYTES"] = "0"
+    return Service(f"taugate {precision}", lambda port: [*start, "--port", str(port)], _posted, _results, environment)
+
+
+def usual(corpus: Path, model: Path, threads: int | None = None) -> Service:
+    """FastAPI, SentenceTransformer and faiss, in peers/usual.py; threads: of a query, PyTorch's default where None."""
+    environment = {"USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    name = "usual service" if threads is None else f"usual service, OMP_NUM_THREADS={threads}"
+    return Service(name, _uvicorn(sys.executable, "usual:app"), _posted, _results, environment, PEERS)
+
+
+def txtai(index: Path, python: str) -> Service:
+    """Txtai's own API on an index made beforehand; the configuration lies beside it."""
+
+    def call(text: str) -> Call:
+        return "GET", f"/search?query={quote(text, safe='')}&limit=5", None
+
+    def found(reply: bytes) -> list[str]:
+        return [each["id"] for each in json.loads(reply)]
+
+    configuration = index.parent / "txtai.yml"
+    configuration.write_text(f"path: {index}\nwritable: false\nembeddings:\n  content: true\n  gpu: false\n")
+    environment = {"CONFIG": str(configuration)} | _OFFLINE
+    return Service("txtai API", _uvicorn(python, "txtai.api:app"), call, found, environment, index.parent)
+
+
+def echo(reply_bytes: int) -> Service:
+    """A bare endpoint with replies of a size, in peers/echo.py."""
+    environment = {"PYTHONPATH": str(_ROOT), "ECHO_BYTES": str(reply_bytes)}
+    return Service("bare FastAPI", _uvicorn(sys.executable, "echo:app"), _posted, lambda _: [], environment, PEERS)
+
+
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _uvicorn(python: str, application: str) -> Callable[[int], list[str]]:
+    start = [python, "-m", "uvicorn", application, "--host", "127.0.0.1", "--no-access-log", "--log-level", "warning"]
+    return lambda port: [*start, "--port", str(port)]
+
+
+def _posted(text: str) -> Call:
+    return "POST", "/search", orjson.dumps({"query": text})
+
+
+def _results(reply: bytes) -> list[str]:
+    return [each["id"] for each in json.loads(reply)["results"]]
