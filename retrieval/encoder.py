@@ -159,6 +159,8 @@ def _session(path: Path, threads: int) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    # The threads that share a text's products wait for the next one awake, but not for the next text.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = 3  # errors only: the optimiser's remarks are no news to whoever runs the service
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -65,11 +65,9 @@ class Answering:
             return reply
         vector = self._vector(cache.memory.get(vector_key) or stored)
         self._count("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
-        if vector is None:
-            vector = await self.engine.embed(query.text)
         found = await self.engine.answer(query, vector)
         reply = Reply.of(found, self.engine.release.manifest.release_id, include_text=search.include_text)
-        cache.put({key: reply.pack(), vector_key: vector.tobytes()})
+        cache.put({key: reply.pack(), vector_key: found.vector.tobytes()})
         return reply
 
     def _vector(self, stored: bytes | None) -> Float32 | None:

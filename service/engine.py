@@ -1,7 +1,8 @@
 """Queries of any number of requests, answered in batches from one release, off the event loop: encoded, then searched.
 
 Encoding is most of the work. As many threads as there are processors encode a batch each, of queries of one length, by
-an encoder on one thread; a query that is alone has the encoder that uses all of them.
+an encoder on one thread; a query that is alone has the encoder that uses all of them. What a thread has encoded it
+searches for, together with what others have encoded meanwhile, unless another is at that already.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -15,20 +16,14 @@ from retrieval.release.reader import Release
 from retrieval.retriever import Answer, Observe, Query
 from retrieval.similarity import Float32
 from retrieval.threads import for_search
-from service.batcher import Batcher
+from service.batcher import Batcher, Job, tell
+from service.combiner import Combiner
 
 # Tokens encoded together: no more queries/s with larger ones, and a query waits for those it shares a batch with.
 _MOST_TOKENS = 512
 # Queries searched together: a scan takes hardly longer for 16 than for one (docs/benchmarks/serving.md).
 _MOST_SEARCHED = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """An answer with the documents it kept, in its order."""
-
-    answer: Answer
-    documents: list[Document]
+_KNOWN = -1  # the group of queries whose vector is known: no length in tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +34,22 @@ class Threads:
     search: int = 1
 
 
-@dataclass(slots=True)
-class _Text:
-    """A query's text, and its tokens once it was sorted."""
-
-    text: str
-    tokens: Tokens | None = None
-
-
 @dataclass(frozen=True, slots=True)
-class _Embedded:
+class Found:
+    """An answer with the documents it kept, in its order, and the query's vector, (d',) float32."""
+
+    answer: Answer
+    documents: list[Document]
+    vector: Float32
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A query, its tokens once it was sorted, and its vector once it is known."""
+
     query: Query
-    vector: Float32  # (d',)
+    vector: Float32 | None
+    tokens: Tokens | None = None
 
 
 class Engine:
@@ -67,38 +66,46 @@ class Engine:
         self._observe, self._observe_batch = observe, observe_batch
         self._retriever = release.retriever
         self._single = release.retriever.single() if threads.encoder > 1 else release.retriever
-        self._encoding = Batcher[_Text, Float32](self._embed, self._by_length, _MOST_TOKENS, threads.encoder)
-        self._searching = Batcher[_Embedded, Found](
-            self._search, lambda _: (None, 1), _MOST_SEARCHED, prepare=lambda: for_search(threads.search)
+        self._searches = Combiner[Job[_Asked, Found]](self._search, _MOST_SEARCHED)
+        self._batcher = Batcher[_Asked, Found](
+            self._answer, self._by_length, _MOST_TOKENS, threads.encoder, lambda: for_search(threads.search)
         )
 
-    async def embed(self, text: str) -> Float32:
-        """A query as it is compared with documents, (d',) float32."""
-        (vector,) = await self._encoding.submit([_Text(text)])
-        return vector
-
-    async def answer(self, query: Query, vector: Float32) -> Found:
-        """What is found for a query with this vector, (d',) float32."""
-        (found,) = await self._searching.submit([_Embedded(query, vector)])
-        return found
+    async def answer(self, query: Query, vector: Float32 | None = None) -> Found:
+        """What is found for a query; vector: (d',) float32 where it is known, so that nothing has to be encoded."""
+        return await self._batcher.submit(_Asked(query, vector))
 
     def close(self) -> None:
         """Wait for the queries at work and drop those that wait."""
-        self._encoding.close()
-        self._searching.close()
+        self._batcher.close()
 
-    def _by_length(self, text: _Text) -> tuple[Hashable, int]:
-        (text.tokens,) = self._retriever.tokens([text.text])
-        length = self._retriever.encoder.padded(len(text.tokens.ids))
+    def _by_length(self, asked: _Asked) -> tuple[Hashable, int]:
+        if asked.vector is not None:
+            return _KNOWN, 0
+        (asked.tokens,) = self._retriever.tokens([asked.query.text])
+        length = self._retriever.encoder.padded(len(asked.tokens.ids))
         return length, length
 
-    def _embed(self, texts: Sequence[_Text], alone: bool) -> list[Float32]:
-        self._observe_batch(len(texts))
-        retriever = self._retriever if alone else self._single
-        return list(retriever.embed([text.tokens for text in texts if text.tokens is not None], self._observe))
+    def _answer(self, jobs: Sequence[Job[_Asked, Found]], alone: bool) -> None:
+        tokens = [job.item.tokens for job in jobs if job.item.tokens is not None]
+        if tokens:
+            self._observe_batch(len(tokens))
+            vectors = (self._retriever if alone else self._single).embed(tokens, self._observe)
+            for job, vector in zip(jobs, vectors, strict=True):
+                job.item.vector = vector
+        self._searches.bring(jobs)
 
-    def _search(self, batch: Sequence[_Embedded], _: bool) -> list[Found]:
-        vectors = np.stack([each.vector for each in batch])
-        answers = self._retriever.answer([each.query for each in batch], vectors, self._observe)
+    def _search(self, jobs: Sequence[Job[_Asked, Found]]) -> None:
+        try:
+            tell(jobs, self._found([job.item for job in jobs]))
+        except Exception as error:  # noqa: BLE001 (it is raised where the results are waited for)
+            tell(jobs, error)
+
+    def _found(self, batch: Sequence[_Asked]) -> list[Found]:
+        vectors = np.stack([asked.vector for asked in batch if asked.vector is not None])
+        answers = self._retriever.answer([asked.query for asked in batch], vectors, self._observe)
         documents = self.release.documents
-        return [Found(answer, [documents[position] for position in answer.positions.tolist()]) for answer in answers]
+        return [
+            Found(answer, [documents[position] for position in answer.positions.tolist()], vector)
+            for answer, vector in zip(answers, vectors, strict=True)
+        ]

@@ -42,26 +42,25 @@ def features(scores: Float32, query_background: tuple[Float64, Float64], documen
     asked_z = (s - background[..., 2]) / background[..., 3]
     gap = np.zeros_like(s)
     gap[:, : head.shape[1] - 1] = head[:, :-1] - head[:, 1:]
-
-    def of_list(column: Float64) -> Float64:
-        return np.broadcast_to(column[:, None], s.shape)
-
     columns = [
         s,
-        relative(scores).astype(np.float64),
+        relative(scores),
         gap,
-        np.broadcast_to(np.log(np.arange(1, s.shape[1] + 1)), s.shape),
-        of_list(head[:, 0]),
-        of_list(head.mean(axis=1)),
-        of_list(head.std(axis=1)),
-        of_list(gap[:, 0]),
+        np.log(np.arange(1, s.shape[1] + 1)),
+        head[:, :1],
+        head.mean(axis=1, keepdims=True),
+        head.std(axis=1, keepdims=True),
+        gap[:, :1],
         query_z,
-        of_list(query_z[:, 0]),
+        query_z[:, :1],
         query_z[:, :1] - query_z,
         document_z,
-        of_list(document_z[:, :k].max(axis=1)) - document_z,
+        document_z[:, :k].max(axis=1, keepdims=True) - document_z,
         asked_z,
-        of_list(asked_z[:, :k].max(axis=1)) - asked_z,
+        asked_z[:, :k].max(axis=1, keepdims=True) - asked_z,
         background[..., 4],
     ]
-    return np.stack(columns, axis=-1)
+    values = np.empty((*s.shape, len(FEATURES)))
+    for place, column in enumerate(columns):
+        values[..., place] = column
+    return values

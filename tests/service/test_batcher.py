@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from service.batcher import Batcher
+from service.batcher import Batcher, Job, tell
 from service.errors import NotReady
 
 PATIENCE = 10
@@ -22,14 +22,15 @@ class Worker:
         self.alone: list[bool] = []
         self.error: Exception | None = None
 
-    def work(self, numbers: Sequence[int], alone: bool) -> list[int]:
-        self.batches.append(list(numbers))
+    def work(self, jobs: Sequence[Job[int, int]], alone: bool) -> None:
+        numbers = [job.item for job in jobs]
+        self.batches.append(numbers)
         self.alone.append(alone)
         self.entered.release()
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error
-        return [number**2 for number in numbers]
+        tell(jobs, [number**2 for number in numbers])
 
     @staticmethod
     def sort(number: int) -> tuple[int, int]:
@@ -43,6 +44,10 @@ class Worker:
 
 
 Scenario = Callable[[Worker, Batcher[int, int]], Awaitable[None]]
+
+
+async def submit(batcher: Batcher[int, int], numbers: Sequence[int]) -> list[int]:
+    return await asyncio.gather(*(batcher.submit(number) for number in numbers))
 
 
 def run(scenario: Scenario, most: int = 100, workers: int = 1) -> Worker:
@@ -62,9 +67,9 @@ def run(scenario: Scenario, most: int = 100, workers: int = 1) -> Worker:
 
 def test_what_arrives_meanwhile_is_answered_together() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1]))
+        first = asyncio.create_task(submit(batcher, [1]))
         await worker.busy()
-        others = [asyncio.create_task(batcher.submit([n, n + 1])) for n in (2, 4, 6)]
+        others = [asyncio.create_task(submit(batcher, [n, n + 1])) for n in (2, 4, 6)]
         await asyncio.sleep(0)
         worker.gate.set()
         assert await first == [1]
@@ -75,9 +80,9 @@ def test_what_arrives_meanwhile_is_answered_together() -> None:
 
 def test_a_batch_is_capped_by_weight_and_keeps_the_order() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1]))
+        first = asyncio.create_task(submit(batcher, [1]))
         await worker.busy()
-        second = asyncio.create_task(batcher.submit([4, 4, 4, 30, 2, 9, 1]))
+        second = asyncio.create_task(submit(batcher, [4, 4, 4, 30, 2, 9, 1]))
         await asyncio.sleep(0)
         worker.gate.set()
         assert await second == [16, 16, 16, 900, 4, 81, 1]
@@ -90,19 +95,19 @@ def test_an_idle_worker_takes_one_at_once() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
         worker.gate.set()
         for number in range(5):
-            assert await batcher.submit([number]) == [number**2]
+            assert await submit(batcher, [number]) == [number**2]
 
     assert run(scenario).batches == [[0], [1], [2], [3], [4]]
 
 
 def test_who_left_is_never_worked_on() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1]))
+        first = asyncio.create_task(submit(batcher, [1]))
         await worker.busy()
-        left = asyncio.create_task(batcher.submit([2, 3]))
+        left = asyncio.create_task(submit(batcher, [2, 3]))
         await asyncio.sleep(0)
         left.cancel()
-        last = asyncio.create_task(batcher.submit([4]))
+        last = asyncio.create_task(submit(batcher, [4]))
         await asyncio.sleep(0)
         worker.gate.set()
         assert [await first, await last] == [[1], [16]]
@@ -113,9 +118,9 @@ def test_who_left_is_never_worked_on() -> None:
 
 def test_one_group_a_batch_in_the_order_of_the_first_who_waits() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1]))
+        first = asyncio.create_task(submit(batcher, [1]))
         await worker.busy()
-        others = asyncio.create_task(batcher.submit([2001, 3001, 2002, 1001, 3002, 2003]))
+        others = asyncio.create_task(submit(batcher, [2001, 3001, 2002, 1001, 3002, 2003]))
         await asyncio.sleep(0)
         worker.gate.set()
         assert await others == [n**2 for n in (2001, 3001, 2002, 1001, 3002, 2003)]
@@ -126,9 +131,9 @@ def test_one_group_a_batch_in_the_order_of_the_first_who_waits() -> None:
 
 def test_no_group_waits_for_ever_behind_a_large_one() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1]))
+        first = asyncio.create_task(submit(batcher, [1]))
         await worker.busy()
-        others = asyncio.create_task(batcher.submit([2008, 2008, 2008, 3001]))
+        others = asyncio.create_task(submit(batcher, [2008, 2008, 2008, 3001]))
         await asyncio.sleep(0)
         worker.gate.set()
         await others
@@ -139,16 +144,16 @@ def test_no_group_waits_for_ever_behind_a_large_one() -> None:
 
 def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first = asyncio.create_task(batcher.submit([1]))
+        first = asyncio.create_task(submit(batcher, [1]))
         await worker.busy()
-        second = asyncio.create_task(batcher.submit([2]))
+        second = asyncio.create_task(submit(batcher, [2]))
         await worker.busy()
-        third = asyncio.create_task(batcher.submit([3]))
+        third = asyncio.create_task(submit(batcher, [3]))
         await asyncio.sleep(0)
         worker.gate.set()
         assert [await each for each in (first, second, third)] == [[1], [4], [9]]
-        assert await batcher.submit([4]) == [16]
-        assert await batcher.submit([5, 1001]) == [25, 1001**2]
+        assert await submit(batcher, [4]) == [16]
+        assert await submit(batcher, [5, 1001]) == [25, 1001**2]
 
     worker = run(scenario, workers=2)
     assert worker.batches[:3] == [[1], [2], [3]]
@@ -159,13 +164,13 @@ def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
 def test_an_error_reaches_those_of_its_batch_and_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
         worker.error = RuntimeError("broken")
-        both = [asyncio.create_task(batcher.submit([n, n])) for n in (1, 2)]
+        both = [asyncio.create_task(submit(batcher, [n, n])) for n in (1, 2)]
         worker.gate.set()
         for each in both:
             with pytest.raises(RuntimeError, match="broken"):
                 await each
         worker.error = None
-        assert await batcher.submit([3]) == [9]
+        assert await submit(batcher, [3]) == [9]
 
     run(scenario)
     assert "never retrieved" not in caplog.text
@@ -175,15 +180,15 @@ def test_what_cannot_be_weighed_fails_alone() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
         worker.gate.set()
         with pytest.raises(ValueError, match="no weight"):
-            await batcher.submit([-1])
-        assert await batcher.submit([2]) == [4]
+            await submit(batcher, [-1])
+        assert await submit(batcher, [2]) == [4]
 
     run(scenario)
 
 
 def test_closing_waits_for_the_batch_at_work_and_tells_those_that_wait() -> None:
     async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
-        first, waiting = asyncio.create_task(batcher.submit([1])), asyncio.create_task(batcher.submit([2]))
+        first, waiting = asyncio.create_task(submit(batcher, [1])), asyncio.create_task(submit(batcher, [2]))
         await worker.busy()
         closing = asyncio.create_task(asyncio.to_thread(batcher.close))
         await asyncio.sleep(0.05)
