@@ -18,10 +18,11 @@ from service.reply import Reply
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A query, and whether its results carry their texts."""
+    """A query, whether its results carry their texts, and what its reply is cached under."""
 
     query: Query
     include_text: bool
+    key: str
 
 
 class Answering:
@@ -33,9 +34,13 @@ class Answering:
         self._keys = Keys(engine.release)
         self._flights: Flights[Reply] = Flights()
 
+    def search(self, query: Query, *, include_text: bool) -> Search:
+        """A query as it is answered here."""
+        return Search(query, include_text, self._keys.reply(query, include_text=include_text))
+
     def known(self, search: Search) -> Reply | None:
         """The reply, where this process has it."""
-        packed = self._cache.memory.get(self._key(search))
+        packed = self._cache.memory.get(search.key)
         if packed is None:
             return None
         self._count("hit")
@@ -43,16 +48,12 @@ class Answering:
 
     async def reply(self, search: Search) -> Reply:
         """The reply, wherever it comes from. How long to wait for it is the caller's to say."""
-        key = self._key(search)
-        if key in self._flights:
+        if search.key in self._flights:
             self._count("hit")
-        return await self._flights.join(key, lambda: self._work_out(key, search))
+        return await self._flights.join(search.key, lambda: self._work_out(search))
 
-    def _key(self, search: Search) -> str:
-        return self._keys.reply(search.query, include_text=search.include_text)
-
-    async def _work_out(self, key: str, search: Search) -> Reply:
-        query, cache = search.query, self._cache
+    async def _work_out(self, search: Search) -> Reply:
+        key, query, cache = search.key, search.query, self._cache
         vector_key = self._keys.vector(query.text)
         began = time.perf_counter()
         outcome, (packed, stored) = await cache.fetch([key, vector_key])

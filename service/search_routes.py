@@ -11,7 +11,6 @@ from retrieval.errors import InputError
 from retrieval.retriever import Query
 from service.answering import Answering, Search
 from service.callers import while_connected
-from service.engine import Engine
 from service.errors import Invalid, TooLarge
 from service.ids import new_id
 from service.json_reply import json_bytes
@@ -48,7 +47,7 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
     async def search(request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
         answering = serving.answering
-        (reply,) = await answer(request, [_search(body, "", answering.engine, settings)], answering)
+        (reply,) = await answer(request, [_search(body, "", answering, settings)], answering)
         return json_bytes(reply)
 
     @app.post("/search/batch", tags=_TAGS, response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
@@ -58,24 +57,24 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
         answering = serving.answering
         searches = [
-            _search(each, f"queries.{position}.", answering.engine, settings)
-            for position, each in enumerate(body.queries)
+            _search(each, f"queries.{position}.", answering, settings) for position, each in enumerate(body.queries)
         ]
         return json_bytes(b'{"responses":[' + b",".join(await answer(request, searches, answering)) + b"]}")
 
 
-def _search(request: SearchRequest, name: str, engine: Engine, settings: Settings) -> Search:
+def _search(request: SearchRequest, name: str, answering: Answering, settings: Settings) -> Search:
     """A request as a search, within the limits. Raises Invalid; `name` says which of a batch it is."""
     if len(request.query) > settings.max_query_chars:
         raise Invalid(f"{name}query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
-    k = engine.release.manifest.policy.k if request.k is None else request.k
+    release = answering.engine.release
+    k = release.manifest.policy.k if request.k is None else request.k
     if k > settings.max_k:
         raise Invalid(f"{name}k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
     try:
-        engine.release.metadata.check(request.filter or ())
+        release.metadata.check(request.filter or ())
     except InputError as error:
         raise Invalid(f"{name}filter: {error}") from error
     query = Query(request.query, k, request.threshold, request.min_results, request.filter)
-    return Search(query, request.include_text)
+    return answering.search(query, include_text=request.include_text)

@@ -1,12 +1,16 @@
 """Names of what is cached: everything that changes an answer, and nothing of a query that could be read back."""
 
 import hashlib
+from dataclasses import fields
+from operator import attrgetter
 
 from retrieval.release.reader import Release
 from retrieval.retriever import Query
 
 # Of what the values look like: another number, and nothing that an older version wrote is read.
 _SCHEMA = 1
+
+_every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new one cannot be forgotten here
 
 
 class Keys:
@@ -24,8 +28,7 @@ class Keys:
 
     def reply(self, query: Query, *, include_text: bool) -> str:
         """Of all that is answered to a query but the id of the answer."""
-        return self._key("reply", (query, include_text))
+        return self._key("reply", (*_every_field(query), include_text))
 
     def _key(self, kind: str, asked: object) -> str:
-        """Of all that a query says: its representation has every field, so that a new one cannot be forgotten here."""
         return f"{self._prefix}:{kind}:{hashlib.sha256(repr(asked).encode()).hexdigest()}"
