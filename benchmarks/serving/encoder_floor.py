@@ -1,21 +1,23 @@
 """The encoder alone, in a process of its own: what no service around it can pass.
 
 Two ways, of which the faster counts: one session with all threads, as the service has it, and a session of one thread
-for each processor, which has no other thread to wait for. Texts of a batch are grouped by length as in the service.
+for each processor, which has no other thread to wait for. Texts of a batch have one length, as in the service.
 """
 
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrieval.encoder import OnnxEncoder
+from retrieval.encoder import OnnxEncoder, Tokens
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WARM = 20  # texts
@@ -44,20 +46,26 @@ def floor_of(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds:
     return Floor({int(size): rate for size, rate in found["rates"].items()}, found["milliseconds"])
 
 
-def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
-    """In order, again from the start when they end."""
-    start = 0
-    while True:
-        yield [texts[(start + offset) % len(texts)] for offset in range(size)]
-        start += size
+def _batches(encoder: OnnxEncoder, texts: Sequence[str], size: int) -> Iterator[list[Tokens]]:
+    """Texts of one length, as soon as so many have come along; in order, again from the start when they end."""
+    tokens = encoder.tokenize(texts, "query")
+    waiting: dict[int, list[Tokens]] = defaultdict(list)
+    for each in itertools.cycle(tokens):
+        alike = waiting[encoder.padded(len(each.ids))]
+        alike.append(each)
+        if len(alike) == size:
+            yield alike.copy()
+            alike.clear()
 
 
 def _times(encoder: OnnxEncoder, texts: Sequence[str], size: int, seconds: float) -> list[float]:
     """Seconds of each call."""
-    batches, times = _batches(texts, size), []
+    batches, times = _batches(encoder, texts, size), []
     ends = time.perf_counter() + seconds
-    while (began := time.perf_counter()) < ends:
-        encoder.encode(next(batches), "query")
+    while time.perf_counter() < ends:
+        batch = next(batches)
+        began = time.perf_counter()
+        encoder.embed(batch)
         times.append(time.perf_counter() - began)
     return times
 

@@ -18,12 +18,14 @@ sys.path.append(str(ROOT / "benchmarks" / "calibration"))  # what all tables nee
 sys.path.append(str(ROOT / "benchmarks" / "gate"))  # the million documents
 
 import closed  # noqa: E402
+import filters  # noqa: E402
 import large  # noqa: E402
 import million_documents  # noqa: E402
 import one_cpu  # noqa: E402
 import open_rates  # noqa: E402
 import overload  # noqa: E402
 import page  # noqa: E402
+import profile_of_a_query  # noqa: E402
 import resources  # noqa: E402
 import zipf  # noqa: E402
 from plan import Plan  # noqa: E402
@@ -41,6 +43,8 @@ SECTIONS = {
     "overload": overload,
     "one-cpu": one_cpu,
     "resources": resources,
+    "profile": profile_of_a_query,
+    "filters": filters,
 }
 _MOST_OTHERS = 0.05  # of the processors
 INTRODUCTION = """\

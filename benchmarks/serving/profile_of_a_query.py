@@ -1,0 +1,85 @@
+"""Where the time of one query goes: stage by stage, one query at a time, new and known."""
+
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from cells import latency, measure
+from page import table
+from plan import Plan
+from servers import Server
+from services import Service, taugate
+from targets import Target, targets
+
+HEADING = "Where the time of a query goes"
+SET = "squad_v2_dev"
+_QUEUEING = ("to a thread", "batch", "back to the event loop")
+_KNOWN = 50  # queries that are asked again and again
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    prepared = plan.prepared(SET)
+    columns: dict[str, dict[str, float]] = {}
+    for precision in prepared.precisions:
+        service = taugate(prepared.releases, precision)
+        columns[f"{precision}, new"] = _stages(plan, service, prepared.queries)
+    service = taugate(prepared.releases, prepared.precisions[0], cache=True)
+    columns["known"] = _stages(plan, service, prepared.queries[:_KNOWN])
+    names = list(dict.fromkeys(name for stages in columns.values() for name in stages))
+    names = [*(name for name in names if name not in ("outside", "client")), "outside", "client"]
+    rows = [
+        [
+            _LABELS.get(name, name),
+            *(f"{1e6 * column[name]:,.0f}" if name in column else "" for column in columns.values()),
+        ]
+        for name in names
+    ]
+    wanted = [
+        Target(
+            f"one client, {name.removesuffix(', new')}: queueing, ms",
+            1000 * sum(stages.get(part, 0.0) for part in _QUEUEING),
+            at_most=0.3,
+        )
+        for name, stages in columns.items()
+        if name != "known"
+    ]
+    return f"""\
+{SET}, one client, {plan.seconds:g} s each; µs, medians. The clocks are in the service itself, at the doors of its stages.
+
+{table(["stage", *columns], rows)}
+
+{targets(wanted)}
+"""
+
+
+_LABELS = {
+    "outside": "outside: uvicorn's parsing, sockets, the load generator",
+    "client": "**all, as the client sees it**",
+}
+
+
+def _stages(plan: Plan, service: Service, queries: list[str]) -> dict[str, float]:
+    """Median seconds of each stage."""
+    requests = [service.request(text) for text in queries]
+    with tempfile.TemporaryDirectory() as folder:
+        profile = Path(folder) / "profile.json"
+        with Server(_profiled(service, profile)) as server:
+            measure(server, requests, plan.warm_up(server, len(requests), 1))
+            cell = measure(server, requests, plan.closed(server, list(range(len(requests))), 1))
+        stages = {name: statistics.median(times) for name, times in json.loads(profile.read_text()).items()}
+    client = latency(50)(cell) / 1000
+    return stages | {"outside": client - sum(stages.values()), "client": client}
+
+
+def _profiled(service: Service, profile: Path) -> Service:
+    start = [sys.executable, str(Path(__file__).with_name("profiled.py"))]
+
+    def command(port: int) -> list[str]:
+        given = service.command(port)
+        return [*start, *given[given.index("serve") :]]
+
+    return replace(service, command=command, environment=service.environment | {"PROFILE": str(profile)})

@@ -1,0 +1,94 @@
+"""`taugate serve` with a clock at the doors of each stage, for one query at a time; PROFILE names the file of times.
+
+At its end it writes, for each stage, the seconds of every request: {"search and cut": […], …}. A mark takes .2 µs.
+"""
+
+import atexit
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from starlette.types import Receive, Scope, Send
+
+import taugate
+from retrieval.retriever import Retriever
+from service import engine
+from service.answering import Answering
+from service.batcher import Batcher
+from service.engine import Engine
+from service.reply import Reply
+from service.request_scope import RequestScope
+
+Marks = list[tuple[str, float]]
+Owner = type | ModuleType
+_requests: list[Marks] = []
+
+
+def _mark(name: str) -> None:
+    if _requests:
+        _requests[-1].append((name, time.perf_counter()))
+
+
+def _at_start(owner: Owner, method: str, ends: str) -> None:
+    """The stage `ends` is over when the method begins."""
+    _around(owner, method, lambda: _mark(ends), lambda: None)
+
+
+def _at_end(owner: Owner, method: str, ends: str) -> None:
+    """The stage `ends` is over when the method returns."""
+    _around(owner, method, lambda: None, lambda: _mark(ends))
+
+
+def _around(owner: Owner, method: str, before: Callable[[], None], after: Callable[[], None]) -> None:
+    inner = getattr(owner, method)
+    plain = inner.__func__ if isinstance(owner.__dict__.get(method), classmethod) else inner
+
+    def timed(*given: object, **named: object) -> object:
+        before()
+        result = plain(*given, **named)
+        after()
+        return result
+
+    setattr(owner, method, classmethod(timed) if plain is not inner else timed)
+
+
+async def _whole(self: RequestScope, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http" or scope["path"] != "/search":
+        await _call(self, scope, receive, send)
+        return
+    _requests.append([("", time.perf_counter())])
+    await _call(self, scope, receive, send)
+    _mark("send, log, metrics")
+
+
+def _write() -> None:
+    stages: dict[str, list[float]] = {}
+    for marks in _requests:
+        for (_, began), (name, ended) in itertools.pairwise(marks):
+            stages.setdefault(name, []).append(ended - began)
+    Path(os.environ["PROFILE"]).write_text(json.dumps(stages))
+
+
+_call = RequestScope.__call__
+RequestScope.__call__ = _whole  # type: ignore[method-assign]
+_at_start(Answering, "search", "routes, validation")
+_at_start(Batcher, "submit", "cache key, admission, single flight")
+_at_start(Engine, "_by_length", "to a thread")
+_at_end(Engine, "_by_length", "tokens")
+_at_start(Retriever, "embed", "batch")
+_at_end(Retriever, "embed", "encode")
+_at_start(Retriever, "answer", "batch")
+_at_end(Retriever, "answer", "search and cut")
+_at_start(engine, "tell", "documents")
+_at_start(Reply, "of", "back to the event loop")
+_at_end(Reply, "of", "reply")
+_at_end(Reply, "unpack", "cache")
+atexit.register(_write)
+
+if __name__ == "__main__":
+    sys.exit(taugate.main())
