@@ -11,26 +11,33 @@ class Flights(Generic[Result]):
     """Work in flight by key. Of one event loop."""
 
     def __init__(self) -> None:
-        self._flights: dict[str, tuple[asyncio.Task[Result], list[None]]] = {}
+        self._landings: dict[str, asyncio.Future[Result]] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._flights
+        return key in self._landings
 
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of the work in flight under this key, begun here when there is none.
+        """The result of the work in flight under this key, or of `work` when there is none.
 
-        Who leaves only leaves: the work is cancelled when nobody waits for it any more. What it raises, all are told.
+        Who asks first does the work, without a task of its own; when it is cancelled, one of those who wait begins it
+        anew. What it raises, all are told.
         """
-        if key not in self._flights:
-            self._flights[key] = asyncio.ensure_future(work()), []
-        flight = self._flights[key]
-        task, waiting = flight
-        waiting.append(None)
+        while (landing := self._landings.get(key)) is not None:
+            await asyncio.wait((landing,))
+            if not landing.cancelled():
+                return landing.result()
+        landing = self._landings[key] = asyncio.get_running_loop().create_future()
         try:
-            return await asyncio.shield(task)
+            result = await work()
+        except Exception as error:
+            landing.set_exception(error)
+            landing.exception()  # raised here as well: asyncio need not report that nobody else waited for it
+            raise
+        except BaseException:
+            landing.cancel()
+            raise
+        else:
+            landing.set_result(result)
+            return result
         finally:
-            waiting.pop()
-            if task.done() or not waiting:
-                task.cancel()
-                if self._flights.get(key) is flight:
-                    del self._flights[key]
+            del self._landings[key]

@@ -55,30 +55,41 @@ def test_other_keys_do_not() -> None:
     asyncio.run(scenario())
 
 
-def test_who_leaves_only_leaves() -> None:
+def test_who_waits_only_leaves() -> None:
     async def scenario() -> None:
         flights, work = Flights[int](), Work()
         first, second = await joined(flights, work, 2)
-        first.cancel()
+        second.cancel()
         await asyncio.sleep(0.01)
         assert work.given_up == 0
         work.gate.set()
-        assert await second == 1
+        assert await first == 1
 
     asyncio.run(scenario())
 
 
-def test_the_last_to_leave_ends_it_and_the_next_begins_anew() -> None:
+def test_when_the_first_leaves_one_of_the_rest_begins_anew() -> None:
     async def scenario() -> None:
         flights, work = Flights[int](), Work()
-        tasks = await joined(flights, work, 2)
-        for task in tasks:
-            task.cancel()
-        newcomer = asyncio.create_task(flights.join("key", work))
+        first, *rest = await joined(flights, work, 4)
+        first.cancel()
         await asyncio.sleep(0.01)
+        assert (work.begun, work.given_up) == (2, 1)
         work.gate.set()
-        assert await newcomer == work.begun
-        assert (work.begun, work.given_up) in [(2, 1), (1, 0)], "anew, or in time to keep it in flight"
+        assert await asyncio.gather(*rest) == [2, 2, 2]
+        assert "key" not in flights
+
+    asyncio.run(scenario())
+
+
+def test_when_all_have_left_it_has_ended() -> None:
+    async def scenario() -> None:
+        flights, work = Flights[int](), Work()
+        for task in await joined(flights, work, 2):
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert work.given_up == work.begun
+        assert "key" not in flights
 
     asyncio.run(scenario())
 
