@@ -10,14 +10,11 @@ from typing import Any, TextIO
 
 import orjson
 
-# What every record has; the rest of its attributes came from `extra`.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
-
 _SECONDS = 0.1  # nobody who reads along notices
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as JSON: time, level, logger, message, then its extras, then a traceback where there is one."""
+    """A record as JSON: time, level, logger, message, then its `fields`, then a traceback where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record on one line."""
@@ -27,8 +24,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        given = vars(record)
-        entry |= {name: given[name] for name in sorted(given.keys() - _STANDARD)}
+        entry |= getattr(record, "fields", {})
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str).decode()

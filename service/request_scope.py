@@ -45,7 +45,7 @@ class RequestScope:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:  # noqa: BLE001 (the last line of defence: logged in full, answered with nothing of it)
-            _log.exception("unhandled", extra={"request_id": request_id})
+            _log.exception("unhandled", extra={"fields": {"request_id": request_id}})
             if not status:
                 await _send_internal(send_with_id, request_id)
         finally:
@@ -63,11 +63,13 @@ class RequestScope:
         _log.info(
             "request",
             extra={
-                "request_id": request_id,
-                "method": scope["method"],
-                "route": route,
-                "status": status,
-                "milliseconds": round(seconds * 1000, 3),
+                "fields": {
+                    "request_id": request_id,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "milliseconds": round(seconds * 1000, 3),
+                }
             },
         )
 

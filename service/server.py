@@ -54,4 +54,4 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 def announce(settings: Settings, listener: socket.socket) -> None:
     """Say once where it listens and with what."""
     host, port = listener.getsockname()[:2]
-    _log.info("listening", extra={"host": host, "port": port, "settings": settings.model_dump(mode="json")})
+    _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.model_dump(mode="json")}})

@@ -65,7 +65,7 @@ class Serving:
         metrics.announce(release.manifest, self.loaded_at.timestamp())
         engine = Engine(release, self._threads, metrics.observe_stage, metrics.observe_batch)
         self._answering = Answering(engine, cache, metrics)
-        _log.info("ready", extra={"release": release.manifest.release_id, "precision": release.precision})
+        _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
     def _open(self) -> Release:
         settings = self._settings

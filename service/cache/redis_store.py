@@ -111,4 +111,4 @@ class RedisStore:
             self._up = False
             self._on_change(False)
             reason = str(error) or f"no answer within {self._timeout * 1000:.0f} ms"
-            _log.warning("Redis does not answer and is left alone for a while", extra={"reason": reason})
+            _log.warning("Redis does not answer and is left alone for a while", extra={"fields": {"reason": reason}})
