@@ -16,6 +16,20 @@ from targets import Target, targets
 
 HEADING = "Where the time of a query goes"
 SET = "squad_v2_dev"
+_ORDER = (
+    "routes, validation",
+    "cache",
+    "cache key, admission, single flight",
+    "to a thread",
+    "tokens",
+    "batch",
+    "encode",
+    "search and cut",
+    "documents",
+    "back to the event loop",
+    "reply",
+    "send, log, metrics",
+)
 _QUEUEING = ("to a thread", "batch", "back to the event loop")
 _KNOWN = 50  # queries that are asked again and again
 
@@ -29,8 +43,7 @@ def section(plan: Plan) -> str:
         columns[f"{precision}, new"] = _stages(plan, service, prepared.queries)
     service = taugate(prepared.releases, prepared.precisions[0], cache=True)
     columns["known"] = _stages(plan, service, prepared.queries[:_KNOWN])
-    names = list(dict.fromkeys(name for stages in columns.values() for name in stages))
-    names = [*(name for name in names if name not in ("outside", "client")), "outside", "client"]
+    names = [*_ORDER, "outside", "client"]
     rows = [
         [
             _LABELS.get(name, name),
@@ -70,7 +83,9 @@ def _stages(plan: Plan, service: Service, queries: list[str]) -> dict[str, float
         with Server(_profiled(service, profile)) as server:
             measure(server, requests, plan.warm_up(server, len(requests), 1))
             cell = measure(server, requests, plan.closed(server, list(range(len(requests))), 1))
-        stages = {name: statistics.median(times) for name, times in json.loads(profile.read_text()).items()}
+        requests_timed = json.loads(profile.read_text())[-cell.sample.statuses[200] :]  # less those that warmed up
+    names = max(requests_timed, key=len)
+    stages = {name: statistics.median(each.get(name, 0.0) for each in requests_timed) for name in names}
     client = latency(50)(cell) / 1000
     return stages | {"outside": client - sum(stages.values()), "client": client}
 
