@@ -15,7 +15,8 @@ def ranked(index: Scored, queries: Float32, found: NDArray[np.int64], k: int) ->
     exact = index.score(queries, np.maximum(found, 0))
     exact[found < 0] = -np.inf
     order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
-    top = TopK(np.take_along_axis(exact, order, 1), np.take_along_axis(found, order, 1))
+    rows = np.arange(len(found))[:, None]
+    top = TopK(exact[rows, order], found[rows, order])
     return top, exact.min(axis=1)
 
 
