@@ -7,18 +7,19 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from retrieval.index.gpu import gpus
 from retrieval.processors import processors
 from retrieval.release.encoders import AskedPrecision
 from service.schemas import MOST_QUERIES
 
 
 def _workers() -> int:
-    """One for every four processors, rounded up.
+    """One for every four processors, rounded up; with a GPU one, as each would have a copy of the index there.
 
     HTTP takes a small part of what encoding takes of a processor (docs/benchmarks/serving.md), so that one process
     keeps four busy.
     """
-    return -(-processors() // 4)
+    return 1 if gpus() else -(-processors() // 4)
 
 
 class Settings(BaseSettings):
@@ -30,7 +31,7 @@ class Settings(BaseSettings):
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
     | TAUGATE_PRECISION | auto | encoder of the release to use: float32, int8, or the one it was calibrated with |
-    | TAUGATE_WORKERS | one for every four processors | processes that answer |
+    | TAUGATE_WORKERS | one for every four processors, one with a GPU | processes that answer |
     | TAUGATE_ENCODER_THREADS | its share of the processors | batches that a process encodes at a time |
     | TAUGATE_SEARCH_THREADS | 1 | threads of a search; more are faster only for a large flat index |
     | TAUGATE_MAX_K | 100 | largest `k` of a search |

@@ -1,32 +1,23 @@
-"""A search within a filter beside one without, on the largest labelled set: one query at a time, all in turns.
+"""A search within a filter beside one without, on the largest labelled set: one query at a time, all in turns."""
 
-Needs TAUGATE_DATA and the extras calibration and sample; prints Markdown.
-"""
-
-import os
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from bench import Bench
+from page import table as markdown
+from plan import Plan
+from workers import Workers
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "benchmarks" / "calibration"))  # what all tables need: data sets, Markdown
-
-from bench import Bench  # noqa: E402
-from page import table as markdown  # noqa: E402
-from workers import Workers  # noqa: E402
-
-from calibration.indexes.breadth import set_breadth  # noqa: E402
-from retrieval.documents import Document  # noqa: E402
-from retrieval.filters.conditions import Filter, OneOf, Range, all_of  # noqa: E402
-from retrieval.filters.metadata import Metadata  # noqa: E402
-from retrieval.index.approximate import ApproximateIndex  # noqa: E402
-from retrieval.index.build import AnyIndex, build  # noqa: E402
-from retrieval.index.flat import FlatIndex  # noqa: E402
-from retrieval.index.kinds import Kind  # noqa: E402
-from retrieval.index.within import Within  # noqa: E402
+from calibration.indexes.breadth import set_breadth
+from retrieval.documents import Document
+from retrieval.filters.conditions import Filter, OneOf, Range, all_of
+from retrieval.filters.metadata import Metadata
+from retrieval.index.approximate import ApproximateIndex
+from retrieval.index.build import AnyIndex, build
+from retrieval.index.flat import FlatIndex
+from retrieval.index.kinds import Kind
+from retrieval.index.within import Within
 
 HEADING = "Filters"
 SET = "mixed_large"
@@ -36,10 +27,10 @@ _K, _QUERIES, _MARGIN = 5, 300, 0.005
 _FIELDS, _VALUES = 16, 256  # as many as one filter may have
 
 
-def section(bench: Bench) -> str:
-    """The section of a page."""
-    vectors = bench.encoded(SET).vectors
-    return table(vectors.documents, vectors.answerable, bench.seed)
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    vectors = Bench(plan.data, frozenset(), 1, plan.seed, Workers()).encoded(SET).vectors
+    return table(vectors.documents, vectors.answerable, plan.seed)
 
 
 def table(documents: np.ndarray, queries: np.ndarray, seed: int) -> str:
@@ -121,9 +112,3 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.2f} ms"
-
-
-if __name__ == "__main__":
-    if "TAUGATE_DATA" not in os.environ:
-        sys.exit("set TAUGATE_DATA to the folder with the public data sets")
-    print(section(Bench(Path(os.environ["TAUGATE_DATA"]).resolve(), frozenset(), 1, 0, Workers())))

@@ -19,6 +19,7 @@ sys.path.append(str(ROOT / "benchmarks" / "gate"))  # the million documents
 
 import closed  # noqa: E402
 import filters  # noqa: E402
+import http_servers  # noqa: E402
 import large  # noqa: E402
 import million_documents  # noqa: E402
 import one_cpu  # noqa: E402
@@ -44,6 +45,7 @@ SECTIONS = {
     "one-cpu": one_cpu,
     "resources": resources,
     "profile": profile_of_a_query,
+    "servers": http_servers,
     "filters": filters,
 }
 _MOST_OTHERS = 0.05  # of the processors

@@ -1,0 +1,67 @@
+"""The same application on uvicorn and on granian: what the HTTP server is chosen by."""
+
+import sys
+from collections import defaultdict
+from dataclasses import replace
+
+from cells import latency, measure, median, rate, ratio
+from closed import Turns
+from page import table
+from plan import Plan
+from servers import Server
+from services import Service, taugate
+
+HEADING = "HTTP servers"
+SET = "squad_v2_dev"
+_CLIENTS = (1, 16)
+_KNOWN = 1_000  # queries that are asked again and again
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    prepared = plan.prepared(SET)
+    precision = prepared.precisions[-1]
+    rows = []
+    for known in (False, True):
+        own = taugate(prepared.releases, precision, cache=known)
+        services = [own, _on_granian(own, str(prepared.releases))]
+        queries = prepared.queries[:_KNOWN] if known else prepared.queries
+        cells = _take_turns(plan, services, queries)
+        for clients in _CLIENTS:
+            for service in services:
+                cell = cells[service.name, clients]
+                percentiles = [f"{median(cell, latency(p)):,.2f}" for p in (50, 99)]
+                share = f"{ratio(cell, cells[own.name, clients], rate):.2f}"
+                cpu = f"{median(cell, lambda one: one.milliseconds_of_cpu):.2f}"
+                asked = "known" if known else "new"
+                rows.append([asked, clients, service.name, f"{median(cell, rate):,.0f}", share, *percentiles, cpu])
+    header = ["queries", "clients", "service", "replies/s", "of uvicorn's", "p50 ms", "p99 ms", "CPU ms a query"]
+    return f"""\
+{SET}: one process of taugate's application, once as `taugate serve` has it, on uvicorn with uvloop and httptools, once on granian
+(ASGI). {plan.rounds} rounds in which they take turns, {plan.seconds:g} s a cell, closed loop; medians, ratios within a round.
+
+{table(header, rows)}
+"""
+
+
+def _take_turns(plan: Plan, services: list[Service], queries: list[str]) -> Turns:
+    cells: Turns = defaultdict(list)
+    order = list(range(len(queries)))
+    for number in range(plan.rounds):
+        for service in services if number % 2 == 0 else services[::-1]:
+            requests = [service.request(text) for text in queries]
+            with Server(service) as server:
+                for clients in _CLIENTS:
+                    measure(server, requests, plan.warm_up(server, len(order), clients))
+                    cells[service.name, clients].append(measure(server, requests, plan.closed(server, order, clients)))
+    return cells
+
+
+def _on_granian(service: Service, releases: str) -> Service:
+    start = [sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--no-log"]
+
+    def command(port: int) -> list[str]:
+        return [*start, "--host", "127.0.0.1", "--port", str(port), "service.workers:app"]
+
+    environment = service.environment | {"TAUGATE_RELEASES": releases}
+    return replace(service, name=f"{service.name} on granian", command=command, environment=environment)
