@@ -49,9 +49,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
     app.state.serving = serving
-    add_search_routes(
-        app, settings, serving, metrics
-    )  # on no router of their own, which takes a fifth of a cached reply
+    add_search_routes(app, settings, serving, metrics)
     app.include_router(infra_routes(serving, metrics))
     install_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)

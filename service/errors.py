@@ -99,16 +99,14 @@ async def _api_error(request: Request, error: ApiError) -> Response:
 async def _validation_error(request: Request, error: RequestValidationError) -> Response:
     errors = error.errors()
     if errors[0]["type"] == TooLarge.code:
-        return _reply(request, TooLarge.status, TooLarge.code, _explain(request, errors))
+        return _reply(request, TooLarge.status, TooLarge.code, _explain(errors))
     if any(detail["type"] == "json_invalid" for detail in errors):
         return _reply(request, 400, "bad_json", f"the body is not JSON: {errors[0]['ctx']['error']}")
-    return _reply(request, 422, "invalid", _explain(request, errors))
+    return _reply(request, 422, "invalid", _explain(errors))
 
 
-def _explain(request: Request, errors: Sequence[Mapping[str, Any]]) -> str:
+def _explain(errors: Sequence[Mapping[str, Any]]) -> str:
     """Name the field, but never repeat its value: it may be a query's text."""
-    if errors[0]["loc"] == ("body",) and "json" not in request.headers.get("content-type", ""):
-        return "the body is not declared as JSON: send the header Content-Type: application/json"
     parts = (f"{_field(detail['loc'])}: {detail['msg']}" for detail in errors[:_MOST_DETAILS])
     return "; ".join(parts)
 

@@ -40,8 +40,6 @@ def read_filter(value: object) -> Filter | None:
 
 
 def _condition(name: str, asked: Any) -> Condition:  # noqa: ANN401 (whatever JSON can be)
-    if not _is_text(name):
-        _refuse("a field's name holds half of a surrogate pair, which is no character")
     if isinstance(asked, Mapping):
         return Range(name, **_bounds(name, asked))
     values = asked if isinstance(asked, list) else [asked]
@@ -53,8 +51,6 @@ def _condition(name: str, asked: Any) -> Condition:  # noqa: ANN401 (whatever JS
 
 
 def _value(name: str, value: Any) -> Value:  # noqa: ANN401
-    if isinstance(value, str) and not _is_text(value):
-        _refuse(f"{shown(name)}: holds half of a surrogate pair, which is no character")
     if not _is_finite(value):
         _refuse(f"{shown(name)}: a number must be finite")
     if not isinstance(value, _Scalar):
@@ -87,14 +83,6 @@ def _as_in_a_corpus(number: float) -> float:
 def _is_finite(value: object) -> bool:
     """An int is, however large: `math` would want it as a float first."""
     return not isinstance(value, float) or math.isfinite(value)
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _refuse(message: str) -> NoReturn:

@@ -18,13 +18,9 @@ _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what t
 
 
 def _query_text(text: str) -> str:
-    """A text the encoder can read: not blank, and without halves of surrogate pairs, which JSON lets through."""
+    """Not blank; that it is Unicode, without halves of surrogate pairs, the parser has seen to."""
     if not text.strip():
         raise PydanticCustomError("blank", "a query needs text")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise PydanticCustomError("surrogate", "holds half of a surrogate pair, which is no character") from error
     return text
 
 

@@ -1,7 +1,6 @@
 """POST /search and POST /search/batch: one path for both."""
 
 import asyncio
-from enum import Enum
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,6 +12,7 @@ from service.answering import Answering, Search
 from service.callers import while_connected
 from service.errors import Invalid, TooLarge
 from service.ids import new_id
+from service.json_body import add_json_route
 from service.json_reply import json_bytes
 from service.metrics import Metrics
 from service.reply import Reply
@@ -20,7 +20,6 @@ from service.schemas import BatchRequest, BatchResponse, ErrorResponse, SearchRe
 from service.serving import Serving
 from service.settings import Settings
 
-_TAGS: list[str | Enum] = ["search"]
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in _STATUSES}
 
@@ -43,14 +42,12 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
                 return [await answering.reply(searches[0])]
             return await asyncio.gather(*(answering.reply(search) for search in searches))
 
-    @app.post("/search", tags=_TAGS, response_model=None, responses={200: {"model": SearchResponse}, **_ERRORS})
     async def search(request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
         answering = serving.answering
         (reply,) = await answer(request, [_search(body, "", answering, settings)], answering)
         return json_bytes(reply)
 
-    @app.post("/search/batch", tags=_TAGS, response_model=None, responses={200: {"model": BatchResponse}, **_ERRORS})
     async def search_batch(request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
         if len(body.queries) > settings.max_batch:
@@ -60,6 +57,11 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
             _search(each, f"queries.{position}.", answering, settings) for position, each in enumerate(body.queries)
         ]
         return json_bytes(b'{"responses":[' + b",".join(await answer(request, searches, answering)) + b"]}")
+
+    described: dict[int | str, dict[str, Any]] = {200: {"model": SearchResponse}, **_ERRORS}
+    add_json_route(app, "/search", SearchRequest, search, tags=["search"], responses=described)
+    described = {200: {"model": BatchResponse}, **_ERRORS}
+    add_json_route(app, "/search/batch", BatchRequest, search_batch, tags=["search"], responses=described)
 
 
 def _search(request: SearchRequest, name: str, answering: Answering, settings: Settings) -> Search:

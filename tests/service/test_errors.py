@@ -16,6 +16,9 @@ NOT_JSON = {
     "truncated": b'{"query": "%s' % PRIVATE.encode(),
     "two objects": b'{"query": "%s"} {}' % PRIVATE.encode(),
     "not UTF-8": b'{"query": "zebra marmalade \xe9"}',
+    "UTF-16": json.dumps({"query": PRIVATE}).encode("utf-16"),
+    "half a surrogate pair": b'{"query": "%s \\ud800"}' % PRIVATE.encode(),
+    "half a pair in a filter": b'{"query": "%s", "filter": {"\\ud800": 1}}' % PRIVATE.encode(),
     "deep arrays": b"[" * 100_000,
     "deep objects": b'{"filter":' * 15_000,
 }
@@ -26,7 +29,6 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no text": ({"query": 7}, "query: "),
     "null": ({"query": None}, "query: "),
     "list": ({"query": [PRIVATE]}, "query: "),
-    "half a pair": ({"query": PRIVATE + "\ud800"}, "surrogate"),
     "long": ({"query": PRIVATE * 7}, "TAUGATE_MAX_QUERY_CHARS"),
     "NaN": ({"threshold": float("nan")}, "threshold: "),
     "infinite": ({"threshold": float("inf")}, "threshold: "),
