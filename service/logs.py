@@ -54,8 +54,9 @@ class BufferedHandler(logging.Handler):
         with self.lock or contextlib.nullcontext():
             lines, self._lines = self._lines, []
             if lines:
-                self._stream.write("\n".join(lines) + "\n")
-                self._stream.flush()
+                with contextlib.suppress(OSError, ValueError):  # nobody reads any more: no reason not to answer
+                    self._stream.write("\n".join(lines) + "\n")
+                    self._stream.flush()
 
     def _keep_flushing(self) -> None:
         while True:

@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import tempfile
-from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,6 +24,8 @@ from service.metrics import SHARED_FOLDER
 from service.server import announce, options
 from service.serving import Serving
 from service.settings import Settings
+
+_log = logging.getLogger("taugate.serve")
 
 
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
@@ -56,6 +57,8 @@ def _give_up(failure: Exception | None) -> None:
     """Every other worker would fail likewise: the supervisor is told by the exit status not to try again."""
     if isinstance(failure, TaugateError):
         sys.stderr.write(f"taugate: {failure}\n")
+    else:
+        _log.critical("the release could not be loaded", exc_info=failure)
     logging.shutdown()
     os._exit(STARTUP_FAILURE)
 
@@ -67,5 +70,5 @@ class _Supervisor(Multiprocess):
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
-            if pid is not None and Path(os.environ[SHARED_FOLDER]).is_dir():
+            if pid is not None:
                 mark_process_dead(pid, os.environ[SHARED_FOLDER])  # type: ignore[no-untyped-call]
