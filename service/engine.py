@@ -15,7 +15,7 @@ from retrieval.encoder import Tokens
 from retrieval.release.reader import Release
 from retrieval.retriever import Answer, Observe, Query
 from retrieval.similarity import Float32
-from retrieval.threads import for_search
+from retrieval.threads import for_search, give_way
 from service.batcher import Batcher, Job, tell
 from service.combiner import Combiner
 
@@ -53,6 +53,12 @@ class _Asked:
     tokens: Tokens | None = None
 
 
+def _prepare(search_threads: int) -> None:
+    """Of each thread: what it searches with, and that whoever wants an answer, or has to be refused, is heard first."""
+    for_search(search_threads)
+    give_way()
+
+
 class Engine:
     """Answers queries from one release. observe_batch: is told how many queries were encoded together."""
 
@@ -69,7 +75,7 @@ class Engine:
         self._single = release.retriever.single() if threads.encoder > 1 else release.retriever
         self._searches = Combiner[Job[_Asked, Found]](self._search, _MOST_SEARCHED)
         self._batcher = Batcher[_Asked, Found](
-            self._answer, self._by_length, _MOST_TOKENS, threads.encoder, lambda: for_search(threads.search)
+            self._answer, self._by_length, _MOST_TOKENS, threads.encoder, lambda: _prepare(threads.search)
         )
 
     async def answer(self, query: Query, vector: Float32 | None = None) -> Found:

@@ -1,5 +1,6 @@
 """One process that answers: the application on uvicorn, on a socket that is listened on already."""
 
+import gc
 import logging
 import signal
 import socket
@@ -39,7 +40,7 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
     def stop_serving(*_: object) -> None:
         server.should_exit = True
 
-    serving.on_failure = stop_serving
+    serving.on_ready, serving.on_failure = settle, stop_serving
     # In force until uvicorn has handlers of its own, and again at the end, when it raises the signal that stopped it
     # once more: by then it did its work, and that is no error.
     for stop in (signal.SIGTERM, signal.SIGINT):
@@ -49,6 +50,15 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
     _log.info("stopped")
     if serving.failure is not None:
         raise serving.failure
+
+
+def settle() -> None:
+    """Take what was loaded out of the garbage collector's sight, which would look at all of it again and again.
+
+    Such a look holds up every request for a tenth of a second (docs/benchmarks/serving.md, "Overload").
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def announce(settings: Settings, listener: socket.socket) -> None:

@@ -25,7 +25,8 @@ _log = logging.getLogger("taugate.serving")
 class Serving:
     """State of one process: loading, ready, failed or stopping.
 
-    failure: why no release could be loaded, which ends the process; on_failure: called then.
+    failure: why no release could be loaded, which ends the process; on_failure: called then; on_ready: called when one
+    could.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
@@ -39,6 +40,7 @@ class Serving:
         self._stopping = False
         self.loaded_at: datetime | None = None
         self.failure: Exception | None = None
+        self.on_ready: Callable[[], None] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
 
     @property
@@ -65,6 +67,7 @@ class Serving:
         metrics.announce(release.manifest, self.loaded_at.timestamp())
         engine = Engine(release, self._threads, metrics.observe_stage, metrics.observe_batch)
         self._answering = Answering(engine, cache, metrics)
+        self.on_ready()
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
     def _open(self) -> Release:

@@ -21,7 +21,7 @@ from retrieval.threads import one_for_blas
 from service.app import create_app
 from service.logs import configure
 from service.metrics import SHARED_FOLDER
-from service.server import announce, options
+from service.server import announce, options, settle
 from service.serving import Serving
 from service.settings import Settings
 
@@ -49,6 +49,7 @@ def app() -> FastAPI:
     one_for_blas()
     application = create_app(settings, accept_when_ready=True)
     serving: Serving = application.state.serving
+    serving.on_ready = settle
     serving.on_failure = lambda: _give_up(serving.failure)
     return application
 

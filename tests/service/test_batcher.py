@@ -152,6 +152,8 @@ def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
         await asyncio.sleep(0)
         worker.gate.set()
         assert [await each for each in (first, second, third)] == [[1], [4], [9]]
+        while batcher._at_work:  # they tell their results a moment before they are idle
+            await asyncio.sleep(0)
         assert await submit(batcher, [4]) == [16]
         assert await submit(batcher, [5, 1001]) == [25, 1001**2]
 
