@@ -53,6 +53,11 @@ def test_every_dependency_is_justified_and_pinned() -> None:
     assert {name for name in names if name not in pinned} == {"faiss-gpu"}
 
 
+def test_constraints_are_pins_and_nothing_else() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+", line)] == []
+
+
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {name for page in PAGES for name in re.findall(r"`[^`]*make ([a-z-]+)", page.read_text(encoding="utf-8"))}
