@@ -8,7 +8,7 @@ _OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def processors(root: Path = CGROUP, own: Path = _OWN_GROUP) -> int:
-    """Whole processors, at least one: 1.5 of a container are 1, and the half is left for everything that is no thread.
+    """Whole processors, at least one: 1.5 of a container are 1, and the half is left for all but encoding.
 
     The smallest of what the scheduler's mask allows and the quotas of this process's control groups. root, own: where
     the system shows them.

@@ -7,8 +7,8 @@ import threading
 import faiss
 from threadpoolctl import threadpool_limits
 
-# A ninth of the share of a thread that is not niced (sched(7)). At three times what the service can do, the median
-# request is refused after 2 ms and not 15, with no fewer answered (docs/benchmarks/serving.md, "Overload").
+# A ninth of the share of a thread that is not niced (sched(7)), so that a request is refused within milliseconds while
+# every processor encodes (docs/benchmarks/serving.md, "Overload").
 _NICENESS = 10
 
 

@@ -19,7 +19,8 @@ from retrieval.threads import for_search, give_way
 from service.batcher import Batcher, Job, tell
 from service.combiner import Combiner
 
-# Tokens encoded together: no more queries/s with larger ones, and a query waits for those it shares a batch with.
+# Tokens encoded together, some 28 queries of 18: beyond 16 the encoder alone gains little or nothing with more of them
+# (docs/benchmarks/serving.md), and a query waits for those it shares a batch with.
 _MOST_TOKENS = 512
 # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
 # (docs/benchmarks/gate.md); a query waits for those it is searched with.

@@ -7,8 +7,8 @@ _IDS_AT_ONCE = 256
 
 
 def _ids() -> Iterator[str]:
-    # From the system's generator, many at a time: each question lets go of the interpreter, and a busy process waits
-    # to have it back for longer than anything else in a cached reply takes.
+    # From the system's generator, many at a time: each question lets go of the interpreter, which a busy process has to
+    # wait for.
     while True:
         digits = os.urandom(16 * _IDS_AT_ONCE).hex()
         yield from (digits[start : start + 32] for start in range(0, len(digits), 32))

@@ -1,7 +1,7 @@
 """POST routes whose JSON body pydantic reads at once, on Starlette's own kind of route.
 
-FastAPI describes them in openapi.json. It would serve them as well, but what it does around a handler takes longer than
-a cached reply: 48 µs against 19 (`make serving-benchmarks` measures the whole).
+FastAPI describes them in openapi.json. It would serve them as well, but what it does around a handler is most of a
+known reply: a bare endpoint of it has no more replies/s for one client (docs/benchmarks/serving.md, "Repeated queries").
 """
 
 from collections.abc import Awaitable, Callable

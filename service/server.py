@@ -55,7 +55,7 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 def settle() -> None:
     """Take what was loaded out of the garbage collector's sight, which would look at all of it again and again.
 
-    Such a look holds up every request for a tenth of a second (docs/benchmarks/serving.md, "Overload").
+    Under load such looks are what holds up the slowest refusals (docs/benchmarks/serving.md, "Overload").
     """
     gc.collect()
     gc.freeze()

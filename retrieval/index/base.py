@@ -14,8 +14,9 @@ from retrieval.index.topk import SPARE, TopK
 from retrieval.index.within import Within
 from retrieval.similarity import Float32, Vectors, pair_similarity, rounding_bound
 
-# Where fewer than one document in so many may be found, each is scored by itself: FAISS passes over a document in
-# 1.6 ns, `similarity` takes 0.2 µs longer than FAISS for one that it scores (mixed_large, 57,953 × 384, on two cores).
+# Where fewer than one document in so many may be found, each is scored by itself: `similarity` takes longer than FAISS
+# for one that it scores, and FAISS passes over each that it does not. About where both took as long on mixed_large;
+# `--tables filters` of benchmarks/serving has a line on either side.
 _ONE_IN = 128
 
 

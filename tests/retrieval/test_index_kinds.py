@@ -2,7 +2,6 @@
 
 import gc
 from pathlib import Path
-from typing import get_args
 
 import faiss
 import numpy as np
@@ -10,24 +9,18 @@ import pytest
 
 from retrieval.errors import ReleaseError
 from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
+from retrieval.index.build import AnyIndex, build
 from retrieval.index.files import INDEX, VECTORS, load, save, sizes
 from retrieval.index.kinds import Kind
+from tests.retrieval.vectors import KINDS, D, K, N, clustered, unit
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 EXACT = ("flat", "hnsw", "ivf-flat", "ivf-pq")  # rank by the vectors themselves
-N, D, K = FEWEST_FOR_CODES, 26, 10  # a dimension that codes of four components do not divide
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def documents() -> np.ndarray:
     """Clusters with some spread, and every hundredth document twice: ties."""
-    rng = np.random.default_rng(3)
-    vectors = unit(rng.standard_normal((64, D)))[rng.integers(0, 64, N)] + 0.4 * rng.standard_normal((N, D))
+    vectors = clustered()
     vectors[1::100] = vectors[::100]
     return unit(vectors)
 

@@ -1,32 +1,25 @@
 """A search within some of the documents equals brute force over them, to the bit, for every kind of index."""
 
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
 
-from retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
+from retrieval.index.build import AnyIndex, build
 from retrieval.index.files import load, save
 from retrieval.index.kinds import Kind
 from retrieval.index.topk import SPARE, TopK
 from retrieval.index.within import Within
+from tests.retrieval.vectors import KINDS, D, K, N, clustered, unit
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
-N, D, K = FEWEST_FOR_CODES, 26, 10  # a dimension that codes of four components do not divide
 FEW = N // 128  # up to so many are scored one by one
 SIZES = (0, 1, K - 1, K, K + SPARE, K + SPARE + 1, FEW, FEW + 1, N // 20, N // 2, N - 1, N)
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def documents() -> np.ndarray:
     """Clusters with some spread; every tenth document three times: ties."""
-    rng = np.random.default_rng(3)
-    vectors = unit(rng.standard_normal((64, D)))[rng.integers(0, 64, N)] + 0.4 * rng.standard_normal((N, D))
+    vectors = clustered()
     copied = np.arange(0, N - 5, 10)
     vectors[copied + 1] = vectors[copied + 5] = vectors[copied]
     return unit(vectors)
