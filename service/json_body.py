@@ -1,7 +1,8 @@
 """POST routes whose JSON body pydantic reads at once, on Starlette's own kind of route.
 
 FastAPI describes them in openapi.json. It would serve them as well, but what it does around a handler is most of a
-known reply: a bare endpoint of it has no more replies/s for one client (docs/benchmarks/serving.md, "Repeated queries").
+known reply: a bare endpoint of it has no more replies/s for one client (docs/benchmarks/serving.md, "Repeated
+queries").
 """
 
 from collections.abc import Awaitable, Callable
