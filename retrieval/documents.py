@@ -14,10 +14,10 @@ from typing import overload
 
 import numpy as np
 import orjson
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from retrieval.errors import ReleaseError
+from retrieval.tensors import read_tensors
 
 Scalar = str | int | float | bool | None
 TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
@@ -66,10 +66,10 @@ class DocumentStore(Sequence[Document]):
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            self._offsets = load_file(folder / OFFSETS)["offsets"]
-        except (SafetensorError, KeyError, OSError) as error:
-            raise ReleaseError(f"{folder / OFFSETS}: not an array of offsets; calibrate again") from error
+        arrays = read_tensors(folder / OFFSETS)
+        if {*arrays} != {"offsets"}:
+            raise ReleaseError(f"{folder / OFFSETS}: not an array of offsets; calibrate again")
+        self._offsets = arrays["offsets"]
         with (folder / TEXTS).open("rb") as file:
             try:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -6,11 +6,11 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from retrieval.errors import ReleaseError
 from retrieval.similarity import Float32
+from retrieval.tensors import read_tensors
 
 # Rows projected at a time: a float64 copy of 25 MB at d = 384.
 _BLOCK = 8192
@@ -57,10 +57,7 @@ class Projection:
     @classmethod
     def load(cls, path: Path, before: int, after: int) -> Self:
         """Read what `save` wrote. Raises ReleaseError when it is no projection from `before` to `after` dimensions."""
-        try:
-            arrays = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
+        arrays = read_tensors(path)
         expected = {"mean": (before,), "components": (before, after)}
         shapes = {name: array.shape for name, array in arrays.items()}
         if shapes != expected or not all(

@@ -8,14 +8,14 @@ from typing import Any, Self
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from retrieval.documents import Document
 from retrieval.errors import InputError, ReleaseError
 from retrieval.filters.columns import Column, ColumnWriter, Mask
 from retrieval.filters.conditions import Filter, key
 from retrieval.filters.values import Values
+from retrieval.tensors import read_tensors
 
 # Of all documents together. A column takes 4 bytes a document: so many take a kilobyte, less than a vector of 384.
 MOST_FIELDS = 256
@@ -65,10 +65,7 @@ class Metadata:
     @classmethod
     def load(cls, path: Path, documents: Sequence[Document]) -> Self:
         """Read what `save` wrote for these documents. Raises ReleaseError when it is anything else."""
-        try:
-            arrays: dict[str, NDArray[Any]] = load_file(path)
-        except (OSError, SafetensorError, TypeError, AttributeError) as error:  # the last two: a dtype NumPy has not
-            raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
+        arrays = read_tensors(path)
         names = _names(arrays.get(_FIELDS))
         if not names or {*arrays} != {_FIELDS, *(f"{i}.{part}" for i in range(len(names)) for part in _PARTS)}:
             raise ReleaseError(f"{path}: does not hold columns of metadata; calibrate again")

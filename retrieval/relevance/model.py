@@ -6,14 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
 from retrieval.errors import ReleaseError
 from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background, Float64
 from retrieval.relevance.features import FEATURES, features
 from retrieval.similarity import Float32
+from retrieval.tensors import read_tensors
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,7 @@ class Relevance:
         expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
         expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
         expected |= {"documents": (documents, 5)}
-        try:
-            arrays = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
+        arrays = read_tensors(path)
         shapes = {name: array.shape for name, array in arrays.items()}
         if shapes != expected or not all(np.isfinite(array).all() for array in arrays.values()) or not _usable(arrays):
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")

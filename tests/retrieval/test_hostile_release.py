@@ -49,6 +49,12 @@ def offsets(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path, dict]
     return apply
 
 
+def tensor(dtype: str) -> Callable[[bytes], bytes]:
+    """A safetensors file of one tensor of a type that NumPy does not have."""
+    header = json.dumps({"offsets": {"dtype": dtype, "shape": [4], "data_offsets": [0, 8]}}).encode()
+    return lambda content: len(header).to_bytes(8, "little") + header + bytes(8)
+
+
 CHANGES = {
     "golden without scores": (golden(lambda queries: [query | {"scores": []} for query in queries]), "golden"),
     "golden scores null": (golden(lambda queries: [query | {"scores": [None] * 5} for query in queries]), "golden"),
@@ -60,6 +66,8 @@ CHANGES = {
     "offsets falling": (offsets(lambda array: array[::-1].copy()), "documents.jsonl"),
     "offsets fractions": (offsets(lambda array: array.astype(np.float64)), "documents.jsonl"),
     "offsets negative": (offsets(lambda array: array - 1), "documents.jsonl"),
+    "offsets bfloat16": (rewrite("documents.safetensors", tensor("BF16")), "documents.safetensors"),
+    "offsets by another name": (rewrite("documents.safetensors", lambda content: save({})), "not an array of offsets"),
     "index of nothing": (rewrite("index.faiss", lambda content: b"IxFI" + bytes(60)), "index.faiss"),
     "metadata garbage": (rewrite("metadata.safetensors", lambda content: b"x" * 99), "metadata.safetensors"),
     "metadata of other documents": (
