@@ -62,6 +62,7 @@ class Metrics:
         self.empty_responses = Counter(
             "taugate_empty_responses", "Searches answered with no document.", ["reason"], registry=self.registry
         )
+        self.feedback = Counter("taugate_feedback", "Judgements of results.", ["outcome"], registry=self.registry)
         names = ("release", "encoder", "policy")
         self.release_info = self._gauge("taugate_release_info", "The release in service.", "livemax", names)
         self._announced: Gauge | None = None
