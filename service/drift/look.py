@@ -1,6 +1,7 @@
 """One look at what requests left behind: alarms, windows, other replicas, canaries, the log. Of one thread."""
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 
@@ -38,7 +39,7 @@ class Look:
         path, release_id = settings.query_log, release.manifest.release_id
         self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.query_log_texts)
         self._canary_seconds = settings.canary_seconds
-        self._asked_at = self._shown_at = time.monotonic()
+        self._shown_at, self._asked_at = time.monotonic(), -math.inf
 
     def look(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
         """At what came since the last look, which may be nothing."""
