@@ -19,19 +19,20 @@ Seen = TypeVar("Seen", bound=Columns)
 
 
 class Sample(Generic[Seen]):
-    """rows: some of the things seen, in random order; count: how many they stand for."""
+    """rows: of the things seen all or some, in random order; count: how many they stand for."""
 
     def __init__(self, rows: Seen, count: int) -> None:
         self.rows, self.count = rows, count
 
     @classmethod
     def of(cls, seen: Seen, rng: np.random.Generator) -> Self:
-        """At most MOST of them, each with the same probability."""
-        return cls(seen.take(rng.permutation(len(seen))[:MOST]), len(seen))
+        """Of all of them."""
+        return cls(seen.take(rng.permutation(len(seen))), len(seen))
 
     def pack(self) -> bytes:
-        """As safetensors."""
-        return save(self.rows.columns() | {_COUNT: np.array([self.count])})
+        """As safetensors: at most MOST rows, each with the same probability."""
+        columns = self.rows.take(slice(MOST)).columns() | {_COUNT: np.array([self.count])}
+        return save({name: np.ascontiguousarray(column) for name, column in columns.items()})
 
     @classmethod
     def unpack(cls, packed: bytes, like: Seen) -> Self:

@@ -61,8 +61,8 @@ class DriftGauges:
 
     def close(self) -> None:
         """Take all of them off the registry."""
-        for each in self._all:
-            self._registry.unregister(each)
+        while self._all:
+            self._registry.unregister(self._all.pop())
 
     def saw(self, seen: Observations) -> None:
         """Count queries' similarities."""

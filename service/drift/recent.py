@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Mapping
 
-# Of an entry of a dictionary: an id of 32 characters, a bytes object, their places; tests/service/drift/test_recent.py.
-_ENTRY_BYTES = 220
+# Of an entry of a dictionary: an id of 32 characters, a bytes object, their places; tests/service/drift/test_parts.py.
+_ENTRY_BYTES = 150
 
 
 class Recent:
