@@ -28,6 +28,7 @@ def drift() -> Dashboard:
         .with_row(Row("Canaries and feedback"))
         .with_panel(canary_accuracy())
         .with_panel(canary_difference())
+        .with_panel(canary_age())
         .with_panel(feedback())
         .with_panel(replicas())
         .with_panel(lost())
@@ -129,6 +130,15 @@ def canary_difference() -> Lines:
         "Golden queries: distance from the record",
         "Largest difference of a similarity from what it was at calibration; the release has its tolerance.",
         {"{{instance}}": f"taugate_canary_difference{{{JOB}}}"},
+    )
+
+
+def canary_age() -> Stat:
+    return number(
+        "Golden queries asked",
+        "How long ago, of the replica where it is longest.",
+        f"time() - min(taugate_canary_timestamp_seconds{{{JOB}}})",
+        "s",
     )
 
 
