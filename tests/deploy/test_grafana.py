@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -18,7 +17,7 @@ from tests.service_process import ServiceProcess
 
 GRAFANA = DEPLOY / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
-# Nothing before Redis is configured, or somebody judges a hundred replies; refusals and errors have no series before one.
+# Nothing before Redis is configured, or somebody judges replies.
 NOT_HERE = ("taugate_redis_up", 'set="correct"')
 
 
