@@ -1,0 +1,74 @@
+"""What watching costs: the same service with and without, in turns."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from cells import Cell, latency, measure, median, rate, ratio
+from load import Job
+from page import table
+from plan import Plan
+from scenarios import SET
+from servers import Server
+from services import Service, taugate
+from targets import Target, targets
+from traffic import asked, released
+
+HEADING = "What it costs"
+_CLIENTS, _KNOWN = 16, 500
+_WARM_SECONDS = 3.0
+_Kind = tuple[str, bool]  # what is asked, whether it is watched
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    released(plan.data, SET, plan.work)
+    texts = sorted({*asked(plan.data, SET)})
+    random.Random(plan.seed).shuffle(texts)  # noqa: S311 (an order, not a secret)
+    cells = _cells(plan.work / SET, texts, plan)
+    rows, wanted = [], []
+    for asks in ("new queries", "known queries"):
+        on, off = cells[asks, True], cells[asks, False]
+        for name, own in (("without", off), ("with", on)):
+            figures = [f"{median(own, rate):,.0f}", *(f"{median(own, latency(p)):.2f}" for p in (50, 99))]
+            rows.append([asks, name, *figures, f"{median(own, lambda cell: cell.milliseconds_of_cpu):.3f}"])
+        slower = 1 - ratio(on, off, rate)
+        later = sum(latency(99)(a) - latency(99)(b) for a, b in zip(on, off, strict=True)) / len(on)
+        wanted.append(Target(f"{asks}: share of the replies/s that watching takes", slower, at_most=0.03))
+        wanted.append(Target(f"{asks}: added to p99, mean of the rounds", later, at_most=0.2, unit=" ms"))
+    header = ["", "watch", "replies/s", "p50 ms", "p99 ms", "CPU ms a query"]
+    return f"""\
+{SET}, float32, {_CLIENTS} clients in a closed loop; both services run, and are loaded in turns, {plan.rounds} rounds of {plan.seconds:g} s; medians. New
+queries without a cache, and {_KNOWN} known ones with it.
+
+{table(header, rows)}
+
+{targets(wanted)}
+"""
+
+
+def _cells(releases: Path, texts: list[str], plan: Plan) -> dict[_Kind, list[Cell]]:
+    cells: dict[_Kind, list[Cell]] = {}
+    for asks, cache, order in (("new queries", False, [*range(len(texts))]), ("known queries", True, [*range(_KNOWN)])):
+        with (
+            Server(_service(releases, cache, watched=True)) as on,
+            Server(_service(releases, cache, watched=False)) as off,
+        ):
+            for number in range(-1, plan.rounds):
+                turns = [(True, on), (False, off)]
+                for watched, server in turns if number % 2 else reversed(turns):
+                    requests = [server.service.request(text) for text in texts]
+                    seconds = plan.seconds if number >= 0 else _WARM_SECONDS
+                    part = order[number * 997 % len(order) :] + order[: number * 997 % len(order)]
+                    cell = measure(server, requests, Job(server.port, part, seconds, clients=_CLIENTS))
+                    if number >= 0:
+                        cells.setdefault((asks, watched), []).append(cell)
+                        print(
+                            f"{asks}, {'watched' if watched else 'not watched'}: {cell.sample.rate:,.0f}/s", flush=True
+                        )
+    return cells
+
+
+def _service(releases: Path, cache: bool, *, watched: bool) -> Service:
+    service = taugate(releases, "float32", cache=cache)
+    return replace(service, environment=service.environment | {"TAUGATE_DRIFT": str(watched).lower()})
