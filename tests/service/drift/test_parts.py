@@ -63,8 +63,8 @@ def test_many_values_count_as_one_after_the_other() -> None:
         {(sample.name, sample.labels.get("le")): sample.value for family in each.collect() for sample in family.samples}
         for each in registries
     )
-    mine.pop(("h_created", None))
-    theirs.pop(("h_created", None))
+    mine.pop(("h_created", None), None)
+    theirs.pop(("h_created", None), None)
     assert mine == pytest.approx(theirs, rel=1e-6)
 
 

@@ -58,13 +58,18 @@ def test_two_replicas_report_one_coe_and_go_on_without_redis(
         strange = [(f"{text} and what else is there", document) for text, document in labelled[:150]]
         ask(first, labelled[:250] + strange, judge=second)
         ask(second, labelled[250:], judge=first)
-        until(lambda: all(gauges(each)["taugate_drift_replicas"] == 2 for each in replicas), seconds=40)
+        seen, judged = (f'taugate_overlap_samples{{set="{name}"}}' for name in ("topk", "correct"))
         queries = len(labelled) + len(strange)
-        until(lambda: all(gauges(each)['taugate_overlap_samples{set="topk"}'] == 5 * queries for each in replicas))
+
+        def everything() -> bool:
+            shown = [gauges(each) for each in replicas]
+            return all(each[seen] == 5 * queries and each[judged] == shown[0][judged] > 100 for each in shown)
+
+        until(everything)
         one, other = (gauges(each) for each in replicas)
+        assert one["taugate_drift_replicas"] == other["taugate_drift_replicas"] == 2
         for name in ("taugate_coe", "taugate_coe_expected", "taugate_roe"):
             assert one[name] == pytest.approx(other[name], abs=0.01)
-        assert one['taugate_overlap_samples{set="correct"}'] == other['taugate_overlap_samples{set="correct"}'] > 100
 
         redis.kill()
         for service in replicas:
@@ -74,7 +79,5 @@ def test_two_replicas_report_one_coe_and_go_on_without_redis(
             assert service.http.post("/feedback", json=judged).status_code == 202
         for service, own in ((first, 250 + len(strange)), (second, len(labelled) - 250)):
             until(lambda service=service: gauges(service)["taugate_drift_replicas"] == 1, seconds=40)
-            until(
-                lambda service=service, own=own: gauges(service)['taugate_overlap_samples{set="topk"}'] == 5 * (own + 2)
-            )
+            until(lambda service=service, own=own: gauges(service)[seen] == 5 * (own + 2))
             assert gauges(service)["taugate_roe"] >= 0
