@@ -68,7 +68,10 @@ def _prepare(search_threads: int) -> None:
 
 
 class Engine:
-    """Answers queries from one release. observe_batch: is told how many queries were encoded together."""
+    """Answers queries from one release.
+
+    observe_batch: is told how many queries were encoded together; single: the retriever with an encoder on one thread.
+    """
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class Engine:
         self._observe, self._observe_batch = observe, observe_batch
         self._retriever = release.retriever
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
-        self._single = release.retriever.single() if threads.encoder > 1 else release.retriever
+        self.single = release.retriever.single() if threads.encoder > 1 else release.retriever
         self._searches = Combiner[Job[_Asked, Found]](self._search, _MOST_SEARCHED)
         self._batcher = Batcher[_Asked, Found](
             self._answer, self._by_length, _MOST_TOKENS, threads.encoder, lambda: _prepare(threads.search)
@@ -106,7 +109,7 @@ class Engine:
         tokens = [job.item.tokens for job in jobs if job.item.tokens is not None]
         if tokens:
             self._observe_batch(len(tokens))
-            vectors = (self._retriever if alone else self._single).embed(tokens, self._observe)
+            vectors = (self._retriever if alone else self.single).embed(tokens, self._observe)
             for job, vector in zip(jobs, vectors, strict=True):
                 job.item.vector = vector
         self._searches.bring(jobs)

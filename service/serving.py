@@ -67,7 +67,7 @@ class Serving:
         self.loaded_at = datetime.now(UTC)
         metrics.announce(release.manifest, self.loaded_at.timestamp())
         engine = Engine(release, self._threads, metrics.observe_stage, metrics.observe_batch)
-        watch = Watch(release, self._settings, metrics.registry) if self._settings.drift else None
+        watch = Watch(engine, self._settings, metrics.registry) if self._settings.drift else None
         self._answering = Answering(engine, cache, metrics, watch)
         self.on_ready()
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})

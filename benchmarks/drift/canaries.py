@@ -1,7 +1,5 @@
 """Golden queries by the encoder in int8 that the gate refuses: noticed without any traffic."""
 
-from dataclasses import replace
-
 from page import table, verdict
 from plan import Plan
 from scenarios import SET, coarse_encoder, usual
@@ -19,7 +17,7 @@ def section(plan: Plan) -> str:
     coarse = Retriever(coarse_encoder(release, plan.work), old.index, old.policy)
     rows, alike = [], []
     for name, retriever in (("the encoder of the release", old), ("quantised per tensor", coarse)):
-        canary = Canary(replace(release, retriever=retriever))
+        canary = Canary(release, retriever)
         result = canary.ask()
         alike.append(result.alike)
         difference, accuracy = (

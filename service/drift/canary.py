@@ -7,6 +7,7 @@ import numpy as np
 from retrieval.errors import ReleaseError
 from retrieval.release.golden import ask, differences
 from retrieval.release.reader import Release
+from retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,10 @@ class CanaryResult:
 
 
 class Canary:
-    """The golden queries of a release, by an encoder on one thread, so that the others go on meanwhile."""
+    """The golden queries of a release, by a retriever, which should leave the others some processors meanwhile."""
 
-    def __init__(self, release: Release) -> None:
-        self._release = release
-        self._retriever = release.retriever.single()
+    def __init__(self, release: Release, retriever: Retriever) -> None:
+        self._release, self._retriever = release, retriever
 
     @property
     def accuracy_at_calibration(self) -> float:

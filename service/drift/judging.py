@@ -1,19 +1,16 @@
 """Judgements of results, each of which counts once."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 
 import orjson
 from cachetools import TTLCache
-from redis.exceptions import RedisError
 
 from service.drift.fleet import Fleet
 from service.drift.seen import Judged
 from service.errors import Invalid, NotFound
 
-_log = logging.getLogger("taugate.drift")
 _MOST_JUDGED = 100_000  # remembered, so that none counts twice: some 20 MB
 _SHOWN = 8  # ids that a message lists
 
@@ -58,11 +55,7 @@ class Judging:
         found = self._find(query_id)
         if found is not None or self._fleet is None:
             return found
-        try:
-            return await asyncio.to_thread(self._fleet.find, query_id, time.time())
-        except (RedisError, OSError) as error:
-            _log.warning("replies of other replicas cannot be read", extra={"fields": {"reason": str(error)}})
-            return None
+        return await asyncio.to_thread(self._fleet.find, query_id, time.time())
 
     async def _is_first(self, key: tuple[str, str | None]) -> bool:
         if key in self._known:
@@ -70,7 +63,4 @@ class Judging:
         self._known[key] = None
         if self._fleet is None:
             return True
-        try:
-            return await asyncio.to_thread(self._fleet.is_first, ":".join(part or "" for part in key))
-        except (RedisError, OSError):
-            return True
+        return await asyncio.to_thread(self._fleet.is_first, ":".join(part or "" for part in key))

@@ -6,10 +6,8 @@ import time
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
-from redis.exceptions import RedisError
 
 from retrieval.drift.alarm import Change
-from retrieval.release.reader import Release
 from service.drift.canary import Canary
 from service.drift.fleet import Fleet
 from service.drift.gauges import DriftGauges
@@ -17,7 +15,7 @@ from service.drift.live import Live
 from service.drift.pool import Pool
 from service.drift.query_log import QueryLog
 from service.drift.seen import Judged, Seen, comparable, judgements, observations
-from service.engine import RANDOM_DOCUMENTS
+from service.engine import RANDOM_DOCUMENTS, Engine
 from service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
@@ -27,10 +25,11 @@ _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 class Look:
     """At the traffic of one release in one process."""
 
-    def __init__(self, release: Release, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None) -> None:
+    def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None) -> None:
+        release = engine.release
         self._gauges = DriftGauges(registry, release.reference)
         self._live = Live(release, settings, self._gauges)
-        self._canary = Canary(release)
+        self._canary = Canary(release, engine.single)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
         window = settings.drift_window_seconds
@@ -65,10 +64,7 @@ class Look:
 
     def _take(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
         if self._fleet is not None and seen:
-            try:
-                self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
-            except (RedisError, OSError) as error:
-                _log.warning("replies cannot be shared with other replicas", extra={"fields": {"reason": str(error)}})
+            self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
         known = comparable(seen, self._k, RANDOM_DOCUMENTS)
         columns = observations(known, self._k, RANDOM_DOCUMENTS)
         if known:
@@ -76,10 +72,7 @@ class Look:
         if judged:
             _report(self._live.judged(judgements(judged)))
         if self._query_log is not None:
-            try:
-                self._query_log.write(known, columns, judged)
-            except OSError as error:
-                _log.error("the query log cannot be written", extra={"fields": {"reason": str(error)}})
+            self._query_log.write(known, columns, judged)
 
     def _ask(self) -> None:
         result = self._canary.ask()

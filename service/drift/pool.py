@@ -1,16 +1,13 @@
 """Windows of all replicas together, and of this one alone while Redis does not answer."""
 
-import logging
 from typing import Generic, TypeVar
 
 import numpy as np
-from redis.exceptions import RedisError
 
 from retrieval.drift.observations import Columns
 from retrieval.drift.sample import Sample
 from service.drift.fleet import Fleet
 
-_log = logging.getLogger("taugate.drift")
 Seen = TypeVar("Seen", bound=Columns)
 
 
@@ -25,15 +22,12 @@ class Pool(Generic[Seen]):
         samples = [] if own is None else [own]
         if self._fleet is None:
             return samples
-        try:
-            others = self._fleet.exchange(self._kind, None if own is None else own.pack(), self._seconds)
-            for replica, packed in others.items():
-                if (sample := self._read(packed, now)) is None:
-                    self._fleet.forget(self._kind, replica)
-                else:
-                    samples.append(sample)
-        except (RedisError, OSError) as error:
-            _log.warning("the windows of other replicas cannot be read", extra={"fields": {"reason": str(error)}})
+        others = self._fleet.exchange(self._kind, None if own is None else own.pack(), self._seconds)
+        for replica, packed in others.items():
+            if (sample := self._read(packed, now)) is None:
+                self._fleet.forget(self._kind, replica)
+            else:
+                samples.append(sample)
         return samples
 
     def _read(self, packed: bytes, now: float) -> Sample[Seen] | None:

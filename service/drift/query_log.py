@@ -1,6 +1,7 @@
 """The log of queries that `taugate drift replay` reads: one JSON object a line, off unless a path is given."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,29 @@ import orjson
 from retrieval.drift.observations import Observations
 from service.drift.seen import Judged, Seen
 
+_log = logging.getLogger("taugate.drift")
+
 
 class QueryLog:
     """Lines are appended; a file that was moved away, as by logrotate, is begun anew. texts: not hashed."""
 
     def __init__(self, path: Path, release: str, *, texts: bool) -> None:
         self._path, self._release, self._texts = path, release, texts
+        self._writable = True
 
     def write(self, seen: Sequence[Seen], columns: Observations, judged: Sequence[Judged]) -> None:
-        """A line for each query, with its row of `columns`, and one for each judgement. Raises OSError."""
-        self._append([*self._queries(seen, columns), *map(self._judgement, judged)])
+        """A line for each query, with its row of `columns`, and one for each judgement.
+
+        That nothing can be written is said once, and then again when it has been possible meanwhile.
+        """
+        try:
+            self._append([*self._queries(seen, columns), *map(self._judgement, judged)])
+        except OSError as error:
+            if self._writable:
+                _log.error("the query log cannot be written", extra={"fields": {"reason": str(error)}})
+            self._writable = False
+        else:
+            self._writable = True
 
     def _queries(self, seen: Sequence[Seen], columns: Observations) -> Iterable[dict[str, Any]]:
         rows = zip(columns.kept.astype(int).tolist(), columns.top.tolist(), columns.random.tolist(), strict=True)

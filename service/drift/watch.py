@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client import CollectorRegistry
 
-from retrieval.release.reader import Release
 from retrieval.threads import for_search, give_way
 from service.drift.fleet import Fleet
 from service.drift.judging import Judging
 from service.drift.look import Look
 from service.drift.recent import Recent
 from service.drift.seen import Seen
+from service.engine import Engine
 from service.reply import Reply
 from service.settings import Settings
 
@@ -26,10 +26,11 @@ _RECENT_BYTES = 32 << 20  # some 50,000 replies of five results
 class Watch:
     """Of one event loop, less what it does in a thread of its own."""
 
-    def __init__(self, release: Release, settings: Settings, registry: CollectorRegistry) -> None:
-        release_id, url, seconds = release.manifest.release_id, settings.redis_url, settings.feedback_seconds
+    def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry) -> None:
+        release_id, url = engine.release.manifest.release_id, settings.redis_url
+        seconds = settings.feedback_seconds
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
-        self._look = Look(release, settings, registry, self._fleet)
+        self._look = Look(engine, settings, registry, self._fleet)
         self._thread = ThreadPoolExecutor(1, "taugate-drift", _prepare)
         self._recent = Recent(_RECENT_BYTES, seconds)
         self.judging = Judging(self._find, self._fleet, seconds)

@@ -96,3 +96,17 @@ def test_the_log_holds_what_a_replay_needs_and_no_text_unless_asked(tmp_path: Pa
     assert second[1] == {"at": 3.5, "query_id": "id1.0", "document_id": "d1", "correct": 0.9, "release": "release"}
     assert (first[0]["query"] == "a query") is texts
     assert first[0]["query"] == second[0]["query"] != first[1]["query"]
+
+
+def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    log = QueryLog(folder / "queries.jsonl", "release", texts=False)
+    rows = [seen(1.0)]
+    for _ in range(3):
+        log.write(rows, observations(rows, 2, 2), [])
+    assert [record.message for record in caplog.records] == ["the query log cannot be written"]
+    folder.mkdir()
+    log.write(rows, observations(rows, 2, 2), [])
+    assert len((folder / "queries.jsonl").read_bytes().splitlines()) == 1
