@@ -12,6 +12,7 @@ sys.path.append(str(ROOT / "benchmarks" / "serving"))  # services and loads
 
 import canaries  # noqa: E402
 import detection  # noqa: E402
+import detectors  # noqa: E402
 import false_alarms  # noqa: E402
 import overhead  # noqa: E402
 import overlap_band  # noqa: E402
@@ -26,6 +27,7 @@ What the signals are, and what an alarm takes, is in [drift](../drift.md). The l
 SECTIONS = {
     "false-alarms": false_alarms,
     "detection": detection,
+    "detectors": detectors,
     "canaries": canaries,
     "overlap": overlap_band,
     "overhead": overhead,
