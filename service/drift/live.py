@@ -9,7 +9,7 @@ from retrieval.drift.effect import effect
 from retrieval.drift.live import live_overlap
 from retrieval.drift.monitor import Monitor, theta_of
 from retrieval.drift.observations import Judgements, Observations
-from retrieval.drift.sample import Sample, merged
+from retrieval.drift.sample import MOST, Sample, merged
 from retrieval.drift.statistics import kolmogorov_smirnov, population_stability, wasserstein
 from retrieval.drift.window import Window
 from retrieval.release.reader import Release
@@ -69,7 +69,7 @@ class Live:
             live_overlap(seen, correct, reference, self._drawn),
             {"topk": seen.top.size, "random": seen.random.size, "correct": len(correct)},
             len(queries),
-            {name: test(seen.top.ravel(), reference.top.ravel()) for name, test in _TESTS.items()},
+            {name: test(seen.top[:MOST].ravel(), reference.top.ravel()) for name, test in _TESTS.items()},
             self._effects(seen, correct),
         )
 
