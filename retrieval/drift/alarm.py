@@ -12,8 +12,9 @@ from retrieval.drift.signals import Seen, Signal
 # Without new evidence before an alarm ends: the mean of a share over so many is within .064 (95 %, Cohen's h), which is
 # less than the smallest effect that counts.
 _QUIET = 1000
-# Rows at a time: so few numbers stay in a processor's cache, and nobody waits long for the interpreter meanwhile.
-_BLOCK = 256
+# Rows at a time: of more, the numbers would take hundreds of megabytes; of fewer, the interpreter would change hands with
+# whoever answers requests for each of many small products.
+_BLOCK = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Alarm(Generic[Seen]):
         changes: list[Change] = []
         start = 0
         while self._evidence is not None and start < len(values):
-            stop = min(len(values), start + (min(_BLOCK, _QUIET - self._rows) if self.on else _BLOCK))
+            stop = min(len(values), start + (_QUIET - self._rows if self.on else _BLOCK))
             logs = self._evidence.update(values[start:stop, self._watched])
             crossed = np.flatnonzero(logs >= self._threshold)
             if len(crossed):

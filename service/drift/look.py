@@ -20,6 +20,9 @@ from service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
+# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's steps
+# has the interpreter change hands with whoever answers requests, 40 µs (docs/benchmarks/drift.md).
+_WEIGH_SECONDS = 5.0
 
 
 class Look:
@@ -38,12 +41,21 @@ class Look:
         path, release_id = settings.query_log, release.manifest.release_id
         self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.query_log_texts)
         self._canary_seconds = settings.canary_seconds
-        self._shown_at, self._asked_at = time.monotonic(), -math.inf
+        self._shown_at = self._weighed_at = time.monotonic()
+        self._asked_at = -math.inf
+        self._seen: list[Seen] = []
+        self._judged: list[Judged] = []
 
     def look(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
         """At what came since the last look, which may be nothing."""
-        self._take(seen, judged)
+        if self._fleet is not None and seen:
+            self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
+        self._seen += seen
+        self._judged += judged
         now = time.monotonic()
+        if now >= self._weighed_at + _WEIGH_SECONDS:
+            self._weighed_at = now
+            self._weigh()
         if now >= self._shown_at + _SHOW_SECONDS:
             self._shown_at = now
             queries, documents = self._live.samples(time.time())
@@ -59,12 +71,13 @@ class Look:
         self._gauges.lost(queries)
 
     def close(self) -> None:
-        """Take the metrics back."""
+        """Weigh what is left, and take the metrics back."""
+        self._weigh()
         self._gauges.close()
 
-    def _take(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
-        if self._fleet is not None and seen:
-            self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
+    def _weigh(self) -> None:
+        seen, self._seen = self._seen, []
+        judged, self._judged = self._judged, []
         known = comparable(seen, self._k, RANDOM_DOCUMENTS)
         columns = observations(known, self._k, RANDOM_DOCUMENTS)
         if known:

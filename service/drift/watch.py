@@ -47,7 +47,9 @@ class Watch:
 
     async def close(self) -> None:
         """Stop looking, and take the metrics back."""
-        self._task.cancel()
+        if self._task.cancel():  # not the second time
+            seen, judged = self._taken(), self.judging.taken()
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._look.look, seen, judged)
         await asyncio.to_thread(self._thread.shutdown)
         self._look.close()
         if self._fleet is not None:
