@@ -40,7 +40,7 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[Seen]:
 
 
 def _timed(look: Look, seen: list[Seen]) -> float:
-    look._weighed_at = -np.inf  # noqa: SLF001 (as if so long had gone by)
+    look._weighed_at = -np.inf
     began = time.thread_time()
     look.look(seen, [])
     return 1000 * (time.thread_time() - began)

@@ -12,8 +12,8 @@ from retrieval.drift.signals import Seen, Signal
 # Without new evidence before an alarm ends: the mean of a share over so many is within .064 (95 %, Cohen's h), which is
 # less than the smallest effect that counts.
 _QUIET = 1000
-# Rows at a time: of more, the numbers would take hundreds of megabytes; of fewer, the interpreter would change hands with
-# whoever answers requests for each of many small products.
+# Rows at a time: of more, the numbers would take hundreds of megabytes; of fewer, the interpreter would change hands
+# with whoever answers requests for each of many small products.
 _BLOCK = 8192
 
 

@@ -34,6 +34,8 @@ class Evidence:
         alternatives = np.where(above[:, None], upper, lower)
         self._zero = (1 - alternatives) / (1 - bounds)
         self._slope = alternatives / bounds - self._zero
+        self._log_zero = np.log(self._zero)
+        self._log_slope = np.log(alternatives / bounds) - self._log_zero
         self.restart()
 
     @property
@@ -47,7 +49,7 @@ class Evidence:
 
     def update(self, values: Float64) -> Float64:
         """The logarithm of the largest M after each row, (n,); values: (n, C) in 0…1, as they came, n ≥ 1."""
-        bets = np.log(self._zero + values[:, :, None] * self._slope)
+        bets = self._bets(values[:, :, None])
         sums = np.cumsum(bets, axis=0) + np.maximum(self._log, 0)
         # A beginning anew takes away what the sum was then: the smallest so far, and 0 at the start.
         lowest = np.minimum.accumulate(np.concatenate([np.zeros((1, *self._log.shape)), sums[:-1]]), axis=0)
@@ -55,3 +57,11 @@ class Evidence:
         self._log = logs[-1]
         largest: Float64 = logs.max(axis=(1, 2))
         return largest
+
+    def _bets(self, x: Float64) -> Float64:
+        """Logarithms of L; of zeros and ones, as most variables are, known beforehand."""
+        if ((x == 0) | (x == 1)).all():
+            known: Float64 = self._log_zero + x * self._log_slope
+            return known
+        bets: Float64 = np.log(self._zero + x * self._slope)
+        return bets

@@ -20,8 +20,8 @@ from service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
-# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's steps
-# has the interpreter change hands with whoever answers requests, 40 µs (docs/benchmarks/drift.md).
+# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's
+# steps has the interpreter change hands with whoever answers requests.
 _WEIGH_SECONDS = 5.0
 
 

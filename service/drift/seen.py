@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from retrieval.drift.observations import Judgements, Observations
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """One reply. at: Unix time in seconds; text: of the query; observed, shown: see Reply."""
+class Seen(NamedTuple):
+    """One reply; a tuple, as one is made for each request.
+
+    at: Unix time in seconds; text: of the query; observed, shown: see Reply.
+    """
 
     at: float
     query_id: str
