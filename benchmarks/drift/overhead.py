@@ -63,14 +63,18 @@ def _error(values: list[float], unit: str = "") -> str:
 
 
 def _cells(releases: Path, texts: list[str], plan: Plan) -> dict[_Kind, list[Cell]]:
-    """Both are begun anew every few rounds: one program is some percent faster in one process than in the next."""
+    """Both are begun anew every few rounds, now one first, now the other.
+
+    One and the same program is some percent faster in one process than in the next, and in the one that began last.
+    """
     cells: dict[_Kind, list[Cell]] = {}
     for asks, cache, order in (("new queries", False, [*range(len(texts))]), ("known queries", True, [*range(_KNOWN)])):
         for first in range(0, plan.rounds, _ROUNDS_OF_A_PROCESS):
-            on, off = (_service(releases, cache, watched=watched) for watched in (True, False))
-            with Server(on) as watched, Server(off) as alone:
+            kinds = (True, False) if first // _ROUNDS_OF_A_PROCESS % 2 else (False, True)
+            one, other = (_service(releases, cache, watched=watched) for watched in kinds)
+            with Server(one) as begun_first, Server(other) as begun_last:
                 for number in range(first - 1, min(first + _ROUNDS_OF_A_PROCESS, plan.rounds)):
-                    turns = [(True, watched), (False, alone)]
+                    turns = [*zip(kinds, (begun_first, begun_last), strict=True)]
                     for kind, server in turns if number % 2 else reversed(turns):
                         part = order[number * 997 % len(order) :] + order[: number * 997 % len(order)]
                         requests = [server.service.request(text) for text in texts]
