@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks serving-benchmarks lint format openapi constraints clean
+.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks lint format openapi dashboards constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from th
 serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/serving/tables.py $(ARGS)
 
+drift-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/drift/tables.py $(ARGS)
+
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -41,10 +44,13 @@ format: $(VENV)/.dev ## format the code and mend what ruff can
 openapi: $(VENV)/.sample ## write docs/openapi.json from the code
 	$(BIN)/python -m service.openapi docs/openapi.json
 
+dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
+	$(BIN)/python deploy/grafana/generate.py
+
 constraints: $(VENV)/.test $(VENV)/.dev ## write constraints.txt from what is installed
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
 
-test-servers: ## promtool and redis-server, from the system's package manager
+test-servers: ## Prometheus, Alertmanager and Redis, from the system's package manager
 	@sh tests/servers.sh
 
 clean: ## remove what these targets made

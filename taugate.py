@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import calibration.command
 import calibration.release_command
+import calibration.replay.command
 import quickstart
 import service.command
 from retrieval.errors import TaugateError
@@ -20,7 +21,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
     parser.add_argument("--version", action="version", version=f"taugate {version('taugate')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for room in (quickstart, calibration.command, calibration.release_command, service.command):
+    for room in (
+        quickstart,
+        calibration.command,
+        calibration.release_command,
+        calibration.replay.command,
+        service.command,
+    ):
         room.add_parser(commands)
     parsed = parser.parse_args(arguments)
     # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.

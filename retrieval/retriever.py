@@ -58,6 +58,17 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class Uncut:
+    """What drift is watched by, whatever was asked for.
+
+    scores: similarities of the first K, (K,) float32, K that of the policy; kept: how many of them it keeps.
+    """
+
+    scores: Float32
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What is kept of one query's top-K, best first, and why nothing else is.
 
@@ -66,7 +77,7 @@ class Answer:
     probability that each is relevant, None where the release has no model of it; considered: how many the index
     returned; best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the
     evidence for it, was in force, which it never is within a filter: other documents are in the top-K then than those
-    that it was measured on.
+    that it was measured on; uncut: None for the same reason within a filter.
     """
 
     positions: NDArray[np.int64]
@@ -79,6 +90,7 @@ class Answer:
     policy: PolicyKind
     calibrated: bool
     reason: Reason | None
+    uncut: Uncut | None
 
 
 def _no_observer(stage: str, seconds: float) -> None:
@@ -167,9 +179,12 @@ class Retriever:
         """What is kept of each query's top-K."""
         relevance = self.relevance.estimate(vectors, top) if self.relevance else None
         decisions = decision_scores(self.policy.kind, top.scores, relevance)
+        k = self.policy.k
+        passing = keep(decisions[:, :k], self.policy.threshold).sum(axis=1).tolist()
         for row, query in enumerate(queries):
             probability = None if relevance is None else relevance[row]
-            yield self._cut(query, top.positions[row], top.scores[row], decisions[row], probability)
+            uncut = None if query.filter else Uncut(top.scores[row, :k], passing[row])
+            yield self._cut(query, top.positions[row], top.scores[row], decisions[row], probability, uncut)
 
     def _cut(
         self,
@@ -178,6 +193,7 @@ class Retriever:
         scores: Float32,
         decisions: Float32,
         relevance: Float32 | None,
+        uncut: Uncut | None,
     ) -> Answer:
         """Keep what passes of the first k; should that be too few, what comes first of the rest."""
         threshold = self.policy.threshold if query.threshold is None else np.float32(query.threshold)
@@ -198,6 +214,7 @@ class Retriever:
             policy=self.policy.kind,
             calibrated=calibrated,
             reason=_reason(len(kept), len(chosen)),
+            uncut=uncut,
         )
 
 

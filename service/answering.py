@@ -11,6 +11,7 @@ from service.cache.cache import Cache
 from service.cache.flights import Flights
 from service.cache.keys import Keys
 from service.cache.redis_store import Outcome
+from service.drift.watch import Watch
 from service.engine import Engine
 from service.metrics import Metrics
 from service.reply import Reply
@@ -26,10 +27,10 @@ class Search:
 
 
 class Answering:
-    """Replies of one release."""
+    """Replies of one release; watch: of their drift, where there is one."""
 
-    def __init__(self, engine: Engine, cache: Cache, metrics: Metrics) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, cache: Cache, metrics: Metrics, watch: Watch | None) -> None:
+        self.engine, self.watch = engine, watch
         self._cache, self._metrics = cache, metrics
         self._keys = Keys(engine.release)
         self._flights: Flights[Reply] = Flights()

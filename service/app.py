@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from retrieval.release.reader import load
 from service.body_limit import BodyLimit
 from service.errors import install_handlers
+from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
 from service.metrics import Metrics
 from service.request_scope import RequestScope
@@ -50,6 +51,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     )
     app.state.serving = serving
     add_search_routes(app, settings, serving, metrics)
+    add_feedback_route(app, serving, metrics)
     app.include_router(infra_routes(serving, metrics))
     install_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)

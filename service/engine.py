@@ -25,6 +25,9 @@ _MOST_TOKENS = 512
 # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
 # (docs/benchmarks/gate.md); a query waits for those it is searched with.
 _MOST_SEARCHED = 32
+# Whose similarity with a query is measured: the mean of four says more of it than one, and a fifth little more, as what
+# differs from query to query stays (docs/drift.md).
+RANDOM_DOCUMENTS = 4
 _KNOWN = -1  # the group of queries whose vector is known: no length in tokens
 
 
@@ -38,11 +41,15 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An answer with the documents it kept, in its order, and the query's vector, (d',) float32."""
+    """An answer with the documents it kept, in its order.
+
+    vector: the query's, (d',) float32; random: its similarities with some random documents, float32.
+    """
 
     answer: Answer
     documents: list[Document]
     vector: Float32
+    random: Float32
 
 
 @dataclass(slots=True)
@@ -61,7 +68,10 @@ def _prepare(search_threads: int) -> None:
 
 
 class Engine:
-    """Answers queries from one release. observe_batch: is told how many queries were encoded together."""
+    """Answers queries from one release.
+
+    observe_batch: is told how many queries were encoded together; single: the retriever with an encoder on one thread.
+    """
 
     def __init__(
         self,
@@ -73,7 +83,8 @@ class Engine:
         self.release = release
         self._observe, self._observe_batch = observe, observe_batch
         self._retriever = release.retriever
-        self._single = release.retriever.single() if threads.encoder > 1 else release.retriever
+        self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
+        self.single = release.retriever.single() if threads.encoder > 1 else release.retriever
         self._searches = Combiner[Job[_Asked, Found]](self._search, _MOST_SEARCHED)
         self._batcher = Batcher[_Asked, Found](
             self._answer, self._by_length, _MOST_TOKENS, threads.encoder, lambda: _prepare(threads.search)
@@ -98,7 +109,7 @@ class Engine:
         tokens = [job.item.tokens for job in jobs if job.item.tokens is not None]
         if tokens:
             self._observe_batch(len(tokens))
-            vectors = (self._retriever if alone else self._single).embed(tokens, self._observe)
+            vectors = (self._retriever if alone else self.single).embed(tokens, self._observe)
             for job, vector in zip(jobs, vectors, strict=True):
                 job.item.vector = vector
         self._searches.bring(jobs)
@@ -112,8 +123,9 @@ class Engine:
     def _found(self, batch: Sequence[_Asked]) -> list[Found]:
         vectors = np.stack([asked.vector for asked in batch if asked.vector is not None])
         answers = self._retriever.answer([asked.query for asked in batch], vectors, self._observe)
-        documents = self.release.documents
+        documents, index = self.release.documents, self._retriever.index
+        random = index.score(vectors, self._rng.integers(0, len(index), size=(len(batch), RANDOM_DOCUMENTS)))
         return [
-            Found(answer, [documents[position] for position in answer.positions.tolist()], vector)
-            for answer, vector in zip(answers, vectors, strict=True)
+            Found(answer, [documents[position] for position in answer.positions.tolist()], vector, similarities)
+            for answer, vector, similarities in zip(answers, vectors, random, strict=True)
         ]

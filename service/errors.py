@@ -1,6 +1,7 @@
 """What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (docs/api.md).
 
 ApiError
+├── NotFound           404 not_found
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
 ├── Overloaded         429 overloaded, with Retry-After
@@ -8,7 +9,8 @@ ApiError
 ├── NotReady           503 not_ready
 └── DeadlineExceeded   504 deadline_exceeded
 
-400 bad_json, 404 not_found and 405 method_not_allowed come from the framework, 500 internal from anything else.
+400 bad_json, 404 not_found for a path and 405 method_not_allowed come from the framework, 500 internal from anything
+else.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +30,12 @@ class ApiError(Exception):
     status: ClassVar[int]
     code: ClassVar[str]
     headers: ClassVar[Mapping[str, str]] = {}
+
+
+class NotFound(ApiError):
+    """Something that a request names is not there."""
+
+    status, code = 404, "not_found"
 
 
 class TooLarge(ApiError):

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -62,6 +62,9 @@ class Metrics:
         self.empty_responses = Counter(
             "taugate_empty_responses", "Searches answered with no document.", ["reason"], registry=self.registry
         )
+        for reason in get_args(Reason):
+            self.empty_responses.labels(reason)
+        self.feedback = Counter("taugate_feedback", "Judgements of results.", ["outcome"], registry=self.registry)
         names = ("release", "encoder", "policy")
         self.release_info = self._gauge("taugate_release_info", "The release in service.", "livemax", names)
         self._announced: Gauge | None = None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import orjson
 
 from retrieval.retriever import Answer, Reason
@@ -11,41 +12,62 @@ from service.engine import Found
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """body: a JSON object that lacks nothing but the id of the answer; the rest is what the metrics count."""
+    """body: a JSON object that lacks nothing but the id of the answer; the rest is what the metrics count.
+
+    observed: what drift is watched by, float32: how many of the calibration's K are kept, the similarities of all K,
+    and those of random documents; empty within a filter. shown: a JSON object of ids with their similarities, for
+    judgements.
+    """
 
     body: bytes
     kept: int
     considered: int
     reason: Reason | None
+    observed: bytes
+    shown: bytes
 
     @classmethod
     def of(cls, found: Found, release: str, *, include_text: bool) -> Self:
         """The reply to a query that the release answered."""
         answer = found.answer
         body = orjson.dumps(_fields(found, release, include_text))
-        return cls(body, len(found.documents), answer.considered, answer.reason)
+        shown = orjson.dumps(
+            {document.id: score for document, score in zip(found.documents, answer.scores.tolist(), strict=True)}
+        )
+        return cls(body, len(found.documents), answer.considered, answer.reason, _observed(found), shown)
 
     def named(self, query_id: str) -> bytes:
         """The JSON object that is sent; query_id: hexadecimal."""
         return self.body[:-1] + b',"query_id":"' + query_id.encode() + b'"}'
 
     def pack(self) -> bytes:
-        """As it is kept in a cache: the counts on a line, then the body."""
-        return orjson.dumps([self.kept, self.considered, self.reason]) + b"\n" + self.body
+        """As it is kept in a cache: the counts on a line, then what has which length, and the body."""
+        head = [self.kept, self.considered, self.reason, len(self.observed), len(self.shown)]
+        return b"".join((orjson.dumps(head), b"\n", self.observed, self.shown, self.body))
 
     @classmethod
     def unpack(cls, packed: bytes) -> Self:
         """What `pack` made."""
-        head, _, body = packed.partition(b"\n")
-        return cls(body, *orjson.loads(head))
+        observed = packed.index(b"\n") + 1
+        kept, considered, reason, observed_bytes, shown_bytes = orjson.loads(packed[:observed])
+        shown = observed + observed_bytes
+        body = shown + shown_bytes
+        return cls(packed[body:], kept, considered, reason, packed[observed:shown], packed[shown:body])
 
     @classmethod
     def unpack_strange(cls, packed: bytes) -> Self:
         """The same from where others can write as well. Raises ValueError for what is no reply."""
         reply = cls.unpack(packed)
-        if not isinstance(orjson.loads(reply.body), dict):
+        if not all(isinstance(orjson.loads(part), dict) for part in (reply.body, reply.shown)):
             raise ValueError("no JSON object")
         return reply
+
+
+def _observed(found: Found) -> bytes:
+    uncut = found.answer.uncut
+    if uncut is None:
+        return b""
+    return np.concatenate([[np.float32(uncut.kept)], uncut.scores, found.random], dtype=np.float32).tobytes()
 
 
 def _fields(found: Found, release: str, include_text: bool) -> dict[str, object]:

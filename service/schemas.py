@@ -104,6 +104,20 @@ class BatchResponse(BaseModel):
     responses: list[SearchResponse]
 
 
+class FeedbackRequest(_Request):
+    """Whether a result of a reply answers its query, as a user or a language model judges."""
+
+    query_id: str = Field(min_length=1, max_length=64)
+    document_id: str = Field(min_length=1, max_length=1024)
+    relevant: bool
+
+
+class FeedbackResponse(BaseModel):
+    """`repeated`: it was known already, and does not count again."""
+
+    status: Literal["accepted", "repeated"]
+
+
 class ReleaseResponse(BaseModel):
     """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest."""
 

@@ -32,9 +32,12 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
         unknown = [search for search, reply in zip(searches, known, strict=True) if reply is None]
         worked_out = iter(await while_connected(request, work_out(unknown, answering)) if unknown else [])
         replies = [reply or next(worked_out) for reply in known]
-        for reply in replies:
+        ids = [new_id() for _ in replies]
+        for query_id, search, reply in zip(ids, searches, replies, strict=True):
             metrics.observe_reply(reply.kept, reply.considered, reply.reason)
-        return [reply.named(new_id()) for reply in replies]
+            if answering.watch is not None:
+                answering.watch.seen(query_id, search.query.text, reply)
+        return [reply.named(query_id) for query_id, reply in zip(ids, replies, strict=True)]
 
     async def work_out(searches: list[Search], answering: Answering) -> list[Reply]:
         async with serving.admission.admitted(len(searches)):

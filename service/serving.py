@@ -13,6 +13,7 @@ from retrieval.release.reader import Release, load
 from service.admission import Admission
 from service.answering import Answering
 from service.cache.cache import Cache, open_cache
+from service.drift.watch import Watch
 from service.engine import Engine, Threads
 from service.errors import NotReady
 from service.metrics import Metrics
@@ -66,7 +67,8 @@ class Serving:
         self.loaded_at = datetime.now(UTC)
         metrics.announce(release.manifest, self.loaded_at.timestamp())
         engine = Engine(release, self._threads, metrics.observe_stage, metrics.observe_batch)
-        self._answering = Answering(engine, cache, metrics)
+        watch = Watch(engine, self._settings, metrics.registry) if self._settings.drift else None
+        self._answering = Answering(engine, cache, metrics, watch)
         self.on_ready()
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
@@ -83,5 +85,7 @@ class Serving:
         self._stopping = True
         if self._answering is not None:
             await asyncio.to_thread(self._answering.engine.close)
+            if self._answering.watch is not None:
+                await self._answering.watch.close()
         if self._cache is not None:
             await self._cache.close()

@@ -7,6 +7,8 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from retrieval.drift.live import FEWEST
+from retrieval.drift.monitor import SELDOM, SMALLEST_EFFECT
 from retrieval.index.gpu import gpus
 from retrieval.processors import processors
 from retrieval.release.encoders import AskedPrecision
@@ -44,6 +46,15 @@ class Settings(BaseSettings):
     | TAUGATE_REDIS_URL | – | Redis that keeps them for all replicas, such as redis://127.0.0.1:6379/0 |
     | TAUGATE_REDIS_TIMEOUT_MS | 10 | longest wait for Redis: what encoding a query takes anyhow |
     | TAUGATE_REDIS_TTL_SECONDS | 86400 | how long Redis keeps what it is given |
+    | TAUGATE_DRIFT | True | whether traffic is watched for drift (docs/drift.md) |
+    | TAUGATE_DRIFT_WINDOW_QUERIES | 10000 | latest queries of a process that COE, ROE and distances are measured on |
+    | TAUGATE_DRIFT_WINDOW_SECONDS | 3600 | age beyond which they are left out |
+    | TAUGATE_DRIFT_SMALLEST_EFFECT | 0.1 | smallest shift that is worth an alarm, Cohen's h |
+    | TAUGATE_DRIFT_SELDOM | 1000000000.0 | queries to a false alarm of a process, on average and at least |
+    | TAUGATE_CANARY_SECONDS | 300 | between two times that the golden queries are asked |
+    | TAUGATE_FEEDBACK_SECONDS | 3600 | how long a reply can be judged |
+    | TAUGATE_QUERY_LOG | – | file to which every query is appended, for `taugate drift replay` |
+    | TAUGATE_QUERY_LOG_TEXTS | False | whether it holds queries as they are, not hashed |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
     | TAUGATE_LOG_LEVEL | info | debug, info, warning or error |
     """
@@ -67,6 +78,15 @@ class Settings(BaseSettings):
     redis_url: SecretStr | None = None
     redis_timeout_ms: int = Field(default=10, ge=1)
     redis_ttl_seconds: int = Field(default=86400, ge=1)
+    drift: bool = True
+    drift_window_queries: int = Field(default=10_000, ge=FEWEST)
+    drift_window_seconds: float = Field(default=3600, gt=0)
+    drift_smallest_effect: float = Field(default=SMALLEST_EFFECT, ge=0, le=1)
+    drift_seldom: float = Field(default=SELDOM, gt=1)
+    canary_seconds: float = Field(default=300, gt=0)
+    feedback_seconds: float = Field(default=3600, ge=1)
+    query_log: Path | None = None
+    query_log_texts: bool = False
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -17,10 +17,10 @@ import httpx
 class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process."""
 
-    def __init__(self, releases: Path, **environment: str) -> None:
+    def __init__(self, releases: Path, port: int | None = None, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+            self.port = port or probe.getsockname()[1]
         command = [sys.executable, "-m", "taugate", "serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)

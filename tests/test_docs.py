@@ -76,7 +76,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 
 COMMANDS = [
     *("calibrate", "serve", "quickstart", "release list", "release show", "release verify", "release promote"),
-    *("release diff", "release correlations"),
+    *("release diff", "release correlations", "drift replay"),
 ]
 
 
@@ -90,7 +90,8 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 def test_the_readme_shows_commands_that_are_there() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^taugate ([a-z]+(?: (?:list|show|verify|promote|diff|correlations))?)\b", readme, re.MULTILINE)
+    actions = "list|show|verify|promote|diff|correlations|replay"
+    shown = re.findall(rf"^taugate ([a-z]+(?: (?:{actions}))?)\b", readme, re.MULTILINE)
     assert len(shown) >= 5
     assert set(shown) <= set(COMMANDS)
 

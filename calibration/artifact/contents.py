@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from calibration.data.dataset import Dataset
 from calibration.study import Findings
 from retrieval import encoder
 from retrieval.documents import OFFSETS, TEXTS, DocumentStore
+from retrieval.drift.reference import Reference
 from retrieval.filters.metadata import Metadata
 from retrieval.index import files
+from retrieval.policy import keep
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
@@ -62,7 +62,7 @@ class Contents:
             metadata.save(release / METADATA)
         files.save(self.found.index, release)
         golden.write(release / GOLDEN, self.golden)
-        (release / REFERENCE).write_bytes(save(_reference(self.found)))
+        _reference(self.found).save(release / REFERENCE)
         if self.projection is not None:
             self.projection.save(release / PROJECTION)
         if self.found.estimated is not None:
@@ -70,12 +70,18 @@ class Contents:
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
 
-def _reference(found: Findings) -> dict[str, NDArray[np.float32]]:
-    """S_topK, S_corr and S_rand of the calibration queries: what drift is measured against."""
+def _reference(found: Findings) -> Reference:
+    """What drift is measured against."""
     part = found.parts["calibration"]
-    queries = found.scored.judged.take(part.members)
-    arrays = {"topk": queries.top.scores, "correct": queries.correct, "random": part.random_scores}
-    return {name: np.ascontiguousarray(scores) for name, scores in arrays.items()}
+    queries = found.scored.take(part.members)
+    kept = keep(queries.decisions(found.policy.kind), found.threshold)
+    return Reference(
+        top=queries.judged.top.scores,
+        correct=queries.judged.correct,
+        random=part.random_scores,
+        kept=kept.sum(axis=1),
+        correct_kept=queries.judged.accuracy(kept) > 0,
+    )
 
 
 def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:

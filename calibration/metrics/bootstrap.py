@@ -43,12 +43,6 @@ class Split:
         return cls(np.sort(order[:kept]), np.sort(order[kept:]))
 
 
-def interval(per_bootstrap: NDArray[np.float64]) -> Interval:
-    """Mean over bootstraps with the 2.5th and 97.5th percentiles (thresholds paper §2.1); per_bootstrap: (m,)."""
-    lower, upper = np.percentile(per_bootstrap, [2.5, 97.5])
-    return Interval(mean=float(per_bootstrap.mean()), lower=float(lower), upper=float(upper))
-
-
 def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:
     """A metric, known for each query, with its 95 % interval. per_query: (q,); rows: (m, l)."""
-    return interval(per_query[rows].mean(axis=1))
+    return Interval.of_bootstraps(per_query[rows].mean(axis=1))

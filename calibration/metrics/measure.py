@@ -3,10 +3,11 @@
 import numpy as np
 
 from calibration.metrics.abstention import abstention
-from calibration.metrics.bootstrap import Draw, bootstrapped, interval
+from calibration.metrics.bootstrap import Draw, bootstrapped
 from calibration.scored import Scored
 from retrieval.overlap import overlap_thresholds, share_above
 from retrieval.policy import PolicyKind, keep
+from retrieval.release.interval import Interval
 from retrieval.release.manifest import Metrics
 from retrieval.similarity import Float32
 
@@ -32,8 +33,8 @@ def measure(
         ndcg=bootstrapped(judged.ndcg(), draw.rows),
         accuracy_at_tau=bootstrapped(judged.accuracy(kept), draw.rows),
         ndcg_at_tau=bootstrapped(judged.ndcg(kept), draw.rows),
-        coe=interval(share_above(judged.correct, thetas)),
-        roe=interval(share_above(random_scores, thetas)),
+        coe=Interval.of_bootstraps(share_above(judged.correct, thetas)),
+        roe=Interval.of_bootstraps(share_above(random_scores, thetas)),
         kept_fraction=float(kept.mean()),
         abstention=abstention(decisions, judged.accuracy(), queries.unanswerable_decisions(kind), threshold),
     )

@@ -9,7 +9,6 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from calibration.data.dataset import LabelledQuery
-from calibration.metrics.bootstrap import interval
 from retrieval.release.interval import Interval
 
 Labels = NDArray[np.int64]
@@ -89,4 +88,4 @@ def cluster_bootstrap(per_query: PerQuery, labels: Labels, rng: np.random.Genera
     for bootstrap in range(bootstraps):
         drawn = rng.integers(0, len(sizes), size=len(sizes))
         ratios[bootstrap] = sums[drawn].sum() / sizes[drawn].sum()
-    return interval(ratios)
+    return Interval.of_bootstraps(ratios)

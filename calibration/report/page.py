@@ -1,13 +1,9 @@
 """report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
-
 from calibration.data.dataset import Dataset
-from calibration.report import numbers
 from calibration.report.abstaining import abstaining
 from calibration.report.compare import comparison, same_queries
 from calibration.report.curves import curves, drawn
@@ -17,6 +13,7 @@ from calibration.report.lost import MOST, lost
 from calibration.report.shown import shown
 from calibration.report.tables import numbers as numbers_table
 from calibration.report.tables import query_set
+from calibration.report.template import template
 from calibration.report.tradeoff import standings, tradeoff
 from calibration.report.trust import trust
 from calibration.report.words import KEEPS, PARTS
@@ -35,7 +32,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
     rules = standings(found, queries)
     rows = found.parts["calibration"].draw.rows
     members = {name: len(part.members) for name, part in found.parts.items()}
-    html: str = _template().render(
+    html: str = template(_TEMPLATE).render(
         facts=facts,
         policy=found.policy,
         keeps=KEEPS[found.policy.kind],
@@ -63,16 +60,3 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         same_queries=parent is not None and same_queries(parent, facts),
     )
     return html
-
-
-def _template() -> Template:
-    """Everything is escaped: queries and documents are other people's text."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "fixed": numbers.fixed,
-        "percent": numbers.percent,
-        "count": numbers.count,
-        "signed": numbers.signed,
-    }
-    source = files("calibration.report").joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    return environment.from_string(source)

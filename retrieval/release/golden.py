@@ -8,7 +8,9 @@ import numpy as np
 import orjson
 
 from retrieval.errors import ReleaseError
+from retrieval.index.topk import TopK
 from retrieval.retriever import Retriever
+from retrieval.similarity import Float32
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.
@@ -42,16 +44,27 @@ def read(path: Path) -> list[GoldenQuery]:
     return queries
 
 
-def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
-    """Raise ReleaseError when a golden query scores differently, rank by rank, by more than the tolerance.
+def ask(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
+    """Their top-K now, as many as were recorded of each."""
+    return retriever.index.search(retriever.vectors([query.text for query in queries]), len(queries[0].scores))
+
+
+def differences(top: TopK, queries: Sequence[GoldenQuery]) -> Float32:
+    """How far each query's scores are from the record at most, rank by rank, (n,); not a number where one is not.
 
     Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
+    Raises ReleaseError when there are fewer scores than were recorded.
     """
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
-    top = retriever.index.search(retriever.vectors([query.text for query in queries]), recorded.shape[1])
     if top.scores.shape != recorded.shape:
         raise ReleaseError(f"golden queries have {recorded.shape[1]} scores, the index has fewer documents")
-    difference = np.abs(top.scores - recorded).max(axis=1)
+    furthest: Float32 = np.abs(top.scores - recorded).max(axis=1)
+    return furthest
+
+
+def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
+    """Raise ReleaseError when a golden query scores differently by more than the tolerance."""
+    difference = differences(ask(retriever, queries), queries)
     worst = int(difference.argmax())
     if not difference[worst] <= tolerance:
         raise ReleaseError(

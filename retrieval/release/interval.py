@@ -1,5 +1,9 @@
 """What every record of a manifest is, and the smallest of them."""
 
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 
@@ -15,3 +19,9 @@ class Interval(Record):
     mean: float
     lower: float
     upper: float
+
+    @classmethod
+    def of_bootstraps(cls, each: NDArray[np.float64]) -> Self:
+        """Of a metric of m bootstraps, (m,) (thresholds paper §2.1)."""
+        lower, upper = np.percentile(each, [2.5, 97.5])
+        return cls(mean=float(each.mean()), lower=float(lower), upper=float(upper))

@@ -1,10 +1,12 @@
 """A verified release, opened: encoder, index, documents and policy, ready to answer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from retrieval.documents import DocumentStore
+from retrieval.drift.reference import Reference
 from retrieval.errors import ReleaseError
 from retrieval.filters.metadata import Metadata
 from retrieval.index import files
@@ -14,7 +16,8 @@ from retrieval.policy import Policy
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
-from retrieval.release.layout import GOLDEN, METADATA, PROJECTION, RELEVANCE
+from retrieval.release.golden import GoldenQuery
+from retrieval.release.layout import GOLDEN, METADATA, PROJECTION, REFERENCE, RELEVANCE
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 from retrieval.relevance.model import Relevance
@@ -29,6 +32,8 @@ class Release:
     retriever: Retriever
     documents: DocumentStore
     precision: Literal["float32", "int8"]
+    golden: Sequence[GoldenQuery]
+    reference: Reference
 
     @property
     def metadata(self) -> Metadata:
@@ -52,22 +57,25 @@ def load(release: Path, threads: int | None = None, precision: AskedPrecision = 
     projection = _projection(release, manifest, index)
     relevance = _relevance(release, manifest, index)
     policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
+    reference = Reference.load(release / REFERENCE)
+    if reference.top.shape[1] != min(policy.k, len(index)):
+        raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
+    asked = golden.read(release / GOLDEN)
     *others, last = encoder_folders(release, manifest, precision)
     for folder in (*others, last):
         encoder = open_encoder(folder, manifest, threads)
         retriever = Retriever(encoder, index, policy, relevance, projection, metadata)
         try:
-            _answers(retriever, release, manifest)
+            _answers(retriever, asked, release, manifest)
             break
         except ReleaseError:
             if folder is last:
                 raise
-    return Release(manifest, retriever, documents, encoder.config.precision)
+    return Release(manifest, retriever, documents, encoder.config.precision, asked, reference)
 
 
-def _answers(retriever: Retriever, release: Path, manifest: Manifest) -> None:
+def _answers(retriever: Retriever, queries: Sequence[GoldenQuery], release: Path, manifest: Manifest) -> None:
     """As recorded; what FAISS and NumPy say of an index whose parts do not fit is said in one message."""
-    queries = golden.read(release / GOLDEN)
     try:
         golden.check(retriever, queries, manifest.golden_tolerance)
     except (RuntimeError, ValueError, IndexError, AssertionError) as error:

@@ -126,7 +126,7 @@ def test_a_process_and_its_children_are_weighed_together() -> None:
 
     from processes import cpu_seconds, resident_bytes, tree
 
-    child = "sum(range(10**7)); import time; time.sleep(60)"
+    child = "sum(range(5 * 10**7)); import time; time.sleep(60)"  # half a second and more
     work = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = subprocess.Popen([sys.executable, "-c", work], start_new_session=True)
     try:

@@ -1,5 +1,6 @@
 """/metrics counts what was answered, in a form Prometheus takes, and a stranger's paths do not make it grow."""
 
+import math
 import shutil
 import subprocess
 from collections import Counter
@@ -36,6 +37,7 @@ def moved(service: ServiceProcess, path: str, body: object) -> dict[str, float]:
         if name.startswith("taugate_")
         and not any(part in name for part in ("/metrics", "_bucket", "_sum"))
         and after[name] != before[name]
+        and not math.isnan(after[name])
     }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.prometheus_process import until
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -86,3 +87,18 @@ def test_what_keeps_them_from_starting_is_said_and_ends_it(releases: Path, tmp_p
     assert code == 2
     assert "golden.jsonl" in log
     assert "Traceback" not in log
+
+
+def test_drift_is_told_of_all_workers(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
+        service = process.ready()
+        for number in range(40):
+            with httpx.Client(base_url=service.http.base_url) as client:  # a connection each, so that both have some
+                client.post("/search", json={"query": f"What does permit {number} cost?"})
+
+        def told() -> str:
+            return service.http.get("/metrics").text
+
+        until(lambda: 'taugate_similarity_count{set="topk"} 200.0' in told())
+        assert 'taugate_similarity_count{set="random"} 160.0' in told()
+        assert told().count('taugate_drift_alarm{signal="topk_similarity"}') == 1

@@ -1,0 +1,89 @@
+"""What watching costs: the same service with and without, in turns."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+
+from cells import Cell, latency, measure, median, rate
+from load import Job
+from look_time import share_of_a_processor
+from page import table
+from plan import Plan
+from scenarios import SET, usual
+from servers import Server
+from services import Service, taugate
+from targets import Target, targets
+from traffic import asked
+
+HEADING = "What it costs"
+_CLIENTS, _KNOWN = 16, 500
+_RATE = 300  # new queries a second, about what float32 answers on two cores
+_ROUNDS_OF_A_PROCESS = 4
+_Kind = tuple[str, bool]  # what is asked, whether it is watched
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    release, ordinary = usual(plan.data, SET, plan.work)
+    texts = sorted({*asked(plan.data, SET)})
+    random.Random(plan.seed).shuffle(texts)  # noqa: S311 (an order, not a secret)
+    cells = _cells(plan.work / SET, texts, plan)
+    rows, wanted = [], []
+    for asks in ("new queries", "known queries"):
+        on, off = cells[asks, True], cells[asks, False]
+        for name, own in (("without", off), ("with", on)):
+            figures = [f"{median(own, rate):,.0f}", *(f"{median(own, latency(p)):.2f}" for p in (50, 99))]
+            rows.append([asks, name, *figures, f"{median(own, lambda cell: cell.milliseconds_of_cpu):.3f}"])
+        slower = [1 - rate(a) / rate(b) for a, b in zip(on, off, strict=True)]
+        later = [latency(99)(a) - latency(99)(b) for a, b in zip(on, off, strict=True)]
+        wanted.append(
+            Target(f"{asks}: share of the replies/s that watching takes{_error(slower)}", mean(slower), at_most=0.03)
+        )
+        wanted.append(Target(f"{asks}: added to p99{_error(later, ' ms')}", mean(later), at_most=0.2, unit=" ms"))
+    a_look, a_show, share = share_of_a_processor(release, ordinary, _RATE)
+    wanted.append(Target("looking and showing: share of one processor", share, at_most=0.03))
+    header = ["", "watch", "replies/s", "p50 ms", "p99 ms", "CPU ms a query"]
+    return f"""\
+{SET}, float32, {_CLIENTS} clients in a closed loop; both services run, and are loaded in turns, {plan.rounds} rounds of {plan.seconds:g} s, both
+begun anew every {_ROUNDS_OF_A_PROCESS}; medians. New
+queries without a cache, and {_KNOWN} known ones with it.
+
+{table(header, rows)}
+
+Weighing {5 * _RATE:,} queries, every 5 s, takes {a_look:.1f} ms of a processor, and showing a window of 10,000, every 15 s, {a_show:.0f} ms.
+
+{targets(wanted)}
+"""
+
+
+def _error(values: list[float], unit: str = "") -> str:
+    """What the rounds differ by."""
+    return f", mean of the rounds ± {stdev(values) / len(values) ** 0.5:.2g}{unit}"
+
+
+def _cells(releases: Path, texts: list[str], plan: Plan) -> dict[_Kind, list[Cell]]:
+    """Both are begun anew every few rounds, now one first, now the other.
+
+    One and the same program is some percent faster in one process than in the next, and in the one that began last.
+    """
+    cells: dict[_Kind, list[Cell]] = {}
+    for asks, cache, order in (("new queries", False, [*range(len(texts))]), ("known queries", True, [*range(_KNOWN)])):
+        for first in range(0, plan.rounds, _ROUNDS_OF_A_PROCESS):
+            kinds = (True, False) if first // _ROUNDS_OF_A_PROCESS % 2 else (False, True)
+            one, other = (_service(releases, cache, watched=watched) for watched in kinds)
+            with Server(one) as begun_first, Server(other) as begun_last:
+                for number in range(first - 1, min(first + _ROUNDS_OF_A_PROCESS, plan.rounds)):
+                    turns = [*zip(kinds, (begun_first, begun_last), strict=True)]
+                    for kind, server in turns if number % 2 else reversed(turns):
+                        part = order[number * 997 % len(order) :] + order[: number * 997 % len(order)]
+                        requests = [server.service.request(text) for text in texts]
+                        cell = measure(server, requests, Job(server.port, part, plan.seconds, clients=_CLIENTS))
+                        if number >= first:  # the one before warms up
+                            cells.setdefault((asks, kind), []).append(cell)
+    return cells
+
+
+def _service(releases: Path, cache: bool, *, watched: bool) -> Service:
+    service = taugate(releases, "float32", cache=cache)
+    return replace(service, environment=service.environment | {"TAUGATE_DRIFT": str(watched).lower()})

@@ -1,0 +1,48 @@
+"""COE and ROE of ten thousand live queries like those of the calibration, beside the band of the release."""
+
+import numpy as np
+from page import share, table, verdict
+from plan import Plan
+from scenarios import QUIET_SETS
+from traffic import Pool, encoded, heldout, judged, released
+
+from retrieval.drift.live import live_overlap
+from retrieval.drift.observations import Judgements
+
+HEADING = "COE and ROE of live traffic"
+_QUERIES = 10_000
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    rows, within = [], True
+    for name in QUIET_SETS:
+        release = released(plan.data, name, plan.work)
+        queries = heldout(plan.data, name, release)
+        vectors = encoded([*queries], release, plan.work / f"{name}.npy")
+        correct, rng = judged(queries, vectors, release), np.random.default_rng(plan.seed)
+        answers = Judgements(np.zeros(_QUERIES), correct[rng.integers(0, len(correct), _QUERIES)])
+        seen = Pool.of(vectors, release).draw(_QUERIES, rng)
+        live = live_overlap(seen, answers, release.reference, release.manifest.bootstrap)
+        measured = release.manifest.metrics["calibration"]
+        for what, mine, band in (
+            ("COE, judged", live.coe, measured.coe),
+            ("COE expected", live.expected_coe, measured.coe),
+            ("ROE", live.roe, measured.roe),
+        ):
+            if mine is None:
+                raise RuntimeError("ten thousand queries are enough")
+            inside = band.lower <= mine.mean <= band.upper
+            within &= inside
+            interval, reference = (f"{share(each.lower)} to {share(each.upper)}" for each in (mine, band))
+            rows.append([name, what, share(mine.mean), interval, reference, "yes" if inside else "**no**"])
+    header = ["set", "", "live", "its interval", "band of the release", "inside"]
+    return f"""\
+{_QUERIES:,} queries drawn from those that were held out, and as many judgements of relevant documents that they were shown.
+
+{table(header, rows)}
+
+| target | wanted | measured |  |
+| --- | --- | --- | --- |
+| all inside the band of their release | yes | {"yes" if within else "no"} | {verdict(reached=within)} |
+"""

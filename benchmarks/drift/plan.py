@@ -1,0 +1,17 @@
+"""What one run of the tables was asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service."""
+
+    data: Path
+    work: Path
+    queries: int
+    runs: int
+    seconds: float
+    rounds: int
+    seed: int

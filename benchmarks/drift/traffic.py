@@ -1,0 +1,121 @@
+"""Traffic whose distribution is known: queries of a data set as a release sees them, drawn as often as wanted."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from calibration.metrics.bootstrap import Split
+from retrieval.drift.observations import Observations
+from retrieval.index.topk import Index
+from retrieval.policy import decision_scores, keep
+from retrieval.release.catalog import find
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Query
+from retrieval.similarity import Float32
+
+_ROOT = Path(__file__).resolve().parents[2]
+_RANDOM = 64  # random documents of each query, of which every draw takes some
+RANDOM_OF_A_QUERY = 4
+_BATCH = 32
+
+Draw = Callable[[int, np.random.Generator], Observations]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What is seen of n different queries."""
+
+    top: Float32
+    random: Float32
+    kept: Float32
+
+    @classmethod
+    def of(cls, vectors: Float32, release: Release, index: Index | None = None) -> "Pool":
+        """Queries against an index, that of the release unless another is given, cut as the release does."""
+        index = index or release.retriever.index
+        top = index.search(vectors, release.manifest.policy.k)
+        positions = np.random.default_rng(0).integers(0, len(index), size=(len(vectors), _RANDOM))
+        decisions = decision_scores(release.manifest.policy.kind, top.scores, None)  # by similarity, as is the default
+        kept = keep(decisions, release.retriever.policy.threshold).sum(axis=1)
+        return cls(top.scores, index.score(vectors, positions), kept.astype(np.float32))
+
+    def draw(self, queries: int, rng: np.random.Generator) -> Observations:
+        """So many of them, with replacement, each with random documents of its own."""
+        rows = rng.integers(0, len(self.top), size=queries)
+        columns = rng.integers(0, _RANDOM, size=(queries, RANDOM_OF_A_QUERY))
+        at = np.arange(queries, dtype=np.float64)
+        return Observations(at, self.top[rows], self.random[rows[:, None], columns], self.kept[rows])
+
+
+def mixed(usual: Pool, other: Pool, share: float) -> Draw:
+    """A share of the queries comes from another pool, at random places."""
+
+    def draw(queries: int, rng: np.random.Generator) -> Observations:
+        strange = rng.random(queries) < share
+        both = Observations.joined([usual.draw(queries, rng), other.draw(queries, rng)])
+        return both.take(np.arange(queries) + queries * strange)
+
+    return draw
+
+
+@lru_cache(maxsize=8)
+def released(data: Path, name: str, work: Path) -> Release:
+    """A release of a data set at the default settings, calibrated when it is first asked for."""
+    folder = work / name
+    if not (folder / "current").is_file():
+        program = "import sys, taugate; sys.exit(taugate.main())"
+        arguments = ["calibrate", str(data / name), "--releases", str(folder)]
+        subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
+    return load(find(folder))
+
+
+def heldout(data: Path, name: str, release: Release) -> dict[str, set[str]]:
+    """Answerable queries that the calibration did not use, with the ids of their relevant documents."""
+    relevant: dict[str, set[str]] = {}
+    for line in (data / name / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        if int(grade) >= 1:
+            relevant.setdefault(query, set()).add(document)
+    answerable = [record for record in _records(data / name) if record["_id"] in relevant]
+    drawn = release.manifest.bootstrap
+    split = Split.of(np.random.default_rng(drawn.seed), len(answerable), drawn.holdout)
+    return {answerable[row]["text"]: relevant[answerable[row]["_id"]] for row in split.heldout}
+
+
+def judged(queries: dict[str, set[str]], vectors: Float32, release: Release) -> Float32:
+    """Similarities with the relevant documents that were shown, one for each query that has one: the most similar."""
+    found = release.retriever.answer([Query(text, release.manifest.policy.k) for text in queries], vectors)
+    best = []
+    for answer, relevant in zip(found, queries.values(), strict=True):
+        shown = zip(answer.positions.tolist(), answer.scores.tolist(), strict=True)
+        if correct := [score for position, score in shown if release.documents[position].id in relevant]:
+            best.append(max(correct))
+    return np.array(best, dtype=np.float32)
+
+
+def asked(data: Path, name: str) -> list[str]:
+    """All queries of a data set."""
+    return [record["text"] for record in _records(data / name)]
+
+
+def encoded(texts: Sequence[str], release: Release, kept: Path) -> Float32:
+    """Their vectors, kept in a file, as this takes a while."""
+    if not kept.is_file():
+        vectors = np.empty((len(texts), release.retriever.index.dimension), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        for start in range(0, len(texts), _BATCH):
+            rows = order[start : start + _BATCH]
+            vectors[rows] = release.retriever.vectors([texts[row] for row in rows])
+        np.save(kept, vectors)
+    found: Float32 = np.load(kept)
+    return found
+
+
+def _records(folder: Path) -> list[dict[str, str]]:
+    return [orjson.loads(line) for line in (folder / "queries.jsonl").read_bytes().splitlines()]

@@ -1,0 +1,23 @@
+"""The templates of all pages: one style sheet, one way to write numbers."""
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from calibration.report import numbers
+
+
+def template(name: str) -> Template:
+    """A template of this folder. Everything is escaped: queries and documents are other people's text."""
+    environment = Environment(
+        loader=PackageLoader("calibration.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "fixed": numbers.fixed,
+        "percent": numbers.percent,
+        "count": numbers.count,
+        "signed": numbers.signed,
+    }
+    return environment.get_template(name)

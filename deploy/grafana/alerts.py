@@ -1,0 +1,60 @@
+"""Grafana's alert rules, made of Prometheus's: one source, for those who let Grafana do the alerting."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_FOLDER, _GROUP_SECONDS = "Taugate", "15s"
+_SOURCE = "prometheus"  # uid of the data source, as deploy/grafana/provisioning has it
+
+
+def provisioned(rules: Path) -> str:
+    """The provisioning file for the alerts of a Prometheus rule file."""
+    groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["groups"]
+    document = {
+        "apiVersion": 1,
+        "groups": [
+            {
+                "orgId": 1,
+                "name": group["name"],
+                "folder": _FOLDER,
+                "interval": _GROUP_SECONDS,
+                "rules": [_rule(rule) for rule in group["rules"]],
+            }
+            for group in groups
+        ],
+    }
+    return "# Made of deploy/prometheus/rules by `make dashboards`; change them, not this.\n" + yaml.safe_dump(
+        document, sort_keys=False, width=120, allow_unicode=True
+    )
+
+
+def _rule(rule: dict[str, Any]) -> dict[str, Any]:
+    annotations = {name: _in_grafana(text) for name, text in rule["annotations"].items()}
+    return {
+        "uid": rule["alert"],
+        "title": rule["alert"],
+        "condition": "B",
+        "data": [
+            _data("A", _SOURCE, {"expr": rule["expr"].strip(), "instant": True, "range": False}),
+            # An expression of Prometheus is true where there is a series at all, also one of value 0; for Grafana it
+            # would not be.
+            _data("B", "__expr__", {"type": "math", "expression": "is_number($A)"}),
+        ],
+        "noDataState": "OK",
+        "execErrState": "Error",
+        "for": rule.get("for", "0s"),
+        "labels": rule["labels"],
+        "annotations": annotations,
+    }
+
+
+def _data(name: str, source: str, model: dict[str, Any]) -> dict[str, Any]:
+    time_range = {"from": 600, "to": 0}
+    return {"refId": name, "relativeTimeRange": time_range, "datasourceUid": source, "model": {"refId": name, **model}}
+
+
+def _in_grafana(text: str) -> str:
+    """Grafana's templates have the value of a query under the query's name."""
+    return text.replace("{{ $value |", "{{ $values.A.Value |").replace("{{ $value }}", "{{ $values.A.Value }}")

@@ -1,0 +1,107 @@
+"""How a panel looks, whatever is on it: one place for its data source, units and sizes."""
+
+from collections.abc import Mapping
+
+from grafana_foundation_sdk.builders import dashboard, prometheus, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders.common import ReduceDataOptions, VizLegendOptions, VizTooltipOptions
+from grafana_foundation_sdk.models.common import (
+    LegendDisplayMode,
+    LegendPlacement,
+    TooltipDisplayMode,
+    VisibilityMode,
+)
+from grafana_foundation_sdk.models.dashboard import DataSourceRef, DynamicConfigValue, ValueMap, ValueMappingResult
+
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+JOB = 'job=~"$job"'
+_HEIGHT = 8
+
+Queries = Mapping[str, str]  # legend: expression
+
+
+def lines(title: str, meaning: str, queries: Queries, unit: str = "none", width: int = 12) -> timeseries.Panel:
+    """Values over time; those of the calibration, as their legend says, are dashed."""
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(meaning)
+        .datasource(SOURCE)
+        .unit(unit)
+        .span(width)
+        .height(_HEIGHT)
+        .line_width(2)
+        .fill_opacity(0)
+        .show_points(VisibilityMode.NEVER)
+        .override_by_regexp("calibration", [DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 6]})])
+        .tooltip(VizTooltipOptions().mode(TooltipDisplayMode.MULTI))
+        .legend(
+            VizLegendOptions()
+            .display_mode(LegendDisplayMode.LIST)
+            .placement(LegendPlacement.BOTTOM)
+            .show_legend(show_legend=True)
+        )
+    )
+    for legend, expression in queries.items():
+        panel = panel.with_target(_query(expression, legend))
+    return panel
+
+
+def states(title: str, meaning: str, expression: str, legend: str, width: int = 24) -> statetimeline.Panel:
+    """A band for each series, green at 0 and red at 1."""
+    words = ValueMap(
+        options={
+            "0": ValueMappingResult(text="quiet", color="green", index=0),
+            "1": ValueMappingResult(text="alarm", color="red", index=1),
+        }
+    )
+    return (
+        statetimeline.Panel()
+        .title(title)
+        .description(meaning)
+        .datasource(SOURCE)
+        .span(width)
+        .height(_HEIGHT)
+        .mappings([words])
+        .with_target(_query(expression, legend))
+    )
+
+
+def number(title: str, meaning: str, expression: str, unit: str = "none", width: int = 4) -> stat.Panel:
+    """The latest value, in large digits."""
+    return (
+        stat.Panel()
+        .title(title)
+        .description(meaning)
+        .datasource(SOURCE)
+        .unit(unit)
+        .span(width)
+        .height(4)
+        .reduce_options(ReduceDataOptions().calcs(["lastNotNull"]))
+        .with_target(_query(expression, ""))
+    )
+
+
+def _query(expression: str, legend: str) -> prometheus.Dataquery:
+    return prometheus.Dataquery().expr(expression).legend_format(legend).datasource(SOURCE)
+
+
+def board(title: str, uid: str, meaning: str) -> dashboard.Dashboard:
+    """An empty dashboard that asks which Prometheus, and which jobs of it."""
+    return (
+        dashboard.Dashboard(title)
+        .uid(uid)
+        .description(meaning)
+        .tags(["taugate"])
+        .readonly()
+        .refresh("30s")
+        .time("now-6h", "now")
+        .with_variable(dashboard.DatasourceVariable("datasource").type("prometheus").label("Prometheus"))
+        .with_variable(
+            dashboard.QueryVariable("job")
+            .query("label_values(taugate_release_info, job)")
+            .datasource(SOURCE)
+            .multi(multi=True)
+            .include_all(include_all=True)
+            .label("job")
+        )
+    )

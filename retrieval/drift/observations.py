@@ -1,0 +1,56 @@
+"""What is seen of answered queries and of judgements, in the order in which they came."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.drift.effect import Float64
+from retrieval.similarity import Float32
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Arrays with a row for each of n things; at: (n,) Unix times in seconds, none earlier than the one before."""
+
+    at: Float64
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def take(self, rows: slice | NDArray[np.int64]) -> Self:
+        """Those at `rows`."""
+        return type(self)(**{name: column[rows] for name, column in self.columns().items()})
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Every array by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """All of one part, then all of the next; at least one part."""
+        return cls(
+            **{field.name: np.concatenate([part.columns()[field.name] for part in parts]) for field in fields(cls)}
+        )
+
+
+@dataclass(frozen=True)
+class Observations(Columns):
+    """Of n queries, K the number of results that the release was calibrated at.
+
+    top: (n, K) similarities of the top-K before the cut, best first; random: (n, r) similarities with random documents;
+    kept: (n,) results of the K that the calibrated threshold keeps.
+    """
+
+    top: Float32
+    random: Float32
+    kept: Float32
+
+
+@dataclass(frozen=True)
+class Judgements(Columns):
+    """correct: (n,) similarities of queries with a document that was shown and judged relevant."""
+
+    correct: Float32

@@ -1,0 +1,84 @@
+"""What is watched: variables in 0…1 of each query, with their means at calibration."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from retrieval.drift.effect import Float64, shifted
+from retrieval.drift.observations import Observations
+from retrieval.drift.reference import Reference
+from retrieval.similarity import Float32
+
+# Parts of the distribution of the top-K's similarities that are watched: the middle and both sides to the tails.
+_PERCENTILES = (5, 25, 50, 75, 95)
+# Probability that by sampling alone any variable's mean at calibration is further from the truth than is allowed for.
+_UNLUCKY = 0.01
+_MOST_VARIABLES = 2 * len(_PERCENTILES) + 4
+
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True)
+class Signal(Generic[Seen]):
+    """variables: of n things seen, (n, B) in 0…1; means: (B,) theirs at calibration, over `queries` queries."""
+
+    name: str
+    variables: Callable[[Seen], Float64]
+    means: Float64
+    queries: int
+
+    def bounds(self, smallest_effect: float) -> tuple[Float64, Float64]:
+        """Below and above what the means are not to fall or rise, each (B,).
+
+        Further from the mean at calibration than what is worth an alarm, Cohen's h, and than what the calibration may
+        be off by: the mean of q queries is off by 1/√q in h (standard deviation).
+        """
+        quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MOST_VARIABLES))
+        allowed = smallest_effect + quantile / np.sqrt(self.queries)
+        return shifted(self.means, -allowed), shifted(self.means, allowed)
+
+
+def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
+    """What is watched of every query; theta: θ of the calibration, the percentile of all its top-K similarities."""
+    ranks = sorted({0, reference.top.shape[1] - 1})
+    levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
+    calibration = reference.observations
+
+    def top(seen: Observations) -> Float64:
+        below: Float64 = (seen.top[:, None, ranks] <= levels).reshape(len(seen), -1).astype(np.float64)
+        return below
+
+    def roe(seen: Observations) -> Float64:
+        above: Float64 = (seen.random > theta).mean(axis=1, keepdims=True, dtype=np.float64)
+        return above
+
+    def empty(seen: Observations) -> Float64:
+        none: Float64 = (seen.kept == 0)[:, None].astype(np.float64)
+        return none
+
+    def dropped(seen: Observations) -> Float64:
+        rest: Float64 = 1.0 - seen.kept[:, None].astype(np.float64) / seen.top.shape[1]
+        return rest
+
+    named = {"topk_similarity": top, "roe": roe, "empty_responses": empty, "dropped_share": dropped}
+    return [
+        Signal(name, variables, variables(calibration).mean(axis=0), len(reference))
+        for name, variables in named.items()
+    ]
+
+
+def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
+    """What is watched of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
+
+    Judged is what was shown, so that it is compared with correct documents that the policy keeps.
+    """
+
+    def coe(correct: Float32) -> Float64:
+        return (correct > theta)[:, None].astype(np.float64)
+
+    shown = reference.correct[reference.correct_kept]
+    means = coe(shown).mean(axis=0) if len(shown) else np.ones(1)
+    return Signal("coe", coe, means, max(1, len(shown)))

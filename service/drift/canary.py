@@ -1,0 +1,51 @@
+"""Golden queries asked again and again: an encoder or an index that answers differently shows without any traffic."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from retrieval.errors import ReleaseError
+from retrieval.release.golden import ask, differences
+from retrieval.release.reader import Release
+from retrieval.retriever import Retriever
+
+
+@dataclass(frozen=True)
+class CanaryResult:
+    """accuracy: share of golden queries with a relevant document in their top-K.
+
+    difference: largest distance of a similarity from its record; alike: whether it is within the release's tolerance,
+    and of no more than one query a relevant document is missing that was there, as where two documents tie.
+    """
+
+    accuracy: float
+    difference: float
+    alike: bool
+
+
+class Canary:
+    """The golden queries of a release, by a retriever, which should leave the others some processors meanwhile."""
+
+    def __init__(self, release: Release, retriever: Retriever) -> None:
+        self._release, self._retriever = release, retriever
+
+    @property
+    def accuracy_at_calibration(self) -> float:
+        """What the same queries had then."""
+        golden = self._release.golden
+        return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
+
+    def ask(self) -> CanaryResult:
+        """Ask all of them, one after the other."""
+        hits, furthest = [], 0.0
+        for query in self._release.golden:
+            top = ask(self._retriever, [query])
+            found = (self._release.documents[position].id for position in top.positions[0].tolist())
+            hits.append(not {*query.relevant}.isdisjoint(found))
+            try:
+                furthest = max(furthest, float(np.nan_to_num(differences(top, [query])[0], nan=np.inf)))
+            except ReleaseError:
+                furthest = np.inf
+        accuracy = float(np.mean(hits))
+        found_again = accuracy >= self.accuracy_at_calibration - 1.5 / len(hits)
+        return CanaryResult(accuracy, furthest, furthest <= self._release.manifest.golden_tolerance and found_again)

@@ -1,0 +1,114 @@
+"""What replicas leave for each other in Redis; off the way of any request."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.client import Pipeline
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+_log = logging.getLogger("taugate.drift")
+# A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
+_TIMEOUT_SECONDS = 1.0
+_PAUSE_SECONDS = 5.0  # in which a Redis that did not answer is left alone: looks would take a timeout each
+_BUCKET_SECONDS = 600  # of replies remembered under one key, which expires as a whole
+Result = TypeVar("Result")
+
+
+class Fleet:
+    """Of one release. seconds: how long a reply is remembered. While Redis does not answer there are no others."""
+
+    def __init__(self, url: str, release: str, seconds: float) -> None:
+        self._redis = Redis.from_url(
+            url,
+            socket_timeout=_TIMEOUT_SECONDS,
+            socket_connect_timeout=_TIMEOUT_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._prefix = f"taugate:drift:1:{release}"
+        self._seconds = int(seconds)
+        self._replica = uuid.uuid4().hex
+        self._answers, self._paused_until = True, 0.0
+
+    def exchange(self, kind: str, sample: bytes | None, seconds: float) -> dict[bytes, bytes]:
+        """Leave a sample of a kind, which may be none, and take those of all other replicas, by replica.
+
+        seconds: after which all go, unless somebody leaves another one.
+        """
+        key = f"{self._prefix}:{kind}"
+
+        def commands(pipeline: Pipeline) -> None:
+            if sample is not None:
+                pipeline.hset(key, self._replica, sample)
+                pipeline.expire(key, int(seconds))
+            pipeline.hgetall(key)
+
+        samples: dict[bytes, bytes] = self._piped(commands, [{}])[-1]
+        return {replica: each for replica, each in samples.items() if replica != self._replica.encode()}
+
+    def forget(self, kind: str, replica: bytes) -> None:
+        """Remove what is of no use: of a replica that is gone, or no sample at all."""
+        self._asked(lambda: self._redis.hdel(f"{self._prefix}:{kind}", replica), 0)
+
+    def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
+        """Keep what replies showed, by their id; at: Unix time."""
+        key = self._bucket(at)
+
+        def commands(pipeline: Pipeline) -> None:
+            pipeline.hset(key, items=[part for item in replies.items() for part in item])
+            pipeline.expire(key, self._seconds + _BUCKET_SECONDS)
+
+        self._piped(commands, [])
+
+    def find(self, query_id: str, now: float) -> bytes | None:
+        """What a reply showed, None where it is not known (any more)."""
+
+        def commands(pipeline: Pipeline) -> None:
+            for age in range(0, self._seconds + _BUCKET_SECONDS, _BUCKET_SECONDS):
+                pipeline.hget(self._bucket(now - age), query_id)
+
+        return next((shown for shown in self._piped(commands, []) if shown is not None), None)
+
+    def is_first(self, judgement: str) -> bool:
+        """Whether no replica was told this before, as far as can be known."""
+        key = f"{self._prefix}:judged:{judgement}"
+        return self._asked(lambda: bool(self._redis.set(key, b"", nx=True, ex=self._seconds)), otherwise=True)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._redis.close()
+
+    def _bucket(self, at: float) -> str:
+        return f"{self._prefix}:shown:{int(at // _BUCKET_SECONDS)}"
+
+    def _piped(self, commands: Callable[[Pipeline], None], otherwise: list[Any]) -> list[Any]:
+        """Results of all commands in one round trip."""
+
+        def work() -> list[Any]:
+            with self._redis.pipeline(transaction=False) as pipeline:
+                commands(pipeline)
+                return list(pipeline.execute())
+
+        return self._asked(work, otherwise)
+
+    def _asked(self, work: Callable[[], Result], otherwise: Result) -> Result:
+        """What Redis answers, `otherwise` where it does not, which is said once."""
+        if time.monotonic() < self._paused_until:
+            return otherwise
+        try:
+            result = work()
+        except (RedisError, OSError) as error:
+            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            if self._answers:
+                _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})
+            self._answers = False
+            return otherwise
+        if not self._answers:
+            _log.info("what is seen is shared with other replicas again")
+        self._answers = True
+        return result

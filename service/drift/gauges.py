@@ -1,0 +1,131 @@
+"""What Prometheus is told of drift, beside the service's other metrics and on the same registry."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from retrieval.drift.live import LiveOverlap
+from retrieval.drift.observations import Judgements, Observations
+from retrieval.drift.reference import Reference
+from retrieval.release.interval import Interval
+from retrieval.similarity import Float32
+from service.drift.canary import CanaryResult
+from service.drift.histogram import BulkHistogram
+from service.metrics import Combined
+
+# Of each of the three distributions at calibration: their tails, where drift begins, and their middle.
+_PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+_BOUNDS = ("lower", "upper")
+
+
+class DriftGauges:
+    """Metrics of the drift of one release. `close` takes them back, as buckets are those of the release."""
+
+    def __init__(self, registry: CollectorRegistry, reference: Reference) -> None:
+        self._registry = registry
+        self._similarity = BulkHistogram(
+            "taugate_similarity",
+            "Similarities of queries with their top-K, with random and with judged documents.",
+            ["set"],
+            buckets=_buckets(reference),
+            registry=registry,
+        )
+        self._coe, self._coe_bounds = self._overlap("coe", "COE of documents that were judged relevant")
+        expected = "COE of the calibration's correct documents against the live top-K"
+        self._expected, self._expected_bounds = self._overlap("coe_expected", expected)
+        self._roe, self._roe_bounds = self._overlap("roe", "ROE of random documents")
+        self._samples = self._gauge("overlap_samples", "Similarities behind the live gauges.", "livemax", ["set"])
+        self._replicas = self._gauge("drift_replicas", "Replicas whose queries are behind the live gauges.", "livemax")
+        self._statistic = self._gauge(
+            "drift_statistic", "Distance of the live top-K similarities from those at calibration.", names=["test"]
+        )
+        self._effect = self._gauge("drift_effect", "Largest shift in the window, Cohen's h.", names=["signal"])
+        self._evidence = self._gauge(
+            "drift_evidence", "Logarithm of the evidence over that of an alarm.", "livemax", ["signal"]
+        )
+        self._alarm = self._gauge("drift_alarm", "Whether there is an alarm.", "livemax", ["signal"])
+        self._lost = Counter(
+            "taugate_drift_lost", "Queries that were answered faster than they could be watched.", registry=registry
+        )
+        self._accuracy = self._gauge("canary_accuracy", "Accuracy of the golden queries, asked now.", "livemin")
+        self._recorded = self._gauge("canary_accuracy_reference", "The same at calibration.")
+        self._difference = self._gauge(
+            "canary_difference", "Largest distance of a golden query's similarity from its record.", "livemax"
+        )
+        self._asked = self._gauge("canary_timestamp_seconds", "When the golden queries were asked last.", "livemin")
+        self._all = [each for each in vars(self).values() if isinstance(each, Gauge | Counter | BulkHistogram)]
+        for gauge in (self._coe, self._expected, self._roe):
+            gauge.set(math.nan)
+
+    def close(self) -> None:
+        """Take all of them off the registry."""
+        while self._all:
+            self._registry.unregister(self._all.pop())
+
+    def saw(self, seen: Observations) -> None:
+        """Count queries' similarities."""
+        self._similarity.labels("topk").observe_all(seen.top)
+        self._similarity.labels("random").observe_all(seen.random)
+
+    def judged(self, seen: Judgements) -> None:
+        """Count similarities of judged documents."""
+        self._similarity.labels("correct").observe_all(seen.correct)
+
+    def lost(self, queries: int) -> None:
+        """Count queries that nobody could look at."""
+        self._lost.inc(queries)
+
+    def alarm(self, signal: str, *, on: bool, evidence: float) -> None:
+        """State of one alarm; evidence: 0 none, 1 enough."""
+        self._alarm.labels(signal).set(on)
+        self._evidence.labels(signal).set(evidence)
+
+    def canary(self, result: CanaryResult, recorded: float) -> None:
+        """How the golden queries were answered just now; recorded: their accuracy at calibration."""
+        self._accuracy.set(result.accuracy)
+        self._recorded.set(recorded)
+        self._difference.set(result.difference)
+        self._asked.set_to_current_time()
+        self.alarm("canary", on=not result.alike, evidence=float(not result.alike))
+
+    def window(
+        self,
+        overlap: LiveOverlap,
+        samples: Mapping[str, int],
+        replicas: int,
+        statistics: Mapping[str, float],
+        effects: Mapping[str, float],
+    ) -> None:
+        """What the last queries say together; samples by set, statistics by test, effects by signal."""
+        _show(overlap.coe, self._coe, self._coe_bounds)
+        _show(overlap.expected_coe, self._expected, self._expected_bounds)
+        _show(overlap.roe, self._roe, self._roe_bounds)
+        self._replicas.set(replicas)
+        for gauge, values in ((self._samples, samples), (self._statistic, statistics), (self._effect, effects)):
+            for name, value in values.items():
+                gauge.labels(name).set(value)
+
+    def _overlap(self, name: str, meaning: str) -> tuple[Gauge, Gauge]:
+        return (
+            self._gauge(name, f"{meaning}."),
+            self._gauge(f"{name}_interval", f"{meaning}: 95 % interval.", names=["bound"]),
+        )
+
+    def _gauge(
+        self, name: str, meaning: str, combined: Combined = "livemostrecent", names: Sequence[str] = ()
+    ) -> Gauge:
+        return Gauge(f"taugate_{name}", meaning, names, registry=self._registry, multiprocess_mode=combined)
+
+
+def _show(interval: Interval | None, gauge: Gauge, bounds: Gauge) -> None:
+    gauge.set(math.nan if interval is None else interval.mean)
+    for bound in _BOUNDS:
+        bounds.labels(bound).set(math.nan if interval is None else getattr(interval, bound))
+
+
+def _buckets(reference: Reference) -> list[float]:
+    samples: tuple[Float32, ...] = (reference.top.ravel(), reference.correct, reference.random)
+    quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples])
+    return [float(bound) for bound in np.unique(quantiles.round(4))]  # as many digits as a person reads

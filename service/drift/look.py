@@ -1,0 +1,101 @@
+"""One look at what requests left behind: alarms, windows, other replicas, canaries, the log. Of one thread."""
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry
+
+from retrieval.drift.alarm import Change
+from service.drift.canary import Canary
+from service.drift.fleet import Fleet
+from service.drift.gauges import DriftGauges
+from service.drift.live import Live
+from service.drift.pool import Pool
+from service.drift.query_log import QueryLog
+from service.drift.seen import Judged, Seen, comparable, judgements, observations
+from service.engine import RANDOM_DOCUMENTS, Engine
+from service.settings import Settings
+
+_log = logging.getLogger("taugate.drift")
+_SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
+# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's
+# steps has the interpreter change hands with whoever answers requests.
+_WEIGH_SECONDS = 5.0
+
+
+class Look:
+    """At the traffic of one release in one process."""
+
+    def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None) -> None:
+        release = engine.release
+        self._gauges = DriftGauges(registry, release.reference)
+        self._live = Live(release, settings, self._gauges)
+        self._canary = Canary(release, engine.single)
+        self._fleet = fleet
+        self._k = release.reference.top.shape[1]
+        window = settings.drift_window_seconds
+        self._queries = Pool(fleet, "queries", observations([], self._k, RANDOM_DOCUMENTS), window)
+        self._judgements = Pool(fleet, "judged", judgements([]), window)
+        path, release_id = settings.query_log, release.manifest.release_id
+        self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.query_log_texts)
+        self._canary_seconds = settings.canary_seconds
+        self._shown_at = self._weighed_at = time.monotonic()
+        self._asked_at = -math.inf
+        self._seen: list[Seen] = []
+        self._judged: list[Judged] = []
+
+    def look(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
+        """At what came since the last look, which may be nothing."""
+        if self._fleet is not None and seen:
+            self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
+        self._seen += seen
+        self._judged += judged
+        now = time.monotonic()
+        if now >= self._weighed_at + _WEIGH_SECONDS:
+            self._weighed_at = now
+            self._weigh()
+        if now >= self._shown_at + _SHOW_SECONDS:
+            self._shown_at = now
+            queries, documents = self._live.samples(time.time())
+            self._live.show(
+                self._queries.samples(queries, time.time()), self._judgements.samples(documents, time.time())
+            )
+        if now >= self._asked_at + self._canary_seconds:
+            self._asked_at = now
+            self._ask()
+
+    def lost(self, queries: int) -> None:
+        """So many queries were answered faster than they could be looked at."""
+        self._gauges.lost(queries)
+
+    def close(self) -> None:
+        """Weigh what is left, and take the metrics back."""
+        self._weigh()
+        self._gauges.close()
+
+    def _weigh(self) -> None:
+        seen, self._seen = self._seen, []
+        judged, self._judged = self._judged, []
+        known = comparable(seen, self._k, RANDOM_DOCUMENTS)
+        columns = observations(known, self._k, RANDOM_DOCUMENTS)
+        if known:
+            _report(self._live.saw(columns))
+        if judged:
+            _report(self._live.judged(judgements(judged)))
+        if self._query_log is not None:
+            self._query_log.write(known, columns, judged)
+
+    def _ask(self) -> None:
+        result = self._canary.ask()
+        self._gauges.canary(result, self._canary.accuracy_at_calibration)
+        if not result.alike:
+            fields = {"difference": result.difference, "accuracy": result.accuracy}
+            _log.error("golden queries are not answered as they were at calibration", extra={"fields": fields})
+
+
+def _report(changes: Sequence[Change]) -> None:
+    for change in changes:
+        message = "the traffic has drifted" if change.on else "the traffic is as it was at calibration again"
+        _log.warning(message, extra={"fields": {"signal": change.signal}})

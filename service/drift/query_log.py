@@ -1,0 +1,67 @@
+"""The log of queries that `taugate drift replay` reads: one JSON object a line, off unless a path is given."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from retrieval.drift.observations import Observations
+from service.drift.seen import Judged, Seen
+
+_log = logging.getLogger("taugate.drift")
+
+
+class QueryLog:
+    """Lines are appended; a file that was moved away, as by logrotate, is begun anew. texts: not hashed."""
+
+    def __init__(self, path: Path, release: str, *, texts: bool) -> None:
+        self._path, self._release, self._texts = path, release, texts
+        self._writable = True
+
+    def write(self, seen: Sequence[Seen], columns: Observations, judged: Sequence[Judged]) -> None:
+        """A line for each query, with its row of `columns`, and one for each judgement.
+
+        That nothing can be written is said once, and then again when it has been possible meanwhile.
+        """
+        try:
+            self._append([*self._queries(seen, columns), *map(self._judgement, judged)])
+        except OSError as error:
+            if self._writable:
+                _log.error("the query log cannot be written", extra={"fields": {"reason": str(error)}})
+            self._writable = False
+        else:
+            self._writable = True
+
+    def _queries(self, seen: Sequence[Seen], columns: Observations) -> Iterable[dict[str, Any]]:
+        rows = zip(columns.kept.astype(int).tolist(), columns.top.tolist(), columns.random.tolist(), strict=True)
+        for each, (kept, top, random) in zip(seen, rows, strict=True):
+            query = each.text if self._texts else _hashed(each.text)
+            yield {
+                "at": each.at,
+                "query_id": each.query_id,
+                "query": query,
+                "kept": kept,
+                "topk": top,
+                "random": random,
+            }
+
+    def _judgement(self, judged: Judged) -> dict[str, Any]:
+        return {
+            "at": judged.at,
+            "query_id": judged.query_id,
+            "document_id": judged.document_id,
+            "correct": judged.similarity,
+        }
+
+    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
+        if lines:
+            with self._path.open("ab") as file:
+                file.write(b"".join(orjson.dumps(line | {"release": self._release}) + b"\n" for line in lines))
+
+
+def _hashed(text: str) -> str:
+    """Equal for equal texts, and nothing that could be read back, unless the text can be guessed."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,82 @@
+"""The watch over the traffic of one release: what requests leave behind is looked at every second, beside them."""
+
+import asyncio
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from prometheus_client import CollectorRegistry
+
+from retrieval.threads import for_search, give_way
+from service.drift.fleet import Fleet
+from service.drift.judging import Judging
+from service.drift.look import Look
+from service.drift.recent import Recent
+from service.drift.seen import Seen
+from service.engine import Engine
+from service.reply import Reply
+from service.settings import Settings
+
+_log = logging.getLogger("taugate.drift")
+_LOOK_SECONDS = 1.0
+_MOST_SEEN = 100_000  # queries between two looks, far more than any process answers in a second
+_RECENT_BYTES = 32 << 20  # some 50,000 replies of five results
+
+
+class Watch:
+    """Of one event loop, less what it does in a thread of its own."""
+
+    def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry) -> None:
+        release_id, url = engine.release.manifest.release_id, settings.redis_url
+        seconds = settings.feedback_seconds
+        self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
+        self._look = Look(engine, settings, registry, self._fleet)
+        self._thread = ThreadPoolExecutor(1, "taugate-drift", _prepare)
+        self._recent = Recent(_RECENT_BYTES, seconds)
+        self.judging = Judging(self._find, self._fleet, seconds)
+        self._seen: list[Seen] = []
+        self._lost = 0
+        self._task = asyncio.create_task(self._run())
+
+    def seen(self, query_id: str, text: str, reply: Reply) -> None:
+        """A reply goes out; from a cache or not, it counts whenever a user sees it."""
+        if len(self._seen) < _MOST_SEEN:
+            self._seen.append(Seen(time.time(), query_id, text, reply.observed, reply.shown))
+        else:
+            self._lost += 1
+
+    async def close(self) -> None:
+        """Stop looking, and take the metrics back."""
+        if self._task.cancel():  # not the second time
+            seen, judged = self._taken(), self.judging.taken()
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._look.look, seen, judged)
+        await asyncio.to_thread(self._thread.shutdown)
+        self._look.close()
+        if self._fleet is not None:
+            self._fleet.close()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await loop.run_in_executor(self._thread, self._look.look, self._taken(), self.judging.taken())
+            except Exception:  # noqa: BLE001 (whatever it is, requests are answered, and the next look is taken)
+                _log.exception("the traffic could not be looked at")
+
+    def _taken(self) -> list[Seen]:
+        taken, self._seen = self._seen, []
+        self._recent.add(time.time(), {each.query_id: each.shown for each in taken})
+        self._look.lost(self._lost)
+        self._lost = 0
+        return taken
+
+    def _find(self, query_id: str) -> bytes | None:
+        found = self._recent.find(query_id, time.time())
+        return found or next((each.shown for each in self._seen if each.query_id == query_id), None)
+
+
+def _prepare() -> None:
+    """Of the thread: whoever waits for an answer goes before it."""
+    for_search(1)
+    give_way()

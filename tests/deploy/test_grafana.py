@@ -1,0 +1,112 @@
+"""Dashboards and Grafana's alerts: as their code makes them, and every query of them answered by a real Prometheus."""
+
+import importlib.util
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+import yaml
+
+from tests.deploy.test_rules import ALERTS, RULES
+from tests.prometheus_process import DEPLOY, Prometheus, until
+from tests.service_process import ServiceProcess
+
+GRAFANA = DEPLOY / "grafana"
+BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
+# Nothing before Redis is configured, or somebody judges replies.
+NOT_HERE = ("taugate_redis_up", 'set="correct"')
+
+
+def panels(board: dict) -> list[dict]:
+    """All but the headings of rows, those in a row as well."""
+    inner = [panel for each in board["panels"] for panel in (each, *each.get("panels", []))]
+    return [panel for panel in inner if panel["type"] != "row"]
+
+
+QUERIES = [
+    pytest.param(target["expr"], id=f"{name}: {panel['title']} {position}")
+    for name, board in BOARDS.items()
+    for panel in panels(board)
+    for position, target in enumerate(panel["targets"])
+]
+
+
+@pytest.fixture(scope="module")
+def generate() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(GRAFANA))
+    spec = importlib.util.spec_from_file_location("generate", GRAFANA / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(GRAFANA))
+
+
+@pytest.fixture(scope="module")
+def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """One that has watched a service long enough for rates, and for the watch to have had its first look."""
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), [service.port]) as server:
+        until(lambda: server.query("up == 1"))
+        for start in range(3):
+            for number in range(60):
+                query = {"query": f"What does a permit cost in year {start * 60 + number}?"}
+                reply = service.http.post("/search", json=query).json()
+                if reply["results"]:
+                    judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
+                    service.http.post("/feedback", json=judged)
+            time.sleep(1)
+        until(lambda: server.query("taugate_roe >= 0"))
+        until(lambda: server.query("job:taugate_empty:ratio_rate5m"))
+        yield server
+
+
+def test_what_is_committed_is_what_the_code_makes(generate: ModuleType) -> None:
+    for path, content in generate.generated().items():
+        assert path.read_text(encoding="utf-8") == content, f"make dashboards: {path.name} is not up to date"
+
+
+@pytest.mark.parametrize("expression", QUERIES)
+def test_every_panel_has_something_to_show(prometheus: Prometheus, expression: str) -> None:
+    asked = expression.replace("$__rate_interval", "1m").replace("$job", "taugate")
+    assert "$" not in asked
+    series = prometheus.query(asked)
+    assert series or any(name in expression for name in NOT_HERE), f"{asked}: no series"
+
+
+def test_every_panel_says_what_it_shows() -> None:
+    for board in BOARDS.values():
+        titles = [panel["title"] for panel in panels(board)]
+        assert len(titles) == len(set(titles))
+        for panel in panels(board):
+            assert panel["description"].endswith("."), panel["title"]
+            assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def test_every_metric_of_drift_is_on_a_panel(service: ServiceProcess) -> None:
+    names = set(re.findall(r"^# TYPE (taugate_\w+)", service.http.get("/metrics").text, flags=re.MULTILINE))
+    shown = " ".join(str(target) for target in QUERIES)
+    shown += "".join(path.read_text(encoding="utf-8") for path in RULES)  # panels show what is recorded as well
+    assert {name for name in names if name.removesuffix("_total") not in shown} == set()
+
+
+def test_grafana_has_the_alerts_of_prometheus() -> None:
+    document = yaml.safe_load((GRAFANA / "provisioning" / "alerting" / "taugate.yml").read_text(encoding="utf-8"))
+    rules = {rule["title"]: rule for group in document["groups"] for rule in group["rules"]}
+    assert set(rules) == set(ALERTS)
+    for name, rule in rules.items():
+        source = ALERTS[name]
+        assert rule["data"][0]["model"]["expr"] == source["expr"].strip()
+        assert (rule["for"], rule["labels"]) == (source.get("for", "0s"), source["labels"])
+        assert rule["annotations"]["runbook_url"] == source["annotations"]["runbook_url"]
+        assert not re.search(r"\$value\b", str(rule["annotations"]))
+
+
+def test_one_replica_exports_fewer_than_500_series(service: ServiceProcess, prometheus: Prometheus) -> None:
+    """With every route, status and outcome that it has had by now."""
+    lines = [line for line in service.http.get("/metrics").text.splitlines() if not line.startswith("#")]
+    assert 200 < len(lines) < 500

@@ -1,0 +1,66 @@
+"""Golden queries asked by the service: what answers differently shows without any traffic."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retrieval.index.flat import FlatIndex
+from retrieval.release.catalog import find
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Retriever
+from service.drift.canary import Canary
+
+
+@pytest.fixture(scope="module")
+def release(releases: Path) -> Release:
+    return load(find(releases), 1)
+
+
+def with_index(release: Release, index: FlatIndex) -> Release:
+    old = release.retriever
+    return replace(release, retriever=Retriever(old.encoder, index, old.policy, old.relevance, old.projection))
+
+
+def canary(release: Release) -> Canary:
+    return Canary(release, release.retriever)
+
+
+def test_the_release_as_it_is(release: Release) -> None:
+    asked = canary(release)
+    result = asked.ask()
+    assert result.alike
+    assert result.difference <= release.manifest.golden_tolerance
+    assert result.accuracy == asked.accuracy_at_calibration
+    assert 0.1 < result.accuracy <= 1
+
+
+def test_documents_in_another_order(release: Release) -> None:
+    """Every similarity is as in the record, in the same order, but of the wrong document."""
+    vectors = np.roll(release.retriever.index.vectors[np.arange(503)], 7, axis=0)
+    result = canary(with_index(release, FlatIndex.build(vectors))).ask()
+    assert result.difference <= release.manifest.golden_tolerance
+    assert result.accuracy < canary(release).accuracy_at_calibration
+    assert not result.alike
+
+
+def test_vectors_that_have_changed(release: Release) -> None:
+    vectors = release.retriever.index.vectors[np.arange(503)]
+    moved = vectors + np.random.default_rng(0).normal(0, 0.01, vectors.shape).astype(np.float32)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    result = canary(with_index(release, FlatIndex.build(moved))).ask()
+    assert not result.alike
+    assert result.difference > 10 * release.manifest.golden_tolerance
+
+
+def test_vectors_that_are_none(release: Release) -> None:
+    vectors = np.full_like(release.retriever.index.vectors[np.arange(503)], np.nan)
+    result = canary(with_index(release, FlatIndex.build(vectors))).ask()
+    assert (result.alike, result.difference) == (False, np.inf)
+
+
+def test_an_index_of_fewer_documents_than_were_recorded(release: Release) -> None:
+    vectors = release.retriever.index.vectors[np.arange(3)]
+    result = canary(with_index(release, FlatIndex.build(vectors))).ask()
+    assert (result.alike, result.difference) == (False, np.inf)

@@ -1,0 +1,86 @@
+"""POST /feedback, as those who judge see it."""
+
+import pytest
+
+from tests.service_process import ServiceProcess
+
+QUERY = {"query": "What does a building permit cost?", "threshold": -2.0, "k": 3}
+
+
+@pytest.fixture
+def reply(service: ServiceProcess) -> dict:
+    return service.http.post("/search", json=QUERY).json()
+
+
+def judge(service: ServiceProcess, query_id: object, document_id: object, relevant: object = True) -> tuple[int, dict]:
+    body = {"query_id": query_id, "document_id": document_id, "relevant": relevant}
+    response = service.http.post("/feedback", json=body)
+    return response.status_code, response.json()
+
+
+def test_a_result_is_judged_once_however_often_it_is_sent(service: ServiceProcess, reply: dict) -> None:
+    document = reply["results"][0]["id"]
+    assert judge(service, reply["query_id"], document) == (202, {"status": "accepted"})
+    assert judge(service, reply["query_id"], document) == (202, {"status": "repeated"})
+
+
+def test_of_several_relevant_results_one_counts(service: ServiceProcess, reply: dict) -> None:
+    first, second, third = (result["id"] for result in reply["results"])
+    assert judge(service, reply["query_id"], third, relevant=False) == (202, {"status": "accepted"})
+    assert judge(service, reply["query_id"], third, relevant=False) == (202, {"status": "repeated"})
+    assert judge(service, reply["query_id"], first) == (202, {"status": "accepted"})
+    assert judge(service, reply["query_id"], second) == (202, {"status": "repeated"})
+
+
+def test_a_cached_reply_has_an_id_of_its_own_that_can_be_judged(service: ServiceProcess, reply: dict) -> None:
+    again = service.http.post("/search", json=QUERY).json()
+    assert again["query_id"] != reply["query_id"]
+    assert judge(service, again["query_id"], again["results"][0]["id"]) == (202, {"status": "accepted"})
+
+
+def test_a_reply_of_a_batch(service: ServiceProcess) -> None:
+    (reply,) = service.http.post("/search/batch", json={"queries": [QUERY]}).json()["responses"]
+    assert judge(service, reply["query_id"], reply["results"][0]["id"]) == (202, {"status": "accepted"})
+
+
+def test_a_reply_that_is_not_known(service: ServiceProcess) -> None:
+    status, body = judge(service, "0" * 32, "d1")
+    assert (status, body["error"]["code"]) == (404, "not_found")
+    assert "TAUGATE_FEEDBACK_SECONDS" in body["error"]["message"]
+
+
+def test_a_document_that_was_not_shown(service: ServiceProcess, reply: dict) -> None:
+    status, body = judge(service, reply["query_id"], "elsewhere")
+    assert (status, body["error"]["code"]) == (422, "invalid")
+    assert reply["results"][0]["id"] in body["error"]["message"]
+
+
+def test_a_reply_that_showed_nothing(service: ServiceProcess) -> None:
+    reply = service.http.post("/search", json=QUERY | {"threshold": 2.0}).json()
+    status, body = judge(service, reply["query_id"], "d1")
+    assert (status, body["error"]["message"]) == (422, "document_id: the reply did not show it; it showed nothing")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("query_id", ""), ("query_id", "x" * 65), ("document_id", 5), ("relevant", "yes")]
+)
+def test_what_is_malformed(service: ServiceProcess, reply: dict, field: str, value: object) -> None:
+    body = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
+    response = service.http.post("/feedback", json=body | {field: value})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid")
+    assert field in response.json()["error"]["message"]
+
+
+def test_every_judgement_is_counted_by_what_became_of_it(service: ServiceProcess, reply: dict) -> None:
+    def counts() -> dict[str, float]:
+        lines = service.http.get("/metrics").text.splitlines()
+        found = (line.split() for line in lines if line.startswith("taugate_feedback_total"))
+        return {name.split('"')[1]: float(value) for name, value in found}
+
+    before = counts()
+    for _ in range(2):
+        judge(service, reply["query_id"], reply["results"][0]["id"])
+    judge(service, reply["query_id"], reply["results"][1]["id"], relevant=False)
+    judge(service, "nobody", "d1")
+    moved = {name: value - before.get(name, 0) for name, value in counts().items()}
+    assert moved == {"relevant": 1, "repeated": 1, "irrelevant": 1, "unknown": 1}

@@ -1,0 +1,112 @@
+"""The parts of the watch that need no service: what is remembered, counted and written."""
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry, Histogram
+
+from service.drift.histogram import BulkHistogram
+from service.drift.query_log import QueryLog
+from service.drift.recent import Recent
+from service.drift.seen import Judged, Seen, comparable, observations
+from service.ids import new_id
+
+
+def seen(at: float, kept: int = 2, text: str = "a query") -> Seen:
+    observed = np.array([kept, 0.9, 0.5, 0.1, 0.2], dtype=np.float32).tobytes()
+    return Seen(at, f"id{at}", text, observed, b'{"d1":0.9}')
+
+
+def test_replies_are_found_until_they_are_too_old() -> None:
+    recent = Recent(1 << 20, seconds=10)
+    recent.add(0.0, {"a": b"first"})
+    recent.add(5.0, {"b": b"second"})
+    assert (recent.find("a", 9.0), recent.find("b", 9.0), recent.find("c", 9.0)) == (b"first", b"second", None)
+    assert (recent.find("a", 11.0), recent.find("b", 11.0)) == (None, b"second")
+
+
+def test_the_oldest_go_when_there_are_too_many() -> None:
+    recent = Recent(800, seconds=1000)
+    for at in range(10):
+        recent.add(float(at), {str(at): b"x" * 100})
+    assert [at for at in range(10) if recent.find(str(at), 10.0)] == [7, 8, 9]
+
+
+def test_they_take_the_memory_that_they_say() -> None:
+    """Within a fifth: CPython's dictionaries grow in steps."""
+    shown = b'{"p00001":0.65,"p00002":0.64,"p00003":0.63,"p00004":0.62,"p00005":0.61}'
+    gc.collect()
+    tracemalloc.start()
+    recent = Recent(1 << 30, seconds=1000)
+    for at in range(20):
+        recent.add(float(at), {new_id(): bytes(bytearray(shown)) for _ in range(1000)})
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert recent._bytes == pytest.approx(taken, rel=0.2)
+
+
+def test_many_values_count_as_one_after_the_other() -> None:
+    values = np.random.default_rng(0).normal(0.5, 0.3, 1000).astype(np.float32)
+    bounds = [0.1, 0.5, float(values[3]), 0.9]  # one that is equal to a bound
+    registries = CollectorRegistry(), CollectorRegistry()
+    bulk = BulkHistogram("h", "h", ["set"], buckets=bounds, registry=registries[0])
+    plain = Histogram("h", "h", ["set"], buckets=bounds, registry=registries[1])
+    bulk.labels("a").observe_all(values[:300].reshape(100, 3))
+    bulk.labels("a").observe_all(values[300:])
+    for value in values.tolist():
+        plain.labels("a").observe(value)
+    mine, theirs = (
+        {(sample.name, sample.labels.get("le")): sample.value for family in each.collect() for sample in family.samples}
+        for each in registries
+    )
+    mine.pop(("h_created", None), None)
+    theirs.pop(("h_created", None), None)
+    assert mine == pytest.approx(theirs, rel=1e-6)
+
+
+def test_only_what_can_be_compared_becomes_a_row() -> None:
+    within_a_filter = Seen(1.0, "x", "q", b"", b"{}")
+    cut_short = Seen(1.0, "y", "q", b"1234", b"{}")
+    whole = seen(2.0, kept=1)
+    assert comparable([within_a_filter, whole, cut_short], 2, 2) == [whole]
+    columns = observations([seen(5.0), seen(3.0)], 2, 2)
+    assert columns.at.tolist() == [5.0, 5.0]  # a clock that was set back
+    assert columns.kept.tolist() == [2, 2]
+    assert columns.top.tolist() == [[np.float32(0.9), 0.5]] * 2
+    assert columns.random.shape == (2, 2)
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_the_log_holds_what_a_replay_needs_and_no_text_unless_asked(tmp_path: Path, texts: bool) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", "release", texts=texts)
+    rows = [seen(1.0), seen(2.0, kept=0, text="another"), seen(3.0)]
+    log.write(rows[:2], observations(rows[:2], 2, 2), [])
+    (tmp_path / "queries.jsonl").rename(tmp_path / "rotated")
+    log.write(rows[2:], observations(rows[2:], 2, 2), [Judged(3.5, "id1.0", "d1", 0.9)])
+    first, second = (
+        [orjson.loads(line) for line in (tmp_path / name).read_bytes().splitlines()]
+        for name in ("rotated", "queries.jsonl")
+    )
+    assert [line["at"] for line in first + second] == [1.0, 2.0, 3.0, 3.5]
+    assert (first[1]["kept"], first[1]["topk"], first[1]["release"]) == (0, pytest.approx([0.9, 0.5]), "release")
+    assert second[1] == {"at": 3.5, "query_id": "id1.0", "document_id": "d1", "correct": 0.9, "release": "release"}
+    assert (first[0]["query"] == "a query") is texts
+    assert first[0]["query"] == second[0]["query"] != first[1]["query"]
+
+
+def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    log = QueryLog(folder / "queries.jsonl", "release", texts=False)
+    rows = [seen(1.0)]
+    for _ in range(3):
+        log.write(rows, observations(rows, 2, 2), [])
+    assert [record.message for record in caplog.records] == ["the query log cannot be written"]
+    folder.mkdir()
+    log.write(rows, observations(rows, 2, 2), [])
+    assert len((folder / "queries.jsonl").read_bytes().splitlines()) == 1
