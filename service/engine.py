@@ -25,8 +25,7 @@ _MOST_TOKENS = 512
 # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
 # (docs/benchmarks/gate.md); a query waits for those it is searched with.
 _MOST_SEARCHED = 32
-# Whose similarity with a query is measured: the mean of four says more of it than one, and a fifth little more, as what
-# differs from query to query stays (docs/drift.md).
+# Whose similarity with a query is measured, for ROE: a few, as each costs every query a product of two vectors.
 RANDOM_DOCUMENTS = 4
 _KNOWN = -1  # the group of queries whose vector is known: no length in tokens
 

@@ -16,7 +16,7 @@ _STATUSES = (400, 404, 413, 422, 500, 503)
 
 
 def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics) -> None:
-    """The route, answered 202: what is judged is counted within a second or two."""
+    """The route, answered 202: what is judged is counted within seconds."""
 
     async def feedback(request: Request, body: FeedbackRequest) -> Response:
         """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""

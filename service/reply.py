@@ -58,9 +58,20 @@ class Reply:
     def unpack_strange(cls, packed: bytes) -> Self:
         """The same from where others can write as well. Raises ValueError for what is no reply."""
         reply = cls.unpack(packed)
-        if not all(isinstance(orjson.loads(part), dict) for part in (reply.body, reply.shown)):
+        if not isinstance(orjson.loads(reply.body), dict):
             raise ValueError("no JSON object")
+        similarities_of(reply.shown)
+        if not np.isfinite(np.frombuffer(reply.observed, dtype=np.float32)).all():
+            raise ValueError("no similarities")
         return reply
+
+
+def similarities_of(shown: bytes) -> dict[str, float]:
+    """Ids of documents with their similarities. Raises ValueError for what is nothing of the kind."""
+    similarities = orjson.loads(shown)
+    if not isinstance(similarities, dict) or not all(isinstance(each, float) for each in similarities.values()):
+        raise ValueError("no similarities of documents")
+    return similarities
 
 
 def _observed(found: Found) -> bytes:

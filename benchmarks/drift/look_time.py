@@ -19,7 +19,7 @@ _LOOKS, _SHOWS = 60, 10
 def share_of_a_processor(release: Release, ordinary: Pool, rate: int) -> tuple[float, float, float]:
     """Milliseconds of weighing the queries of 5 s, and of showing the window; the share of a processor of both."""
     engine = Engine(release, Threads(1), lambda *_: None, lambda _: None)
-    look = Look(engine, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)  # type: ignore[arg-type]
+    look = Look(engine, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
     rng = np.random.default_rng(0)
     look.look([], [])  # the first asks the golden queries
     looks = [_timed(look, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]

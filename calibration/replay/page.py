@@ -15,7 +15,7 @@ from calibration.report.figure import Figure, Key
 from calibration.report.template import template
 from retrieval.drift.reference import Reference
 
-# A word for each signal, as on the dashboard.
+# For people, in place of the names of the metrics.
 SIGNALS = {
     "topk_similarity": "similarities of the top-K",
     "roe": "ROE: random documents",

@@ -9,7 +9,7 @@ from retrieval.drift.effect import Float64
 from retrieval.drift.evidence import Evidence
 from retrieval.drift.signals import Seen, Signal
 
-# Without new evidence before an alarm ends: the mean of a share over so many is within .064 (95 %, Cohen's h), which is
+# Without new evidence before an alarm ends: the mean of a share over so many is within .062 (95 %, Cohen's h), which is
 # less than the smallest effect that counts.
 _QUIET = 1000
 # Rows at a time: of more, the numbers would take hundreds of megabytes; of fewer, the interpreter would change hands

@@ -4,12 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import orjson
 from cachetools import TTLCache
 
 from service.drift.fleet import Fleet
 from service.drift.seen import Judged
 from service.errors import Invalid, NotFound
+from service.reply import similarities_of
 
 _MOST_JUDGED = 100_000  # remembered, so that none counts twice: some 20 MB
 _SHOWN = 8  # ids that a message lists
@@ -29,13 +29,12 @@ class Judging:
         Of several documents of one reply the first that is judged relevant counts: S_corr has one for a query. Raises
         NotFound for a reply that is not known, Invalid for a document that it did not show.
         """
-        shown = await self._shown(query_id)
-        if shown is None:
+        similarities = await self._shown(query_id)
+        if similarities is None:
             raise NotFound(
                 f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in "
                 "service has this id"
             )
-        similarities: dict[str, float] = orjson.loads(shown)
         if document_id not in similarities:
             listed = ", ".join([*similarities][:_SHOWN])
             raise Invalid(f"document_id: the reply did not show it; it showed {listed or 'nothing'}")
@@ -51,11 +50,14 @@ class Judging:
         taken, self._judged = self._judged, []
         return taken
 
-    async def _shown(self, query_id: str) -> bytes | None:
-        found = self._find(query_id)
-        if found is not None or self._fleet is None:
-            return found
-        return await asyncio.to_thread(self._fleet.find, query_id, time.time())
+    async def _shown(self, query_id: str) -> dict[str, float] | None:
+        shown = self._find(query_id)
+        if shown is None and self._fleet is not None:
+            shown = await asyncio.to_thread(self._fleet.find, query_id, time.time())
+        try:
+            return None if shown is None else similarities_of(shown)
+        except ValueError:  # others can write to Redis as well
+            return None
 
     async def _is_first(self, key: tuple[str, str | None]) -> bool:
         if key in self._known:

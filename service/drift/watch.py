@@ -20,7 +20,7 @@ from service.settings import Settings
 _log = logging.getLogger("taugate.drift")
 _LOOK_SECONDS = 1.0
 _MOST_SEEN = 100_000  # queries between two looks, far more than any process answers in a second
-_RECENT_BYTES = 32 << 20  # some 50,000 replies of five results
+_RECENT_BYTES = 32 << 20  # some 100,000 replies of five results
 
 
 class Watch:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from retrieval.release.catalog import find
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.service_process import ServiceProcess
@@ -81,3 +82,13 @@ def test_two_replicas_report_one_coe_and_go_on_without_redis(
             until(lambda service=service: gauges(service)["taugate_drift_replicas"] == 1, seconds=40)
             until(lambda service=service, own=own: gauges(service)[seen] == 5 * (own + 2))
             assert gauges(service)["taugate_roe"] >= 0
+
+
+def test_what_strangers_write_about_replies_is_not_believed(releases: Path, redis: RedisProcess) -> None:
+    with ServiceProcess(releases, TAUGATE_REDIS_URL=redis.url) as service:
+        service.ready()
+        prefix = f"taugate:drift:1:{find(releases).name}:shown"
+        for number, shown in enumerate((b"not JSON", b"[1]", b'{"d": "near"}')):
+            redis.client.hset(f"{prefix}:{int(time.time() // 600)}", f"strange{number}", shown)
+            judged = {"query_id": f"strange{number}", "document_id": "d", "relevant": True}
+            assert service.http.post("/feedback", json=judged).status_code == 404
