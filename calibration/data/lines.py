@@ -9,6 +9,7 @@ import orjson
 from retrieval.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
+_DATA_SET = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
 _JSON_TYPES: dict[type, str] = {
     bool: "a boolean",
     dict: "an object",
@@ -26,8 +27,11 @@ class Fault(InputError):
         super().__init__(f"{path}:{line}: {wrong}; {remedy}")
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, without its line break. Raises InputError or Fault."""
+def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]]:
+    """Number (from 1) and text of each line, without its line break.
+
+    Raises InputError, with `missing` as the remedy where there is no such file, or Fault.
+    """
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, start=1):
@@ -40,16 +44,14 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
                     raise Fault(path, number, wrong, "convert the file to UTF-8") from error
                 yield number, line.rstrip("\r\n")
     except FileNotFoundError as error:
-        raise InputError(
-            f"{path}: no such file; a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
-        ) from error
+        raise InputError(f"{path}: no such file; {missing}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
 
 
-def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and JSON object of each line of a JSON Lines file. Raises InputError or Fault."""
-    for number, line in read_lines(path):
+def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and JSON object of each line of a JSON Lines file. Raises as read_lines."""
+    for number, line in read_lines(path, missing):
         if not line.strip():
             raise Fault(path, number, "empty line", "remove it")
         try:

@@ -11,6 +11,7 @@ from calibration.data.lines import Fault, read_objects
 from retrieval.drift.observations import Judgements, Observations
 from retrieval.errors import InputError
 
+_MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
 _REMEDY = "the line is not as the service wrote it; remove it"
 
 
@@ -28,7 +29,7 @@ def read_log(path: Path, release: str, k: int) -> QueryLog:
     queries: list[tuple[float, float, list[float], list[float]]] = []
     judged: list[tuple[float, float]] = []
     others = 0
-    for line, record in read_objects(path):
+    for line, record in read_objects(path, _MISSING):
         if record.get("release") != release:
             others += 1
         elif "correct" in record:
