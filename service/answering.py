@@ -1,5 +1,6 @@
 """The way from a query to its reply: from the cache, from an equal query in flight, or from the engine."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from service.drift.watch import Watch
 from service.engine import Engine
 from service.metrics import Metrics
 from service.reply import Reply
+from service.users import Users
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +29,25 @@ class Search:
 
 
 class Answering:
-    """Replies of one release; watch: of their drift, where there is one."""
+    """Replies of one release; watch: of their drift, where there is one; users: requests that it is to answer."""
 
     def __init__(self, engine: Engine, cache: Cache, metrics: Metrics, watch: Watch | None) -> None:
         self.engine, self.watch = engine, watch
         self._cache, self._metrics = cache, metrics
         self._keys = Keys(engine.release)
         self._flights: Flights[Reply] = Flights()
+        self.users = Users()
+
+    @property
+    def release_id(self) -> str:
+        """Of the release that answers."""
+        return self.engine.release.manifest.release_id
+
+    async def close(self) -> None:
+        """Answer what is at work, refuse what waits, and stop watching."""
+        await asyncio.to_thread(self.engine.close)
+        if self.watch is not None:
+            await self.watch.close()
 
     def search(self, query: Query, *, include_text: bool) -> Search:
         """A query as it is answered here."""
@@ -68,7 +82,7 @@ class Answering:
         vector = self._vector(cache.memory.get(vector_key) or stored)
         self._count("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
         found = await self.engine.answer(query, vector)
-        reply = Reply.of(found, self.engine.release.manifest.release_id, include_text=search.include_text)
+        reply = Reply.of(found, self.release_id, include_text=search.include_text)
         cache.put({key: reply.pack(), vector_key: found.vector.tobytes()})
         return reply
 

@@ -8,14 +8,17 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from retrieval.release.reader import load
+from service.admin_route import admin_routes
 from service.body_limit import BodyLimit
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
 from service.metrics import Metrics
+from service.opening import Load
+from service.reloading import Reloading
 from service.request_scope import RequestScope
 from service.search_routes import add_search_routes
-from service.serving import Load, Serving
+from service.serving import Serving
 from service.settings import Settings
 
 
@@ -28,16 +31,19 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
+    reloading = Reloading(serving, settings.releases, settings.reload_seconds)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(serving.start())
+        reloading.start()
         if accept_when_ready:
             await loading
         try:
             yield
         finally:
             await loading
+            await reloading.stop()
             await serving.stop()
 
     app = FastAPI(
@@ -53,6 +59,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     add_search_routes(app, settings, serving, metrics)
     add_feedback_route(app, serving, metrics)
     app.include_router(infra_routes(serving, metrics))
+    app.include_router(admin_routes(reloading))
     install_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     app.add_middleware(RequestScope, metrics=metrics)

@@ -2,6 +2,7 @@
 
 ApiError
 ├── NotFound           404 not_found
+├── ReloadFailed       409 reload_failed
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
 ├── Overloaded         429 overloaded, with Retry-After
@@ -36,6 +37,12 @@ class NotFound(ApiError):
     """Something that a request names is not there."""
 
     status, code = 404, "not_found"
+
+
+class ReloadFailed(ApiError):
+    """The current release cannot be put in the place of the one in service."""
+
+    status, code = 409, "reload_failed"
 
 
 class TooLarge(ApiError):

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
-from prometheus_client.multiprocess import MultiProcessCollector
 
 from retrieval.release.manifest import Manifest
 from retrieval.retriever import Reason
 from service.process_metrics import WorkersCollector
+from service.shared_metrics import RELEASE_INFO, SharedCollector
 
 # Set where several processes answer, before the first import of prometheus_client, which looks for it then.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+Reloaded = Literal["loaded", "unchanged", "failed"]
 Combined = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 
 # From the fastest cached reply to the default deadline, about three buckets a decade.
@@ -66,10 +67,20 @@ class Metrics:
             self.empty_responses.labels(reason)
         self.feedback = Counter("taugate_feedback", "Judgements of results.", ["outcome"], registry=self.registry)
         names = ("release", "encoder", "policy")
-        self.release_info = self._gauge("taugate_release_info", "The release in service.", "livemax", names)
-        self._announced: Gauge | None = None
+        self.release_info = self._gauge(RELEASE_INFO, "The release in service.", "livemax", names)
+        self._announced: tuple[str, ...] | None = None
+        self._of_release = CollectorRegistry()
         self.release_threshold = self._gauge("taugate_release_threshold", "τ in force.")
         self.release_loaded = self._gauge("taugate_release_loaded_timestamp_seconds", "When the release was loaded.")
+        self.reloads = Counter(
+            "taugate_reloads",
+            "Looks at which release is current, by what came of them.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for outcome in get_args(Reloaded):
+            self.reloads.labels(outcome)
+        self.reload_failed = self._gauge("taugate_reload_failed", "Whether the last reload failed.", "livemax")
         self.coe_reference = self._gauge("taugate_coe_reference", "COE at calibration.", names=("bound",))
         self.roe_reference = self._gauge("taugate_roe_reference", "ROE at calibration.", names=("bound",))
 
@@ -85,9 +96,10 @@ class Metrics:
         registry = CollectorRegistry()
         if folder is None:
             registry.register(self.registry)
+            registry.register(self._of_release)
             ProcessCollector(registry=registry)
         else:
-            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+            registry.register(SharedCollector(folder, self._of_release))
             registry.register(WorkersCollector(Path(folder)))
         return registry
 
@@ -110,12 +122,24 @@ class Metrics:
         if reason is not None:
             self.empty_responses.labels(reason).inc()
 
+    def of_release(self) -> CollectorRegistry:
+        """A registry for metrics of the release that comes into service, in the place of the one before."""
+        self._of_release = CollectorRegistry()
+        return self._of_release
+
+    def observe_reload(self, outcome: Reloaded) -> None:
+        """Record what came of a look at which release is current."""
+        self.reloads.labels(outcome).inc()
+        self.reload_failed.set(outcome == "failed")
+
     def announce(self, manifest: Manifest, loaded_at: float) -> None:
         """Describe the release now in service; loaded_at: Unix time in seconds."""
-        if self._announced is not None:  # the metrics of several processes have no way to take one back
-            self._announced.set(0)
-        self._announced = self.release_info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind)
-        self._announced.set(1)
+        if self._announced is not None:
+            self.release_info.labels(*self._announced).set(0)  # where several processes answer, it cannot be taken back
+            if SHARED_FOLDER not in os.environ:
+                self.release_info.remove(*self._announced)
+        self._announced = (manifest.release_id, manifest.encoder.name, manifest.policy.kind)
+        self.release_info.labels(*self._announced).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]

@@ -127,6 +127,14 @@ class ReleaseResponse(BaseModel):
     manifest: dict[str, Any]
 
 
+class ReloadResponse(BaseModel):
+    """The release in service now and the one before; `unchanged`: it was the current one already."""
+
+    status: Literal["loaded", "unchanged"]
+    release: str
+    previous: str
+
+
 class Health(BaseModel):
     """State of the process; `release` once one is loaded."""
 

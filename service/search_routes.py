@@ -48,7 +48,8 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
     async def search(request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
         answering = serving.answering
-        (reply,) = await answer(request, [_search(body, "", answering, settings)], answering)
+        with answering.users:
+            (reply,) = await answer(request, [_search(body, "", answering, settings)], answering)
         return json_bytes(reply)
 
     async def search_batch(request: Request, body: BatchRequest) -> Response:
@@ -56,10 +57,12 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
         if len(body.queries) > settings.max_batch:
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
         answering = serving.answering
-        searches = [
-            _search(each, f"queries.{position}.", answering, settings) for position, each in enumerate(body.queries)
-        ]
-        return json_bytes(b'{"responses":[' + b",".join(await answer(request, searches, answering)) + b"]}")
+        with answering.users:
+            searches = [
+                _search(each, f"queries.{position}.", answering, settings) for position, each in enumerate(body.queries)
+            ]
+            replies = await answer(request, searches, answering)
+        return json_bytes(b'{"responses":[' + b",".join(replies) + b"]}")
 
     described: dict[int | str, dict[str, Any]] = {200: {"model": SearchResponse}, **_ERRORS}
     add_json_route(app, "/search", SearchRequest, search, tags=["search"], responses=described)

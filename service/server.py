@@ -1,6 +1,5 @@
 """One process that answers: the application on uvicorn, on a socket that is listened on already."""
 
-import gc
 import logging
 import signal
 import socket
@@ -12,6 +11,7 @@ import uvicorn
 from retrieval.threads import one_for_blas
 from service.app import create_app
 from service.logs import configure
+from service.memory import settle
 from service.serving import Serving
 from service.settings import Settings
 
@@ -45,20 +45,12 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
     # once more: by then it did its work, and that is no error.
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, stop_serving)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
     announce(settings, listener)
     server.run(sockets=[listener])
     _log.info("stopped")
     if serving.failure is not None:
         raise serving.failure
-
-
-def settle() -> None:
-    """Take what was loaded out of the garbage collector's sight, which would look at all of it again and again.
-
-    Under load such looks are what holds up the slowest refusals (docs/benchmarks/serving.md, "Overload").
-    """
-    gc.collect()
-    gc.freeze()
 
 
 def announce(settings: Settings, listener: socket.socket) -> None:

@@ -55,6 +55,7 @@ class Settings(BaseSettings):
     | TAUGATE_FEEDBACK_SECONDS | 3600 | how long a reply can be judged |
     | TAUGATE_QUERY_LOG | – | file to which every query is appended, for `taugate drift replay` |
     | TAUGATE_QUERY_LOG_TEXTS | False | whether it holds queries as they are, not hashed |
+    | TAUGATE_RELOAD_SECONDS | 0 | between two looks at which release is current; 0: only when told to |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
     | TAUGATE_LOG_LEVEL | info | debug, info, warning or error |
     """
@@ -87,6 +88,7 @@ class Settings(BaseSettings):
     feedback_seconds: float = Field(default=3600, ge=1)
     query_log: Path | None = None
     query_log_texts: bool = False
+    reload_seconds: float = Field(default=0, ge=0)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -6,6 +6,7 @@ is scraped tells of every one.
 
 import logging
 import os
+import signal
 import socket
 import sys
 import tempfile
@@ -20,8 +21,9 @@ from retrieval.errors import ReleaseError, TaugateError
 from retrieval.threads import one_for_blas
 from service.app import create_app
 from service.logs import configure
+from service.memory import settle
 from service.metrics import SHARED_FOLDER
-from service.server import announce, options, settle
+from service.server import announce, options
 from service.serving import Serving
 from service.settings import Settings
 
@@ -44,6 +46,7 @@ def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
 
 def app() -> FastAPI:
     """The application of one worker."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
     settings = Settings()  # all of them are in the environment
     configure(settings.log_level)
     one_for_blas()
@@ -65,7 +68,15 @@ def _give_up(failure: Exception | None) -> None:
 
 
 class _Supervisor(Multiprocess):
-    """Takes what a dead worker measured of the moment, such as its queue, out of the metrics; its counts stay."""
+    """Takes what a dead worker measured of the moment, such as its queue, out of the metrics; its counts stay.
+
+    SIGHUP is for the workers, each of which looks for another current release: none is restarted for it.
+    """
+
+    def handle_hup(self) -> None:
+        for process in self.processes:
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, signal.SIGHUP)
 
     def keep_subprocess_alive(self) -> None:
         before = {process.pid for process in self.processes}

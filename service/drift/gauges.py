@@ -14,6 +14,7 @@ from retrieval.similarity import Float32
 from service.drift.canary import CanaryResult
 from service.drift.histogram import BulkHistogram
 from service.metrics import Combined
+from service.shared_metrics import SIMILARITY
 
 # Of each of the three distributions at calibration: their tails, where drift begins, and their middle.
 _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -21,12 +22,12 @@ _BOUNDS = ("lower", "upper")
 
 
 class DriftGauges:
-    """Metrics of the drift of one release. `close` takes them back, as buckets are those of the release."""
+    """Metrics of the drift of one release, on a registry of their own, as buckets are those of the release."""
 
     def __init__(self, registry: CollectorRegistry, reference: Reference) -> None:
         self._registry = registry
         self._similarity = BulkHistogram(
-            "taugate_similarity",
+            SIMILARITY,
             "Similarities of queries with their top-K, with random and with judged documents.",
             ["set"],
             buckets=_buckets(reference),
@@ -55,14 +56,12 @@ class DriftGauges:
             "canary_difference", "Largest distance of a golden query's similarity from its record.", "livemax"
         )
         self._asked = self._gauge("canary_timestamp_seconds", "When the golden queries were asked last.", "livemin")
-        self._all = [each for each in vars(self).values() if isinstance(each, Gauge | Counter | BulkHistogram)]
         for gauge in (self._coe, self._expected, self._roe):
             gauge.set(math.nan)
 
     def close(self) -> None:
-        """Take all of them off the registry."""
-        while self._all:
-            self._registry.unregister(self._all.pop())
+        """Where several processes answer, the counts of one release would be added to those of the next."""
+        self._similarity.clear_all()
 
     def saw(self, seen: Observations) -> None:
         """Count queries' similarities."""

@@ -1,5 +1,7 @@
 """A histogram that takes many values at once: one look for a second's traffic instead of one for each similarity."""
 
+from typing import cast
+
 import numpy as np
 from prometheus_client import Histogram
 
@@ -17,3 +19,9 @@ class BulkHistogram(Histogram):
             if count:
                 bucket.inc(count)
         self._sum.inc(float(values.sum(dtype=np.float64)))
+
+    def clear_all(self) -> None:
+        """As if nothing had been observed, whatever the labels."""
+        for each in cast("list[Histogram]", list(self._metrics.values())):
+            for value in (*each._buckets, each._sum):
+                value.set(0)
