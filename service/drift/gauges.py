@@ -30,7 +30,7 @@ class DriftGauges:
             SIMILARITY,
             "Similarities of queries with their top-K, with random and with judged documents.",
             ["set"],
-            buckets=_buckets(reference),
+            buckets=similarity_buckets(reference),
             registry=registry,
         )
         self._coe, self._coe_bounds = self._overlap("coe", "COE of documents that were judged relevant")
@@ -124,7 +124,8 @@ def _show(interval: Interval | None, gauge: Gauge, bounds: Gauge) -> None:
         bounds.labels(bound).set(math.nan if interval is None else getattr(interval, bound))
 
 
-def _buckets(reference: Reference) -> list[float]:
+def similarity_buckets(reference: Reference) -> list[float]:
+    """Upper bounds of the histogram of similarities: quantiles of those at calibration."""
     samples: tuple[Float32, ...] = (reference.top.ravel(), reference.correct, reference.random)
     quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples])
     return [float(bound) for bound in np.unique(quantiles.round(4))]  # as many digits as a person reads

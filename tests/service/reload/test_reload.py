@@ -1,0 +1,195 @@
+"""A new current release takes the place of the old one between two requests, or nothing changes."""
+
+import json
+import re
+import signal
+import threading
+import time
+
+import httpx
+import pytest
+from prometheus_client.utils import floatToGoString
+
+from retrieval.release.catalog import promote
+from retrieval.release.layout import MANIFEST
+from retrieval.release.reader import load
+from service.drift.gauges import similarity_buckets
+from tests.prometheus_process import until
+from tests.service.reload.conftest import Two
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+
+def in_service(service: ServiceProcess) -> str:
+    return str(service.http.get("/readyz").json()["release"])
+
+
+def reload_by_signal(service: ServiceProcess) -> None:
+    service.process.send_signal(signal.SIGHUP)
+
+
+def test_a_signal_swaps_and_swaps_back(two: Two) -> None:
+    with ServiceProcess(two.folder) as service:
+        service.ready()
+        for name in (two.new, two.old, two.new):
+            promote(two.folder, name)
+            reload_by_signal(service)
+            until(lambda name=name: in_service(service) == name)
+            reply = service.http.post("/search", json={"query": "Do I need a building permit?"}).json()
+            assert reply["release"] == name
+            assert reply["considered"] == (3 if name == two.new else 5)
+            assert service.http.get("/release").json()["release"] == name
+            series = scrape(service)
+            assert [key for key in series if key.startswith("taugate_release_info")] == [
+                key for key in series if key.startswith("taugate_release_info") and name in key
+            ]
+        assert series["taugate_reloads_total{loaded}"] == 3
+        assert series["taugate_reload_failed{}"] == 0
+        code, log = service.stop()
+    assert code == 0
+    assert [json.loads(line)["release"] for line in log.splitlines() if '"let go"' in line] == [
+        two.old,
+        two.new,
+        two.old,
+    ]
+
+
+def test_the_same_release_is_left_alone(two: Two) -> None:
+    with ServiceProcess(two.folder) as service:
+        service.ready()
+        loaded = service.http.get("/release").json()["loaded_at"]
+        reload_by_signal(service)
+        until(lambda: scrape(service)["taugate_reloads_total{unchanged}"] == 1)
+        assert service.http.get("/release").json()["loaded_at"] == loaded
+
+
+def spoil(two: Two, name: str) -> None:
+    path = two.folder / two.new / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["encoder/model.onnx", "golden.jsonl", MANIFEST])
+def test_what_does_not_verify_never_serves(two: Two, name: str) -> None:
+    with ServiceProcess(two.folder) as service:
+        service.ready()
+        promote(two.folder, two.new)
+        spoil(two, name)
+        reload_by_signal(service)
+        until(lambda: scrape(service)["taugate_reloads_total{failed}"] == 1)
+        assert in_service(service) == two.old
+        assert service.http.post("/search", json={"query": "permit"}).json()["release"] == two.old
+        assert scrape(service)["taugate_reload_failed{}"] == 1
+        promote(two.folder, two.old)
+        reload_by_signal(service)
+        until(lambda: scrape(service)["taugate_reload_failed{}"] == 0)
+        _, log = service.stop()
+    (said,) = [json.loads(line) for line in log.splitlines() if '"error"' in line]
+    assert said["message"] == "the current release cannot be served, and the one before stays"
+    assert name in said["reason"]
+    assert "traceback" not in said
+
+
+def test_it_looks_by_itself_where_asked_to_and_tries_a_bad_one_once(two: Two) -> None:
+    with ServiceProcess(two.folder, TAUGATE_RELOAD_SECONDS="0.1") as service:
+        service.ready()
+        promote(two.folder, two.new)
+        until(lambda: in_service(service) == two.new)
+        (two.folder / "current").write_text("20200101T000000Z-000000000000\n")
+        time.sleep(0.5)
+        assert in_service(service) == two.new
+        (two.folder / two.old / MANIFEST).write_bytes(b"{")
+        promote(two.folder, two.old)
+        until(lambda: scrape(service)["taugate_reloads_total{failed}"] == 1)
+        time.sleep(0.5)
+        assert scrape(service)["taugate_reloads_total{failed}"] == 1
+        promote(two.folder, two.new)
+        time.sleep(0.3)
+        assert in_service(service) == two.new
+        _, log = service.stop()
+    assert log.count("which release is current cannot be read") == 1
+
+
+def test_no_request_fails_and_none_mixes_two(two: Two) -> None:
+    """Single searches and batches all the while; every reply is of one release, by its K as by its name."""
+    k = {two.old: 5, two.new: 3}
+    faults: list[object] = []
+    seen: set[str] = set()
+    done = threading.Event()
+
+    def ask(client: int) -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=30) as http:
+            number = 0
+            while not done.is_set():
+                number += 1
+                queries = [f"permit {client} {number} {each}" for each in range(3)]
+                reply = http.post("/search/batch", json={"queries": queries}) if number % 3 else None
+                replies = reply.json()["responses"] if reply else [http.post("/search", json={"query": "roof"}).json()]
+                releases = {each["release"] for each in replies}
+                seen.update(releases)
+                if len(releases) != 1 or any(each["considered"] != k[each["release"]] for each in replies):
+                    faults.append(replies)
+
+    def guarded(client: int) -> None:
+        try:
+            ask(client)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is a fault)
+            faults.append(error)
+
+    with ServiceProcess(two.folder) as service:
+        service.ready()
+        clients = [threading.Thread(target=guarded, args=(client,)) for client in range(4)]
+        for client in clients:
+            client.start()
+        for name in (two.new, two.old) * 3:
+            promote(two.folder, name)
+            reload_by_signal(service)
+            until(lambda name=name: in_service(service) == name)
+        done.set()
+        for client in clients:
+            client.join()
+        series = scrape(service)
+    assert not faults
+    assert seen == {two.old, two.new}
+    assert {
+        key for key in series if key.startswith("taugate_requests_total{/search") and not key.endswith(",200}")
+    } == set()
+
+
+def buckets(service: ServiceProcess) -> set[str]:
+    """Bounds of the similarities, from whichever worker is asked."""
+    text = httpx.get(f"http://127.0.0.1:{service.port}/metrics", timeout=30).text
+    return set(re.findall(r'taugate_similarity_bucket{le="([^"]*)",set="topk"}', text))
+
+
+def test_every_worker_follows(two: Two) -> None:
+    url = "http://127.0.0.1:{}/search"
+
+    def ask(service: ServiceProcess) -> None:
+        for number in range(20):
+            httpx.post(url.format(service.port), json={"query": f"permit {number}"}, timeout=30).raise_for_status()
+
+    with ServiceProcess(two.folder, TAUGATE_WORKERS="2") as service:
+        service.ready()
+        ask(service)
+        until(lambda: buckets(service))
+        before = buckets(service)
+        promote(two.folder, two.new)
+        reload_by_signal(service)
+
+        def all_new() -> bool:
+            names = set()
+            for _ in range(8):  # a connection each, which any of them takes
+                names.add(httpx.get(f"http://127.0.0.1:{service.port}/readyz", timeout=30).json()["release"])
+            return names == {two.new}
+
+        until(all_new)
+        series = scrape(service)
+        assert [key.count(two.new) for key in series if key.startswith("taugate_release_info")] == [1]
+        ask(service)
+        until(lambda: buckets(service) not in (set(), before))
+        bounds = {floatToGoString(bound) for bound in similarity_buckets(load(two.folder / two.new).reference)}
+        assert buckets(service) <= {*bounds, "+Inf"}
+        code, _ = service.stop()
+    assert code == 0
