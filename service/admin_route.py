@@ -22,6 +22,6 @@ def admin_routes(reloading: Reloading) -> APIRouter:
         """
         turn = await reloading.reload()
         status = "unchanged" if turn.release == turn.previous else "loaded"
-        return ReloadResponse(status=status, release=turn.release, previous=turn.previous)
+        return ReloadResponse(status=status, release=turn.release, previous=turn.previous, shadow=turn.shadow)
 
     return router

@@ -31,7 +31,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
-    reloading = Reloading(serving, settings.releases, settings.reload_seconds)
+    reloading = Reloading(serving, settings.reload_seconds)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -37,6 +37,7 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
             raise NotReady("the release is being loaded")
         return ReleaseResponse(
             release=manifest.release_id,
+            shadow=serving.shadowing.release_id,
             loaded_at=serving.loaded_at.isoformat(),
             precision=loaded.precision,
             manifest=manifest.model_dump(),

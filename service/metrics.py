@@ -21,7 +21,7 @@ Combined = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 # From the fastest cached reply to the default deadline, about three buckets a decade.
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 # A search of a thousand documents takes 0.1 ms, a long batch through the encoder a second.
-_STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_QUEUE_LIMIT
 
 
@@ -43,7 +43,7 @@ class Metrics:
             "taugate_stage_duration_seconds",
             "Time in one stage of answering.",
             ["stage"],
-            buckets=_STAGE_SECONDS,
+            buckets=STAGE_SECONDS,
             registry=self.registry,
         )
         self.batch_size = Histogram(
@@ -69,7 +69,7 @@ class Metrics:
         names = ("release", "encoder", "policy")
         self.release_info = self._gauge(RELEASE_INFO, "The release in service.", "livemax", names)
         self._announced: tuple[str, ...] | None = None
-        self._of_release = CollectorRegistry()
+        self._of_release, self._of_shadow = CollectorRegistry(), CollectorRegistry()
         self.release_threshold = self._gauge("taugate_release_threshold", "τ in force.")
         self.release_loaded = self._gauge("taugate_release_loaded_timestamp_seconds", "When the release was loaded.")
         self.reloads = Counter(
@@ -97,6 +97,7 @@ class Metrics:
         if folder is None:
             registry.register(self.registry)
             registry.register(self._of_release)
+            registry.register(self._of_shadow)
             ProcessCollector(registry=registry)
         else:
             registry.register(SharedCollector(folder, self._of_release))
@@ -126,6 +127,11 @@ class Metrics:
         """A registry for metrics of the release that comes into service, in the place of the one before."""
         self._of_release = CollectorRegistry()
         return self._of_release
+
+    def of_shadow(self) -> CollectorRegistry:
+        """The same for the release that is tried beside it."""
+        self._of_shadow = CollectorRegistry()
+        return self._of_shadow
 
     def observe_reload(self, outcome: Reloaded) -> None:
         """Record what came of a look at which release is current."""

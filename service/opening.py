@@ -1,10 +1,14 @@
 """From a releases directory to an engine that has shown that it answers: all that is slow, off the event loop."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from retrieval.errors import InputError
 from retrieval.release import golden
+from retrieval.release.catalog import current_id, find, shadow_id
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.reader import Release, load
 from retrieval.threads import give_way
@@ -13,31 +17,61 @@ from service.metrics import Metrics
 from service.settings import Settings
 
 Load = Callable[[Path, int, AskedPrecision], Release]
+Result = TypeVar("Result")
 
 
 class Opener:
-    """Opens releases with the settings of the service; load_release: as retrieval.release.reader.load does."""
+    """Opens releases with the settings of the service, one at a time; whoever is answered meanwhile goes first.
+
+    load_release: as retrieval.release.reader.load does. Everything raises ReleaseError or EncoderError when a release
+    is not as it was written, InputError when the settings do not fit it.
+    """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
         self._settings, self._metrics, self._load = settings, metrics, load_release
         self._threads = Threads(settings.encoder_threads, settings.search_threads)
+        self._thread = ThreadPoolExecutor(1, "taugate-load", give_way)
 
-    def open(self, release: Path) -> Engine:
-        """Verified, loaded, asked its golden queries by every encoder that will answer, and so warm.
+    async def current(self) -> Path:
+        """The release that is to be in service."""
+        return await self._run(lambda: find(self._settings.releases))
 
-        Raises ReleaseError or EncoderError when it is not as it was written, InputError when the settings do not fit.
-        """
-        give_way()  # whoever is answered by another release meanwhile goes first
-        settings = self._settings
-        loaded = self._load(release, self._threads.encoder, settings.precision)
-        k = loaded.manifest.policy.k
-        if k > settings.max_k:
+    async def shadow(self) -> Path | None:
+        """The one that is to be tried beside it."""
+        name = await self._run(lambda: shadow_id(self._settings.releases))
+        return None if name is None else self._settings.releases / name
+
+    async def pointers(self) -> tuple[str | None, str | None]:
+        """Ids of both."""
+        releases = self._settings.releases
+        return await self._run(lambda: (current_id(releases), shadow_id(releases)))
+
+    async def load(self, release: Path, threads: int) -> Release:
+        """Verified, loaded, and asked its golden queries."""
+        return await self._run(lambda: self._load(release, threads, self._settings.precision))
+
+    async def open(self, release: Path) -> Engine:
+        """The same, and an engine for it whose every encoder was asked, and so is warm."""
+        loaded = await self.load(release, self._threads.encoder)
+        return await self._run(lambda: self._engine(loaded))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown(wait=False)
+
+    def _engine(self, release: Release) -> Engine:
+        settings, manifest = self._settings, release.manifest
+        if manifest.policy.k > settings.max_k:
+            k = manifest.policy.k
             raise InputError(f"TAUGATE_MAX_K {settings.max_k}: the release was calibrated at K = {k}; raise it")
-        engine = Engine(loaded, self._threads, self._metrics.observe_stage, self._metrics.observe_batch)
+        engine = Engine(release, self._threads, self._metrics.observe_stage, self._metrics.observe_batch)
         try:
-            if engine.single is not loaded.retriever:  # which `load` has asked
-                golden.check(engine.single, loaded.golden, loaded.manifest.golden_tolerance)
+            if engine.single is not release.retriever:  # which `load` has asked
+                golden.check(engine.single, release.golden, manifest.golden_tolerance)
         except BaseException:
             engine.close()
             raise
         return engine
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -8,11 +8,9 @@ import random
 import signal
 import threading
 from collections.abc import Coroutine
-from pathlib import Path
 from typing import Any
 
 from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id
 from service.errors import ApiError, NotReady
 from service.metrics import SHARED_FOLDER
 from service.serving import Serving, Turn
@@ -24,8 +22,8 @@ _JITTER = 0.2  # of the time between two looks, so that replicas do not all load
 class Reloading:
     """Of one event loop. seconds: between two looks at which release is current, 0 for none."""
 
-    def __init__(self, serving: Serving, releases: Path, seconds: float) -> None:
-        self._serving, self._releases, self._seconds = serving, releases, seconds
+    def __init__(self, serving: Serving, seconds: float) -> None:
+        self._serving, self._seconds = serving, seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -69,8 +67,7 @@ class Reloading:
         while True:
             await asyncio.sleep(self._seconds * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 (no secret)
             try:
-                name = await asyncio.to_thread(current_id, self._releases)
-                if name not in {self._serving.answering.release_id, self._serving.refused}:
+                if await self._serving.is_behind():
                     await self._quietly()
                 said = None
             except NotReady:

@@ -119,20 +119,28 @@ class FeedbackResponse(BaseModel):
 
 
 class ReleaseResponse(BaseModel):
-    """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest."""
+    """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest.
+
+    `shadow`: the release that is tried beside it.
+    """
 
     release: str
+    shadow: str | None
     loaded_at: str
     precision: Literal["float32", "int8"]
     manifest: dict[str, Any]
 
 
 class ReloadResponse(BaseModel):
-    """The release in service now and the one before; `unchanged`: it was the current one already."""
+    """The release in service now and the one before; `unchanged`: it was the current one already.
+
+    `shadow`: the release that is tried beside it.
+    """
 
     status: Literal["loaded", "unchanged"]
     release: str
     previous: str
+    shadow: str | None
 
 
 class Health(BaseModel):

@@ -3,14 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TypeVar
 
 from retrieval.errors import TaugateError
-from retrieval.release.catalog import find
 from retrieval.release.reader import load
 from service.admission import Admission
 from service.answering import Answering
@@ -22,17 +18,18 @@ from service.memory import give_back
 from service.metrics import Metrics
 from service.opening import Load, Opener
 from service.settings import Settings
+from service.shadow.shadowing import Shadowing
 
 _log = logging.getLogger("taugate.serving")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What a reload did: the release in service before and after it."""
+    """What a reload did: the release in service before and after it, and the one that is tried beside it."""
 
     previous: str
     release: str
+    shadow: str | None = None
 
 
 class Serving:
@@ -45,7 +42,7 @@ class Serving:
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
         self._settings, self._metrics = settings, metrics
         self._opener = Opener(settings, metrics, load_release)
-        self._thread = ThreadPoolExecutor(1, "taugate-load")
+        self.shadowing = Shadowing(self._opener, metrics, settings.shadow_share)
         self._one_at_a_time = asyncio.Lock()
         self.admission = Admission(settings.queue_limit, settings.deadline_ms / 1000, metrics.queue_depth.set)
         self._cache: Cache | None = None
@@ -67,14 +64,22 @@ class Serving:
             raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
         return self._answering
 
+    async def is_behind(self) -> bool:
+        """Whether another release is to be served, or to be tried, and was not refused already. Raises ReleaseError."""
+        async with self._one_at_a_time:  # what is being opened is neither in service yet nor refused
+            current, shadow = await self._opener.pointers()
+        in_service = self.answering.release_id
+        return current not in {in_service, self.refused} or self.shadowing.is_behind(shadow, in_service)
+
     async def start(self) -> None:
         """Load the current release in a thread, so that /livez answers meanwhile."""
         try:
             async with self._one_at_a_time:
                 self._cache = open_cache(self._settings, self._metrics)
-                release = await self._off_the_loop(self._current)
-                self._begin(await self._off_the_loop(self._opener.open, release), self._cache)
+                engine = await self._opener.open(await self._opener.current())
+                self._begin(engine, self._cache)
                 self.on_ready()
+                await self.shadowing.renew(engine)
         except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
@@ -86,37 +91,38 @@ class Serving:
         the old one is let go after its last reply. Raises ReloadFailed, and nothing has changed then; NotReady.
         """
         async with self._one_at_a_time:
-            old = self.answering
+            previous = self.answering.release_id
             try:
-                turn = await self._turn(old)
+                turn = await self._turn(previous)
             except NotReady:
                 raise
             except Exception as error:
                 self._metrics.observe_reload("failed")
                 known = isinstance(error, TaugateError | OSError)
-                fields = {"reason": str(error), "release": old.release_id}
+                fields = {"reason": str(error), "release": previous}
                 message = "the current release cannot be served, and the one before stays"
                 _log.error(message, exc_info=None if known else error, extra={"fields": fields})
                 reason = str(error) if known else "the log says why"
-                raise ReloadFailed(f"{old.release_id} stays in service: {reason}") from error
+                raise ReloadFailed(f"{previous} stays in service: {reason}") from error
             self.refused = None
+            await self.shadowing.renew(self.answering.engine)
             self._metrics.observe_reload("unchanged" if turn.release == turn.previous else "loaded")
-            return turn
+            return replace(turn, shadow=self.shadowing.release_id)
 
-    async def _turn(self, old: Answering) -> Turn:
-        release = await self._off_the_loop(self._current)
-        if release.name == old.release_id:
+    async def _turn(self, previous: str) -> Turn:
+        release = await self._opener.current()
+        if release.name == previous:
             return Turn(release.name, release.name)
         self.refused = release.name  # until it is in service
-        engine = await self._off_the_loop(self._opener.open, release)
+        engine = await self._opener.open(release)
         if self._cache is None or self._stopping:
             await asyncio.to_thread(engine.close)
             raise NotReady("the service is shutting down")
-        self._begin(engine, self._cache)
-        leaving = asyncio.create_task(self._leave(old))
+        leaving = asyncio.create_task(self._leave(self.answering))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
-        return Turn(old.release_id, release.name)
+        self._begin(engine, self._cache)
+        return Turn(previous, release.name)
 
     def _begin(self, engine: Engine, cache: Cache) -> None:
         """In one step: no request comes in between."""
@@ -135,18 +141,13 @@ class Serving:
         del old
         await asyncio.to_thread(give_back)
 
-    def _current(self) -> Path:
-        return find(self._settings.releases)
-
-    async def _off_the_loop(self, work: Callable[..., Result], *arguments: object) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
-
     async def stop(self) -> None:
         """Turn readiness off and wait for what is in flight."""
         self._stopping = True
         if self._answering is not None:
             await self._answering.close()
         await asyncio.gather(*self._leaving)
+        await self.shadowing.close()
         if self._cache is not None:
             await self._cache.close()
-        self._thread.shutdown(wait=False)
+        self._opener.close()

@@ -56,6 +56,7 @@ class Settings(BaseSettings):
     | TAUGATE_QUERY_LOG | – | file to which every query is appended, for `taugate drift replay` |
     | TAUGATE_QUERY_LOG_TEXTS | False | whether it holds queries as they are, not hashed |
     | TAUGATE_RELOAD_SECONDS | 0 | between two looks at which release is current; 0: only when told to |
+    | TAUGATE_SHADOW_SHARE | 0.05 | share of the queries that a shadow answers as well; 0 loads none |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
     | TAUGATE_LOG_LEVEL | info | debug, info, warning or error |
     """
@@ -89,6 +90,7 @@ class Settings(BaseSettings):
     query_log: Path | None = None
     query_log_texts: bool = False
     reload_seconds: float = Field(default=0, ge=0)
+    shadow_share: float = Field(default=0.05, ge=0, le=1)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
+SHADOW_INFO = "taugate_shadow_release_info"
 
 
 class SharedCollector(Collector):
@@ -25,7 +26,7 @@ class SharedCollector(Collector):
         """Every metric, with the buckets of the release in service alone."""
         bounds = {sample.labels["le"] for sample in _samples(self._of_release.collect(), f"{SIMILARITY}_bucket")}
         for metric in self._shared.collect():  # type: ignore[no-untyped-call]
-            if metric.name == RELEASE_INFO:
+            if metric.name in {RELEASE_INFO, SHADOW_INFO}:
                 metric.samples = [sample for sample in metric.samples if sample.value]
             elif metric.name == SIMILARITY and bounds:
                 metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]

@@ -7,6 +7,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from tests.prometheus_process import until as wait_until
 from tests.redis_process import RedisProcess
 from tests.service.inprocess import Gated, until, with_gate
 from tests.service_process import ServiceProcess
@@ -98,9 +99,12 @@ def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncache
         with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as one:
             one.ready()
             assert [without_id(ask(one, **knobs)) for knobs in KNOBS] == uncached
-        texts = len({knobs.get("query", QUERY) for knobs in KNOBS})
+            texts = len({knobs.get("query", QUERY) for knobs in KNOBS})
+            wait_until(
+                lambda: len(list(server.client.scan_iter("*:reply:*"))) == len(KNOBS)
+            )  # written in the background
+            wait_until(lambda: len(list(server.client.scan_iter("*:vector:*"))) == texts)
         keys = [key.decode() for key in server.client.scan_iter()]
-        assert len(keys) == len(KNOBS) + texts
         assert all("permit" not in key for key in keys)
         with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as two:
             two.ready()

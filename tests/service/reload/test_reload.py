@@ -15,7 +15,7 @@ from retrieval.release.layout import MANIFEST
 from retrieval.release.reader import load
 from service.drift.gauges import similarity_buckets
 from tests.prometheus_process import until
-from tests.service.reload.conftest import Two
+from tests.service.conftest import Two
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 

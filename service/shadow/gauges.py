@@ -1,0 +1,73 @@
+"""What Prometheus is told of a shadow, on a registry of its own that goes with it."""
+
+import math
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from retrieval.release.manifest import Manifest
+from service.metrics import STAGE_SECONDS
+from service.shadow.compare import Side, overlap
+
+_SIDES = ("current", "shadow")
+_OUTCOMES = ("compared", "skipped", "failed")
+_TENTHS = tuple(tenth / 10 for tenth in range(11))
+
+
+class ShadowGauges:
+    """Of one shadow.
+
+    side: `current` is the release in service, asked once more, so that both have the same conditions.
+    """
+
+    def __init__(self, registry: CollectorRegistry, manifest: Manifest) -> None:
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"taugate_shadow_{name}", meaning, labels, registry=registry)
+
+        def gauge(name: str, meaning: str, *labels: str) -> Gauge:
+            full = f"taugate_shadow_{name}"
+            return Gauge(full, meaning, labels, registry=registry, multiprocess_mode="livemostrecent")
+
+        names = ("release", "encoder", "policy")
+        self._info = gauge("release_info", "The release that is tried beside the one in service.", *names)
+        self._info = self._info.labels(manifest.release_id, manifest.encoder.name, manifest.policy.kind)
+        self._info.set(1)
+        threshold = gauge("threshold", "τ of the shadow.")
+        threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
+        self._queries = counter("queries", "Queries chosen for both, by what became of them.", "outcome")
+        self._changed = counter("changed_responses", "Queries of which both keep other documents, or another order.")
+        self._results = counter("results", "Documents considered, by what became of them.", "side", "outcome")
+        self._empty = counter("empty_responses", "Queries that are left without a document.", "side")
+        self._overlap = Histogram(
+            "taugate_shadow_overlap",
+            "Share of the top-K that both have.",
+            buckets=_TENTHS,
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "taugate_shadow_duration_seconds",
+            "From a query's text to its answer.",
+            ["side"],
+            buckets=STAGE_SECONDS,
+            registry=registry,
+        )
+        for outcome in _OUTCOMES:
+            self._queries.labels(outcome)
+
+    def close(self) -> None:
+        """Where several processes answer, nothing else takes it back."""
+        self._info.set(0)
+
+    def count(self, outcome: str) -> None:
+        """A query that was chosen: compared, skipped as the shadow is behind, or failed."""
+        self._queries.labels(outcome).inc()
+
+    def compared(self, current: Side, shadow: Side) -> None:
+        """Both answers to one query."""
+        self.count("compared")
+        self._changed.inc(current.kept != shadow.kept)
+        self._overlap.observe(overlap(current, shadow))
+        for name, side in zip(_SIDES, (current, shadow), strict=True):
+            self._results.labels(name, "kept").inc(len(side.kept))
+            self._results.labels(name, "dropped").inc(len(side.considered) - len(side.kept))
+            self._empty.labels(name).inc(not side.kept)
+            self._seconds.labels(name).observe(side.seconds)

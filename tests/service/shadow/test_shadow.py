@@ -1,0 +1,126 @@
+"""A second release answers beside the one in service: its differences are counted, and users see nothing of it."""
+
+import signal
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from retrieval.filters.conditions import OneOf, all_of
+from retrieval.release.catalog import promote
+from retrieval.release.layout import MANIFEST
+from retrieval.release.reader import load
+from retrieval.retriever import Query
+from service.engine import Engine, Threads
+from service.shadow.compare import answered, overlap
+from service.shadow.shadow import Shadow
+from tests.prometheus_process import until
+from tests.service.conftest import Two
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+QUERIES = [f"What does a permit for a {thing} cost?" for thing in ("roof", "wall", "window", "bridge", "garage")]
+
+
+def point(folder: Path, name: str | None) -> None:
+    (folder / "shadow").write_text(f"{name}\n") if name else (folder / "shadow").unlink()
+
+
+def shadow_of(service: ServiceProcess) -> str | None:
+    return service.http.get("/release").json()["shadow"]
+
+
+def told(service: ServiceProcess, name: str | None) -> None:
+    service.process.send_signal(signal.SIGHUP)
+    until(lambda: shadow_of(service) == name)
+
+
+def test_what_a_promotion_would_change_is_counted(two: Two) -> None:
+    """Against both releases asked directly."""
+    point(two.folder, two.new)
+    with ServiceProcess(two.folder, TAUGATE_SHADOW_SHARE="1") as service:
+        service.ready()
+        until(lambda: shadow_of(service) == two.new)
+        replies = [service.http.post("/search", json={"query": query}).json() for query in QUERIES]
+        assert {reply["release"] for reply in replies} == {two.old}
+        until(lambda: scrape(service)["taugate_shadow_queries_total{compared}"] == len(QUERIES))
+        series = scrape(service)
+    old, new = (load(two.folder / name, 1) for name in (two.old, two.new))
+    pairs = [
+        (
+            answered(Query(query, 5), old.retriever, old.documents),
+            answered(Query(query, 3), new.retriever, new.documents),
+        )
+        for query in QUERIES
+    ]
+    assert [side.kept for side, _ in pairs] == [[result["id"] for result in reply["results"]] for reply in replies]
+    assert series["taugate_shadow_results_total{current,kept}"] == sum(len(side.kept) for side, _ in pairs)
+    assert series["taugate_shadow_results_total{kept,shadow}"] == sum(len(side.kept) for _, side in pairs)
+    assert series["taugate_shadow_results_total{dropped,shadow}"] == sum(3 - len(side.kept) for _, side in pairs)
+    assert series["taugate_shadow_changed_responses_total{}"] == sum(a.kept != b.kept for a, b in pairs)
+    assert series["taugate_shadow_overlap_sum{}"] == sum(overlap(a, b) for a, b in pairs) == 0.6 * len(QUERIES)
+    assert series["taugate_shadow_duration_seconds_count{shadow}"] == len(QUERIES)
+    assert series["taugate_shadow_threshold{}"] == new.manifest.policy.tau
+    assert sum(new.manifest.release_id in key for key in series if key.startswith("taugate_shadow_release_info")) == 1
+
+
+def test_it_comes_goes_and_is_promoted(two: Two) -> None:
+    with ServiceProcess(two.folder, TAUGATE_SHADOW_SHARE="1") as service:
+        service.ready()
+        assert shadow_of(service) is None
+        assert not [key for key in scrape(service) if key.startswith("taugate_shadow")]
+        point(two.folder, two.new)
+        told(service, two.new)
+        promote(two.folder, two.new)
+        told(service, None)  # it is in service itself
+        assert service.http.get("/readyz").json()["release"] == two.new
+        promote(two.folder, two.old)
+        told(service, two.new)
+        point(two.folder, None)
+        told(service, None)
+        assert not [key for key in scrape(service) if key.startswith("taugate_shadow")]
+
+
+def test_a_bad_one_concerns_nobody(two: Two) -> None:
+    (two.folder / two.new / MANIFEST).write_bytes(b"{}")
+    point(two.folder, two.new)
+    with ServiceProcess(two.folder, TAUGATE_RELOAD_SECONDS="0.1", TAUGATE_SHADOW_SHARE="1") as service:
+        service.ready()
+        assert service.http.post("/search", json={"query": "permit"}).json()["release"] == two.old
+        assert shadow_of(service) is None
+        assert scrape(service)["taugate_reload_failed{}"] == 0
+        _, log = service.stop()
+    assert log.count("there is no shadow") == 1
+
+
+def test_without_a_share_none_is_loaded(two: Two) -> None:
+    point(two.folder, two.new)
+    with ServiceProcess(two.folder, TAUGATE_RELOAD_SECONDS="0.1", TAUGATE_SHADOW_SHARE="0") as service:
+        service.ready()
+        assert service.http.post("/search", json={"query": "permit"}).status_code == 200
+        assert shadow_of(service) is None
+        _, log = service.stop()
+    assert log.count('"ready"') == 1
+    assert "shadow" not in log.replace('"shadow_share"', "")
+
+
+def test_what_one_of_them_cannot_answer_is_no_comparison(two: Two) -> None:
+    """A filter on a field that no document has, a query that breaks, and more queries than it can keep up with."""
+    registry = CollectorRegistry()
+    release = load(two.folder / two.new, 1)
+    engine = Engine(load(two.folder / two.old, 1), Threads(1), lambda *_: None, lambda _: None)
+    shadow = Shadow(release, engine, 1, registry)
+
+    def count(outcome: str) -> float:
+        return registry.get_sample_value("taugate_shadow_queries_total", {"outcome": outcome}) or 0.0
+
+    shadow.seen(Query("permit", 5, filter=all_of(OneOf.of("no such field", "x"))))
+    shadow.seen(Query(None, 5))
+    shadow.seen(Query("permit", 5))
+    until(lambda: count("compared") == 1)
+    assert count("failed") == 2
+    for _ in range(1000):
+        shadow.seen(Query("permit", 5))
+    assert count("skipped") > 0
+    shadow.close()
+    engine.close()
+    assert count("compared") + count("skipped") < 1000
