@@ -25,13 +25,13 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Server:
     """A running service; leaving the context ends it. startup: seconds from its start to its first answered query.
 
-    processors: those that it may use, all by default.
+    processors: those that it may use, all by default; port: one that is free by default.
     """
 
-    def __init__(self, service: Service, processors: set[int] | None = None) -> None:
+    def __init__(self, service: Service, processors: set[int] | None = None, port: int | None = None) -> None:
         self.service = service
         self.startup = 0.0
-        self.port = _free_port()
+        self.port = port or free_port()
         self._processors = processors
 
     def __enter__(self) -> Self:
@@ -95,6 +95,10 @@ class Server:
         finally:
             connection.close()
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send its first process a signal."""
+        self._process.send_signal(number)
+
     def _wait(self, began: float) -> None:
         while time.perf_counter() - began < _START:
             if self._process.poll() is not None:
@@ -129,7 +133,8 @@ def _without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("TAUGATE_")}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

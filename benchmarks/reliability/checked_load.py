@@ -1,0 +1,90 @@
+"""Clients that look at every reply: a process of its own, which asks until its standard input ends.
+
+It is told what to ask, and of which releases a reply may be: by name, τ and document ids.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "serving"))  # connections
+
+from client import LOST, Connection, connect, post  # noqa: E402
+
+_DRAIN = 60.0  # seconds that the last replies may take
+NO_RELEASE = -1
+
+
+class Clients:
+    """releases: by name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault."""
+
+    def __init__(self, port: int, queries: list[str], releases: dict[str, tuple[int, float | None, set[str]]]) -> None:
+        self.rows: list[tuple[float, float, int, int, bool]] = []
+        self.idle = asyncio.Event()
+        self._port, self._queries, self._releases = port, queries, releases
+        self._sent: dict[Connection, float] = {}
+        self._stopping = False
+
+    async def begin(self, clients: int) -> None:
+        """Each asks again as soon as it is answered."""
+        for _ in range(clients):
+            self._ask(await connect(self._port, self._answered))
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopping = True
+
+    def _ask(self, connection: Connection) -> None:
+        if self._stopping:
+            connection.close()
+            if not self._sent:
+                self.idle.set()
+            return
+        self._sent[connection] = time.monotonic()
+        text = f"{random.choice(self._queries)} {random.random():.6f}"  # new, so that no cache knows it
+        connection.send(post("/search", orjson.dumps({"query": text})))
+
+    def _answered(self, connection: Connection, status: int, body: bytes) -> None:
+        sent, done = self._sent.pop(connection), time.monotonic()
+        place, fault = self._looked_at(status, body)
+        self.rows.append((sent, done, status, place, fault))
+        if status == LOST:
+            asyncio.ensure_future(self.begin(1))
+        else:
+            self._ask(connection)
+
+    def _looked_at(self, status: int, body: bytes) -> tuple[int, bool]:
+        if status != 200:
+            return NO_RELEASE, True
+        reply = orjson.loads(body)
+        place, tau, documents = self._releases[reply["release"]]
+        known = all(result["id"] in documents for result in reply["results"])
+        return place, not (known and reply["threshold"] == tau)
+
+
+async def _run(given: dict) -> list:
+    releases = {name: (place, tau, set(documents)) for place, (name, tau, documents) in enumerate(given["releases"])}
+    clients = Clients(given["port"], given["queries"], releases)
+    await clients.begin(given["clients"])
+    await asyncio.to_thread(sys.stdin.read)
+    clients.stop()
+    async with asyncio.timeout(_DRAIN):
+        await clients.idle.wait()
+    return clients.rows
+
+
+def main() -> None:
+    """The job is a file named as the argument, and its rows are written beside it."""
+    job = Path(sys.argv[1])
+    rows = np.array(asyncio.run(_run(json.loads(job.read_bytes()))), dtype=np.float64).reshape(-1, 5)
+    np.save(job.with_suffix(".npy"), rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Redis that hangs under load: what requests notice of it, from the first second and after."""
+
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from page import table
+from plan import Plan
+from seen import CheckedLoad
+from servers import Server
+from services import taugate
+from targets import Target, targets
+from traffic import asked, released
+
+from retrieval.release.catalog import find
+from tests.redis_process import RedisProcess
+
+HEADING = "Redis hangs"
+_SET, _CLIENTS = "squad_v2_dev", 16
+_WARM_UP, _FIRST = 5.0, 1.0  # seconds
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    released(plan.data, _SET, plan.work)
+    service = taugate(plan.work / _SET, "float32")
+    with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
+        shared = replace(service, environment=service.environment | {"TAUGATE_REDIS_URL": redis.url})
+        with Server(shared) as server:
+            load = CheckedLoad(server.port, _CLIENTS, sorted({*asked(plan.data, _SET)}), [find(plan.work / _SET)])
+            with load:
+                time.sleep(_WARM_UP)
+                times = [time.monotonic()]
+                time.sleep(plan.hung_seconds)
+                redis.pause()
+                times.append(time.monotonic())
+                time.sleep(plan.hung_seconds)
+                redis.resume()
+                times.append(time.monotonic())
+                time.sleep(plan.hung_seconds)
+                times.append(time.monotonic())
+    began, hung, back, ended = times
+    parts = {
+        "before": (began, hung),
+        "its first second": (hung, hung + _FIRST),
+        "after that": (hung + _FIRST, back),
+        "when it is back": (back, ended),
+    }
+    replies = load.replies
+    rows = [
+        [name, f"{replies.within(window):,}", *(f"{replies.milliseconds(p, [window]):.1f}" for p in (50, 99))]
+        for name, window in parts.items()
+    ]
+    tail = replies.milliseconds(99, [parts["after that"]]) / replies.milliseconds(99, [parts["before"]])
+    wanted = [
+        Target("failed requests", replies.failed, at_most=0),
+        Target("p99 after the first second over p99 before", tail, at_most=1.5),
+    ]
+    return f"""\
+{_SET}, float32, no cache in the process, {_CLIENTS} clients in a closed loop, every query new: each asks Redis once and writes to it. After {plan.hung_seconds:g} s it
+is stopped (SIGSTOP): it neither answers nor refuses; after another {plan.hung_seconds:g} s it goes on.
+
+{table(["", "replies", "p50 ms", "p99 ms"], rows)}
+
+{targets(wanted)}
+"""
