@@ -5,7 +5,6 @@ It is told what to ask, and of which releases a reply may be: by name, τ and do
 
 import asyncio
 import json
-import random
 import sys
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ import orjson
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "serving"))  # connections
 
-from client import LOST, Connection, connect, post  # noqa: E402
+from client import LOST, Connection, connect, post
 
 _DRAIN = 60.0  # seconds that the last replies may take
 NO_RELEASE = -1
@@ -30,6 +29,7 @@ class Clients:
         self._port, self._queries, self._releases = port, queries, releases
         self._sent: dict[Connection, float] = {}
         self._stopping = False
+        self._begun: list[asyncio.Task[None]] = []
 
     async def begin(self, clients: int) -> None:
         """Each asks again as soon as it is answered."""
@@ -47,7 +47,7 @@ class Clients:
                 self.idle.set()
             return
         self._sent[connection] = time.monotonic()
-        text = f"{random.choice(self._queries)} {random.random():.6f}"  # new, so that no cache knows it
+        text = f"{self._queries[len(self.rows) % len(self._queries)]} {len(self.rows)}"  # which no cache knows
         connection.send(post("/search", orjson.dumps({"query": text})))
 
     def _answered(self, connection: Connection, status: int, body: bytes) -> None:
@@ -55,7 +55,7 @@ class Clients:
         place, fault = self._looked_at(status, body)
         self.rows.append((sent, done, status, place, fault))
         if status == LOST:
-            asyncio.ensure_future(self.begin(1))
+            self._begun.append(asyncio.ensure_future(self.begin(1)))
         else:
             self._ask(connection)
 
