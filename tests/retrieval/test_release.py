@@ -10,9 +10,10 @@ import pytest
 
 import taugate
 from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id, find, promote, release_ids
+from retrieval.release.catalog import current_id, find, release_ids
 from retrieval.release.layout import FILES, MANIFEST, REPORT, content_digest, release_id
 from retrieval.release.manifest import Manifest
+from retrieval.release.promotion import promote
 from retrieval.release.reader import load
 from retrieval.release.verify import verify
 
