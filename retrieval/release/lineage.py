@@ -36,10 +36,10 @@ def _replayed(moves: list[Event]) -> list[str]:
             stack.append(event.previous)
         if event.release is None:
             continue
-        if event.action == "rollback" and event.release in stack:
-            while stack[-1] != event.release:
+        if event.action == "rollback":  # to one of the stack, or beyond it to a parent
+            while stack and stack[-1] != event.release:
                 stack.pop()
-        else:
+        if stack[-1:] != [event.release]:
             stack.append(event.release)
     return stack
 

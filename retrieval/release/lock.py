@@ -145,7 +145,9 @@ def _open_to_lock(path: Path) -> int:
     flags = os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, os.O_RDWR | flags)
-    except PermissionError:
+    except FileNotFoundError:
+        raise
+    except OSError:  # read-only, or another user's
         return os.open(path, os.O_RDONLY | flags)
 
 
