@@ -11,6 +11,7 @@ from typing import Any
 
 import calibration.command
 from calibration.data.sample import write_sample
+from calibration.encoding.source import DEFAULT_ENCODER
 from retrieval.release.catalog import find
 from retrieval.release.reader import load
 from retrieval.retriever import Query
@@ -41,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     write_sample(data)
     commands = argparse.ArgumentParser().add_subparsers()
     calibration.command.add_parser(commands)
-    calibrate = commands.choices["calibrate"].parse_args([str(data), "--releases", str(releases)])
+    asked = [str(data), "--releases", str(releases), "--encoder", DEFAULT_ENCODER]
+    calibrate = commands.choices["calibrate"].parse_args(asked)
     calibration.command.run(calibrate)
     if listener is None:
         _search_here(releases)

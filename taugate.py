@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import version
 
 import calibration.command
-import calibration.release_command
+import calibration.releases.command
 import calibration.replay.command
 import quickstart
 import service.command
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     for room in (
         quickstart,
         calibration.command,
-        calibration.release_command,
+        calibration.releases.command,
         calibration.replay.command,
         service.command,
     ):

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import orjson
 
 from calibration.cheaper import RETENTION, AskedPrecision, AskedProjection, Cheaper
+from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.margin import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
@@ -15,10 +16,11 @@ from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
+from retrieval.errors import ReleaseError
 from retrieval.index.kinds import Kind
 from retrieval.policy import Metric
-from retrieval.release.catalog import promote
 from retrieval.release.evidence import Method, Statement
+from retrieval.release.promotion import promote
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -43,7 +45,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         "--overlap-percentile", type=float, default=default.overlap_percentile, help="of S_topK that gives θ"
     )
     parser.add_argument(
-        "--encoder", metavar="NAME_OR_PATH", default=DEFAULT_ENCODER, help="sentence-transformers model"
+        "--encoder",
+        metavar="NAME_OR_PATH",
+        default=argparse.SUPPRESS,  # one that is named may differ from the current release's
+        help=f"sentence-transformers model ({DEFAULT_ENCODER})",
     )
     parser.add_argument("--json", action="store_true", help="print the release and its manifest as one JSON object")
     parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
@@ -112,12 +117,14 @@ def run(arguments: argparse.Namespace) -> int:
         Gate(arguments.margin, arguments.gate_confidence),
     )
     settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, cheaper=cheaper)
-    manifest = calibrate(arguments.data, arguments.releases, arguments.encoder, settings, say, watch)
-    has_cut = manifest.policy.kind != "none"
-    if has_cut and not arguments.no_promote:
-        promote(arguments.releases, manifest.release_id)
+    named = "encoder" in arguments
+    encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or arguments.no_promote)
+    manifest = calibrate(arguments.data, arguments.releases, encoder, settings, say, watch)
     say(table(manifest))
     say(times(watch))
+    has_cut = manifest.policy.kind != "none"
+    if has_cut and not arguments.no_promote:
+        _promote(arguments.releases, manifest.release_id, named)
     path = str(arguments.releases / manifest.release_id)
     if arguments.json:
         result = {"release": manifest.release_id, "path": path, "manifest": manifest.model_dump()}
@@ -128,6 +135,15 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     say(f"taugate: {manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted.")
     return 3
+
+
+def _promote(releases: Path, name: str, named: bool) -> None:
+    """What fails here comes after the work, which is not lost."""
+    try:
+        promote(releases, name, new_encoder=named)
+    except (ReleaseError, OSError):
+        say(f"{releases / name} is written, and is not promoted:")
+        raise
 
 
 def say(line: str) -> None:

@@ -9,6 +9,7 @@ from calibration.admit import admit
 from calibration.artifact.contents import Contents, golden_queries
 from calibration.artifact.facts import manifest_facts
 from calibration.data.dataset import read_dataset
+from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import encode_dataset
 from calibration.encoding.source import exported_encoder
@@ -22,6 +23,7 @@ from retrieval.errors import EncoderError, InputError, ReleaseError
 from retrieval.release import writer
 from retrieval.release.catalog import current_id
 from retrieval.release.layout import FLOAT32_FOLDER
+from retrieval.release.lock import calibrating
 from retrieval.release.manifest import Manifest
 from retrieval.release.verify import verify
 
@@ -29,7 +31,7 @@ from retrieval.release.verify import verify
 def calibrate(
     data: Path,
     releases: Path,
-    encoder_name: str,
+    asked: AskedEncoder,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
@@ -37,15 +39,17 @@ def calibrate(
     """Read a data set, measure, choose a threshold and write a release into `releases`; it is not promoted.
 
     say: told one line of progress or warning at a time. Raises InputError, EncoderError or ReleaseError; then nothing
-    has been written.
+    has been written. One calibration at a time in a directory.
     """
     _check_releases(releases, say)
-    with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+    asked.check_name(releases)
+    with calibrating(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"):
             dataset = read_dataset(data, settings.split, Path(spool))
         check_sizes(dataset, settings)
         with watch.stage("export"):
-            encoder = _baseline(OnnxEncoder.load(exported_encoder(encoder_name)), encoder_name)
+            encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
+        asked.check(releases, encoder)
         cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
         admitted = admit(dataset, encoded, encoder, settings, say, watch)

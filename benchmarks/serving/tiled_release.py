@@ -21,9 +21,9 @@ from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import build
 from retrieval.index.flat import FlatIndex
 from retrieval.release import golden
-from retrieval.release.catalog import promote
 from retrieval.release.golden import GoldenQuery
 from retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, GOLDEN, REFERENCE, REPORT
+from retrieval.release.promotion import promote
 from retrieval.release.verify import verify
 from retrieval.release.writer import write
 

@@ -1,11 +1,10 @@
-"""Which releases a directory holds and which one is promoted."""
+"""Which releases a directory holds, and which of them is current or shadow. Reading takes no lock."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
-from retrieval.release.layout import CURRENT, MANIFEST, is_release_id
+from retrieval.release.layout import CURRENT, MANIFEST, SHADOW, is_release_id
 
 
 def release_ids(releases: Path) -> list[str]:
@@ -17,15 +16,33 @@ def release_ids(releases: Path) -> list[str]:
 
 def current_id(releases: Path) -> str | None:
     """The promoted release's id, or None before the first promotion. Raises ReleaseError when it names none."""
-    pointer = releases / CURRENT
+    return _named(releases, CURRENT, "promote one that is")
+
+
+def shadow_id(releases: Path) -> str | None:
+    """The id of the release to be tried beside the current one, or None. Raises ReleaseError when it names none."""
+    return _named(releases, SHADOW, "name one that is with `taugate release shadow`, or give --none")
+
+
+def pointed_id(releases: Path, pointer: str) -> str | None:
+    """What a pointer says, whether there is such a release or not; None where it says nothing of that form."""
     try:
-        name = pointer.read_text(encoding="ascii").strip()
+        name = (releases / pointer).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if is_release_id(name) else None
+
+
+def _named(releases: Path, pointer: str, remedy: str) -> str | None:
+    path = releases / pointer
+    try:
+        name = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise ReleaseError(f"{pointer}: cannot be read as one line with a release id") from error
+        raise ReleaseError(f"{path}: cannot be read as one line with a release id; {remedy}") from error
     if not is_release_id(name) or not (releases / name / MANIFEST).is_file():
-        raise ReleaseError(f"{pointer}: names {name!r}, which is no release in {releases}; promote one that is")
+        raise ReleaseError(f"{path}: names {name!r}, which is no release in {releases}; {remedy}")
     return name
 
 
@@ -51,23 +68,6 @@ def find(releases: Path, name: str | None = None) -> Path:
     elif not is_release_id(name) or not (releases / name / MANIFEST).is_file():
         raise ReleaseError(f"{releases}: holds no release {name!r}; `taugate release list` shows those it has")
     return releases / name
-
-
-def promote(releases: Path, name: str) -> None:
-    """Make a release the current one, atomically: a reader sees the old id or the new one, never less."""
-    find(releases, name)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{CURRENT}-", dir=releases)
-    partial = Path(temporary)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(name + "\n")
-            file.flush()
-            os.fchmod(descriptor, 0o644)  # whoever serves may be another user
-            os.fsync(descriptor)
-        partial.replace(releases / CURRENT)
-        sync_folder(releases)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

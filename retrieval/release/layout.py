@@ -12,6 +12,8 @@ from retrieval.documents import OFFSETS, TEXTS
 from retrieval.index.files import INDEX, VECTORS
 
 CURRENT = "current"
+SHADOW = "shadow"  # a release that is tried beside the current one
+HISTORY = "history.jsonl"
 MANIFEST = "manifest.json"
 ENCODER_FOLDER = "encoder"
 FLOAT32_FOLDER = "encoder-float32"  # of a release whose encoder is in int8: the one that it was made of
@@ -32,6 +34,7 @@ OPTIONAL_FILES = frozenset(
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
 STAGING_PREFIX = ".staging-"
+PRUNED_PREFIX = ".pruned-"  # of a release that is being removed
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})
 
 

@@ -41,7 +41,7 @@ def test_twenty_moments(sample: Path, encoder: Path, releases: Path, tmp_path: P
         assert current_id(copy) in {before, *release_ids(copy)} - (known - {before})
     assert load(copy / str(current_id(copy))).manifest.data.documents == 503
     visible = {entry.name for entry in copy.iterdir() if not entry.name.startswith(".")}
-    assert visible == {*release_ids(copy), "current"}
+    assert visible == {*release_ids(copy), "current", "history.jsonl"}
 
 
 def test_a_calibration_that_is_told_to_end_clears_away(

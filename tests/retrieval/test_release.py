@@ -10,11 +10,14 @@ import pytest
 
 import taugate
 from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id, find, promote, release_ids
+from retrieval.release.catalog import current_id, find, release_ids
+from retrieval.release.history import read
 from retrieval.release.layout import FILES, MANIFEST, REPORT, content_digest, release_id
 from retrieval.release.manifest import Manifest
+from retrieval.release.promotion import promote
 from retrieval.release.reader import load
 from retrieval.release.verify import verify
+from tests.retrieval.release.clones import clone
 
 
 @pytest.fixture
@@ -128,16 +131,19 @@ def test_promotion_replaces_the_pointer_and_refuses_what_is_not_there(copy: Path
     with pytest.raises(ReleaseError, match="no release"):
         promote(copy, "20200101T000000Z-000000000000")
     assert current_id(copy) == before
-    assert sorted(path.name for path in copy.iterdir()) == [before, "current"]
+    assert sorted(path.name for path in copy.iterdir()) == [".lock", before, "current", "history.jsonl"]
 
 
 def test_promotions_at_once_do_not_get_in_each_others_way(copy: Path) -> None:
-    name = str(current_id(copy))
+    """Threads here, processes in tests/retrieval/release/test_at_once.py."""
+    names = [str(current_id(copy)), clone(find(copy), 0)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: promote(copy, name), range(100)))
-    assert current_id(copy) == name
+        list(pool.map(lambda turn: promote(copy, names[turn % 2]), range(100)))
+    assert current_id(copy) in names
     assert (copy / "current").stat().st_mode & 0o777 == 0o644
-    assert sorted(path.name for path in copy.iterdir()) == [name, "current"]
+    events = read(copy).events
+    assert [event.previous for event in events] == [None, *(event.release for event in events[:-1])]
+    assert sorted(path.name for path in copy.iterdir()) == [".lock", *names, "current", "history.jsonl"]
 
 
 def test_a_pointer_to_nothing_stops_neither_listing_nor_calibrating(

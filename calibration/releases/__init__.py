@@ -1,0 +1,1 @@
+"""`taugate release …`: what operators do with releases. Only comparing them needs the extra `calibration`."""

@@ -1,0 +1,49 @@
+"""`taugate release promote|rollback|shadow|prune`: what is served, and what is kept."""
+
+import argparse
+import sys
+
+from retrieval.errors import InputError
+from retrieval.release import promotion
+from retrieval.release.catalog import release_ids
+from retrieval.release.prune import prune
+
+
+def promote(arguments: argparse.Namespace) -> int:
+    """Make a release the current one, if it verifies and no rule is against it."""
+    promotion.promote(arguments.releases, arguments.id, force=arguments.force, new_encoder=arguments.new_encoder)
+    sys.stdout.write(f"* {arguments.id}\n")
+    return 0
+
+
+def rollback(arguments: argparse.Namespace) -> int:
+    """Back to the release before."""
+    sys.stdout.write(f"* {promotion.rollback(arguments.releases, arguments.id)}\n")
+    return 0
+
+
+def shadow(arguments: argparse.Namespace) -> int:
+    """Name the shadow, or none."""
+    if (arguments.id is None) != arguments.none:
+        raise InputError("give either the ID of a release or --none")
+    promotion.shadow(arguments.releases, arguments.id)
+    if arguments.id is not None:
+        sys.stdout.write(f"~ {arguments.id}\n")
+    return 0
+
+
+def pruned(arguments: argparse.Namespace) -> int:
+    """Ids of what was removed go to stdout, why others stay to stderr."""
+    if arguments.keep < 0:
+        raise InputError(f"--keep {arguments.keep}: give a whole number of 0 or more")
+    word = "would prune" if arguments.dry_run else "pruned"
+    before = len(release_ids(arguments.releases))
+    removed = 0
+    for outcome in prune(arguments.releases, arguments.keep, dry_run=arguments.dry_run):
+        if outcome.kept is None:
+            removed += 1
+            sys.stdout.write(f"{word} {outcome.name}\n")
+        else:
+            sys.stderr.write(f"kept {outcome.name}: {outcome.kept}\n")
+    sys.stderr.write(f"{before - removed} of {before} releases stay\n")
+    return 0

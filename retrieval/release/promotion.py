@@ -1,0 +1,112 @@
+"""Which release is current, and which may become so: one set of rules for every command that promotes."""
+
+from pathlib import Path
+
+from retrieval.errors import ReleaseError
+from retrieval.release import outline
+from retrieval.release.catalog import find, pointed_id, release_ids
+from retrieval.release.layout import CURRENT, SHADOW
+from retrieval.release.lineage import earlier
+from retrieval.release.lock import locked
+from retrieval.release.manifest import Manifest
+from retrieval.release.pointer import move
+from retrieval.release.verify import verify
+
+POLICY, ENCODER = "policy none", "new encoder"  # rules that can be set aside, as the history names them
+_NAMED = 5  # releases that an error lists: the newest are those that somebody looks for
+
+
+def promote(releases: Path, name: str, *, force: bool = False, new_encoder: bool = False) -> None:
+    """Make a release the current one.
+
+    force: also one whose policy is none, which drops nothing; new_encoder: also one of another encoder than the current
+    one's. Raises ReleaseError where it does not verify or a rule is against it, OSError where the directory cannot be
+    written to; then nothing has changed.
+    """
+    manifest = verify(find(releases, name))
+    if manifest.policy.kind == "none" and not force:
+        raise ReleaseError(
+            f"{name}: its policy is none, which keeps every result; calibrate with more labelled queries, or give "
+            "--force"
+        )
+    forced = [POLICY] if manifest.policy.kind == "none" else []
+    with locked(releases):
+        find(releases, name)  # it may have been pruned meanwhile
+        current = pointed_id(releases, CURRENT)
+        if current == name:
+            return
+        if differs(releases, float32_encoder(manifest)):
+            if not new_encoder:
+                raise ReleaseError(
+                    f"{name}: encoded by {manifest.encoder.name}, the current release {current} by "
+                    f"{encoder_in_force(releases)}, or by another export of it: similarities and thresholds of the two "
+                    "cannot be compared; give --new-encoder where that is meant"
+                )
+            forced.append(ENCODER)
+        move(releases, "promote", name, forced)
+
+
+def rollback(releases: Path, name: str | None = None) -> str:
+    """Make the release current again that was so before, or a named one of those before; returns its id.
+
+    Raises ReleaseError where there is none, or where it does not verify; OSError as `promote`.
+    """
+    target = _target(releases, name)
+    verify(find(releases, target))
+    with locked(releases):
+        if _target(releases, name) != target:
+            raise ReleaseError(
+                f"{releases}: another command made a release current meanwhile; look at `taugate release history`"
+            )
+        move(releases, "rollback", target)
+    return target
+
+
+def shadow(releases: Path, name: str | None) -> None:
+    """Name the release that is tried beside the current one, or none. Raises as `promote`."""
+    if name is not None:
+        verify(find(releases, name))
+    with locked(releases):
+        if name is not None and find(releases, name).name == pointed_id(releases, CURRENT):
+            raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")
+        if (releases / SHADOW).exists() or name is not None:
+            move(releases, "shadow", name)
+
+
+def differs(releases: Path, encoder: str) -> bool:
+    """Whether the current release has another float32 encoder than the one with this digest; not where it has none."""
+    return bool(outline.encoder(releases, pointed_id(releases, CURRENT)).get("sha256", encoder) != encoder)
+
+
+def encoder_in_force(releases: Path) -> str | None:
+    """Name of the current release's encoder; None where that cannot be said."""
+    name = outline.encoder(releases, pointed_id(releases, CURRENT)).get("name")
+    return name if isinstance(name, str) else None
+
+
+def float32_encoder(manifest: Manifest) -> str:
+    """Digest of the float32 encoder of a release: an int8 one is made of it, and is no new encoder."""
+    return (manifest.float32_encoder or manifest.encoder).sha256
+
+
+def _target(releases: Path, name: str | None) -> str:
+    current, before = pointed_id(releases, CURRENT), earlier(releases)
+    if current is None:
+        raise ReleaseError(f"{releases}: no release is current; promote one ({_others(releases, current)})")
+    if name is None and before:
+        return before[0]
+    if name is not None and name in before:
+        return name
+    which = "no release that is still there" if name is None else f"{name} is none that"
+    was = f"; before it were {', '.join(before[:_NAMED])}" if before else ""
+    raise ReleaseError(
+        f"{releases}: {which} was current before {current}{was}; promote one ({_others(releases, current)})"
+    )
+
+
+def _others(releases: Path, current: str | None) -> str:
+    names = [name for name in release_ids(releases) if name != current]
+    if not names:
+        return "there is no other"
+    more = f" and {len(names) - _NAMED} older" if len(names) > _NAMED else ""
+    return ", ".join(names[: -_NAMED - 1 : -1]) + more

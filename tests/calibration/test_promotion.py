@@ -1,0 +1,152 @@
+"""`taugate calibrate` promotes by the rules of `taugate release promote`, and one calibration runs at a time."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import taugate
+from calibration.encoding import source
+from calibration.encoding.source import DEFAULT_ENCODER
+from retrieval.release import history
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.lock import CALIBRATING, calibrating
+from tests.calibration.commands import arguments
+from tests.fake_encoder import write_fake_encoder
+
+
+@pytest.fixture
+def copy(releases: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(releases, tmp_path / "releases")
+
+
+@pytest.fixture
+def another(tmp_path: Path, sample: Path) -> Path:
+    return write_fake_encoder(tmp_path / "another", texts(sample), seed=1)
+
+
+def texts(sample: Path) -> list[str]:
+    return (sample / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    capfd.readouterr()
+    assert taugate.main(arguments) == 2
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    (said,) = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
+    return said
+
+
+def test_an_encoder_that_is_named_is_promoted_whatever_was_before(
+    sample: Path, encoder: Path, another: Path, copy: Path
+) -> None:
+    for named in (another, encoder):
+        assert taugate.main(arguments(sample, copy, named)) == 0
+        assert current_id(copy) == release_ids(copy)[-1]
+    assert [event.forced for event in history.read(copy).events] == [(), ("new encoder",), ("new encoder",)]
+
+
+def test_the_default_does_not_take_the_place_of_another_encoder(
+    sample: Path, copy: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said before any work: nothing is exported, read or written."""
+    monkeypatch.setattr(source, "_export", lambda *_: pytest.fail("exported"))
+    before = sorted(path.name for path in copy.iterdir())
+    said = failure(["calibrate", str(sample), "--releases", str(copy)], capfd)
+    assert said == (
+        f"taugate: {copy}: the current release was encoded by fake, not by {DEFAULT_ENCODER}; name the encoder to be "
+        "used from now on with --encoder, or give --no-promote"
+    )
+    assert sorted(path.name for path in copy.iterdir()) == before
+
+
+@pytest.fixture
+def default(another: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An encoder that passes for the default one."""
+    config = (another / "encoder.json").read_text(encoding="utf-8")
+    (another / "encoder.json").write_text(config.replace('"fake"', f'"{DEFAULT_ENCODER}"'), encoding="utf-8")
+    monkeypatch.setattr(
+        "calibration.job.exported_encoder", lambda name: another if name == DEFAULT_ENCODER else Path(name)
+    )
+    return another
+
+
+def test_without_a_promotion_any_encoder_will_do(sample: Path, copy: Path, default: Path) -> None:
+    before = current_id(copy)
+    assert taugate.main(["calibrate", str(sample), "--releases", str(copy), "--no-promote"]) == 0
+    assert len(release_ids(copy)) == 2
+    assert current_id(copy) == before
+
+
+def test_another_export_of_the_default_is_another_encoder(
+    sample: Path, tmp_path: Path, default: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plain = ["calibrate", str(sample), "--releases", str(tmp_path / "r")]
+    assert taugate.main(plain) == 0
+    assert taugate.main(plain) == 0, "the same export"
+    write_fake_encoder(default, texts(sample), seed=2)
+    config = (default / "encoder.json").read_text(encoding="utf-8")
+    (default / "encoder.json").write_text(config.replace('"fake"', f'"{DEFAULT_ENCODER}"'), encoding="utf-8")
+    before = release_ids(tmp_path / "r")
+    said = failure(plain, capfd)
+    assert f"another export of {DEFAULT_ENCODER}" in said
+    assert "--encoder" in said
+    assert release_ids(tmp_path / "r") == before
+    assert taugate.main([*plain, "--encoder", DEFAULT_ENCODER]) == 0
+
+
+def test_what_is_refused_at_the_end_is_not_lost(
+    sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work took long; its release is there, and named."""
+    before = current_id(copy)
+
+    def full(*_: object) -> None:
+        raise OSError("history.jsonl: cannot be written")
+
+    monkeypatch.setattr("retrieval.release.pointer.record", full)
+    assert taugate.main(arguments(sample, copy, encoder, "--seed", "1")) == 1
+    (name,) = set(release_ids(copy)) - {before}
+    error = capfd.readouterr().err.splitlines()
+    assert error[-2:] == [
+        f"{copy / name} is written, and is not promoted:",
+        "taugate: history.jsonl: cannot be written",
+    ]
+    assert current_id(copy) == before
+    monkeypatch.undo()
+    assert taugate.main(["release", "promote", "--releases", str(copy), name]) == 0
+
+
+def test_one_calibration_at_a_time(
+    sample: Path, encoder: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(path.name for path in copy.iterdir())
+    with calibrating(copy):
+        said = failure(arguments(sample, copy, encoder), capfd)
+        assert f"process {os.getpid()} on " in said
+        assert "is calibrating into it; wait until that is done" in said
+        assert taugate.main(arguments(sample, tmp_path / "elsewhere", encoder)) == 0
+    assert sorted(path.name for path in copy.iterdir()) == before
+    assert taugate.main(arguments(sample, copy, encoder)) == 0
+
+
+def test_a_calibration_shows_that_it_runs_and_leaves_no_lock_when_killed(
+    sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = [sys.executable, "-m", "taugate", *arguments(sample, copy, encoder, "--seed", "1")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (copy / CALIBRATING).exists():
+            assert process.poll() is None, "it ended without a lock"
+            time.sleep(0.001)
+        time.sleep(0.05)  # the file is there before it is locked
+        process.send_signal(signal.SIGSTOP)
+        said = failure(arguments(sample, copy, encoder), capfd)
+        assert f"process {process.pid} on " in said
+        process.send_signal(signal.SIGKILL)
+    assert taugate.main(arguments(sample, copy, encoder)) == 0

@@ -1,0 +1,42 @@
+"""A releases directory that a test may change, and the command as it runs on it."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.release.catalog import current_id
+from tests.retrieval.release.clones import clone
+
+
+@pytest.fixture
+def copy(releases: Path, tmp_path: Path) -> Path:
+    """One release, current, promoted by a calibration."""
+    return shutil.copytree(releases, tmp_path / "releases")
+
+
+@pytest.fixture
+def first(copy: Path) -> str:
+    return str(current_id(copy))
+
+
+@pytest.fixture
+def three(copy: Path, first: str) -> list[str]:
+    """Ids of three more, none of them current."""
+    return [clone(copy / first, minute, parent=first) for minute in range(3)]
+
+
+@pytest.fixture
+def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`taugate release …` on the copy: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = taugate.main(["release", *arguments, "--releases", str(copy)])
+        printed = capfd.readouterr()
+        assert "Traceback" not in printed.err
+        return code, printed.out, printed.err
+
+    return run

@@ -1,0 +1,117 @@
+"""What the history says: who did what, and what was begun and not done."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retrieval.release.history import Event, read, record, took_effect
+from retrieval.release.layout import HISTORY
+from retrieval.release.lock import locked
+from retrieval.release.promotion import promote, rollback, shadow
+from retrieval.release.prune import prune
+
+Release = Callable[..., tuple[int, str, str]]
+
+
+def event(action: str, release: str | None, previous: str | None) -> Event:
+    return Event(at="", action=action, release=release, previous=previous, by="")
+
+
+def test_it_is_shown(copy: Path, first: str, three: list[str], release: Release) -> None:
+    a, b, c = three
+    promote(copy, a)
+    shadow(copy, b)
+    rollback(copy)
+    list(prune(copy, 0))
+    code, out, error = release("history")
+    assert (code, error) == (0, "")
+    lines = [re.split(r"\s{2,}", line) for line in out.splitlines()]
+    assert [(line[1], line[2]) for line in lines] == [
+        ("promote", first),
+        ("promote", a),
+        ("shadow", b),
+        ("rollback", first),
+        ("prune", a),
+        ("prune", c),
+    ]
+    assert lines[1][4] == f"was {first}"
+    assert not any("interrupted" in line for line in out.splitlines())
+
+
+def test_what_was_begun_and_not_done_is_said(copy: Path, first: str, three: list[str], release: Release) -> None:
+    a, b, c = three
+    with locked(copy):
+        record(copy, "promote", a, first)
+        record(copy, "shadow", c, None)
+        record(copy, "prune", b, None)
+    interrupted = ["interrupted" in line for line in release("history")[1].splitlines()]
+    assert interrupted == [False, True, True, True]
+    promote(copy, b)
+    shadow(copy, a)
+    interrupted = ["interrupted" in line for line in release("history")[1].splitlines()]
+    assert interrupted == [False, True, True, True, False, False]
+
+
+def test_pointers_are_told_apart() -> None:
+    events = [
+        event("promote", "a", None),
+        event("shadow", "a", None),
+        event("promote", "b", "a"),
+        event("promote", "c", "a"),  # so b was interrupted
+        event("shadow", None, "a"),
+        event("rollback", "a", "c"),
+        event("promote", "d", "a"),  # the pointer says a
+    ]
+    assert took_effect(events, {"current": "a", "shadow": None}) == [True, True, False, True, True, True, False]
+    assert took_effect([], {"current": None, "shadow": None}) == []
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"at": "2026', b"{}\n", b"[]\n", b"\xff\xfe\n", b"\0\0\0\0", b'{"at": 1}\n', b"null\n"]
+)
+def test_a_line_that_is_none_is_passed_over(
+    copy: Path, first: str, three: list[str], release: Release, torn: bytes
+) -> None:
+    with (copy / HISTORY).open("ab") as file:
+        file.write(torn)
+    promote(copy, three[0])
+    found = read(copy)
+    assert [event.release for event in found.events] == [first, three[0]]
+    assert found.unreadable == [2]
+    assert rollback(copy) == first
+    code, out, error = release("history")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert "line 2" in error
+    assert (copy / HISTORY).read_bytes().endswith(b"}\n")
+
+
+def test_a_field_of_a_later_version_is_no_fault(copy: Path, first: str) -> None:
+    line = (copy / HISTORY).read_bytes().replace(b'"forced"', b'"ticket":"OPS-1","forced"')
+    (copy / HISTORY).write_bytes(line)
+    assert [event.release for event in read(copy).events] == [first]
+
+
+def test_a_terminal_is_not_told_what_to_do(copy: Path, release: Release) -> None:
+    line = (copy / HISTORY).read_bytes().replace(b'"by":"', rb'"by":"\u001b[2J\u202e')
+    (copy / HISTORY).write_bytes(line)
+    out = release("history")[1]
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert out.count("\n") == 1
+
+
+def test_without_one_there_is_nothing_to_show(copy: Path, release: Release) -> None:
+    (copy / HISTORY).unlink()
+    assert release("history") == (0, "", "")
+
+
+def test_one_that_cannot_be_read_is_one_error(copy: Path, release: Release) -> None:
+    (copy / HISTORY).unlink()
+    (copy / HISTORY).mkdir()
+    code, out, error = release("history")
+    assert (code, out) == (2, "")
+    assert (
+        error == f"taugate: {copy / HISTORY}: cannot be read (Is a directory); mend its permissions, or move it away\n"
+    )

@@ -1,0 +1,116 @@
+"""One change at a time, one calibration at a time, and a lock dies with its holder."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import ReleaseError
+from retrieval.flock import ALONE, acquire, is_at
+from retrieval.release import lock
+from retrieval.release.lock import CALIBRATING, LOCK, calibrating, locked
+from retrieval.release.promotion import promote
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from retrieval.release import lock
+
+with getattr(lock, sys.argv[1])(Path(sys.argv[2])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(kind: str, releases: Path) -> Iterator[subprocess.Popen[str]]:
+    """One that holds a lock until its input ends or it is killed."""
+    command = [sys.executable, "-c", PROGRAM, kind, str(releases)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        if process.poll() is None:
+            process.communicate()
+
+
+def test_who_waits_too_long_is_told_for_whom(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_CHANGE_SECONDS", 0.2)
+    with another_process("locked", copy) as process, pytest.raises(ReleaseError) as refused:
+        promote(copy, three[0])
+    assert str(refused.value).startswith(f"{copy}: process {process.pid} on {socket.gethostname()} has been changing")
+    assert "\n" not in str(refused.value)
+    promote(copy, three[0])
+
+
+def test_who_waits_gets_it(copy: Path, three: list[str]) -> None:
+    with another_process("locked", copy) as process:
+        waiting = threading.Thread(target=promote, args=(copy, three[0]))
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive()
+        process.communicate()
+        waiting.join(10)
+        assert not waiting.is_alive()
+
+
+def test_a_killed_holder_holds_nothing(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_CHANGE_SECONDS", 5)
+    for kind in ("locked", "calibrating"):
+        with another_process(kind, copy) as process:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    promote(copy, three[0])
+    with calibrating(copy):
+        assert (copy / CALIBRATING).exists()
+    assert not (copy / CALIBRATING).exists()
+
+
+def test_a_second_calibration_does_not_wait(copy: Path) -> None:
+    with another_process("calibrating", copy) as process, pytest.raises(ReleaseError) as refused, calibrating(copy):
+        raise AssertionError("two at once")
+    assert str(refused.value).startswith(f"{copy}: process {process.pid} on {socket.gethostname()} is calibrating")
+    with calibrating(copy), locked(copy):
+        pass
+
+
+def test_nothing_is_left_of_a_calibration_that_wrote_nothing(tmp_path: Path) -> None:
+    for folder in (tmp_path / "new", tmp_path / "deep" / "er"):
+        with calibrating(folder):
+            assert (folder / CALIBRATING).is_file()
+    assert list(tmp_path.iterdir()) == []
+    with calibrating(tmp_path / "new"):
+        (tmp_path / "new" / "written").mkdir()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["written"]
+
+
+def test_a_lock_whose_file_is_gone_locks_nobody_out_twice(copy: Path) -> None:
+    """Whoever waited for a removed file asks for the new one."""
+    with another_process("calibrating", copy):
+        (copy / CALIBRATING).unlink()
+        with calibrating(copy):
+            descriptor = os.open(copy / CALIBRATING, os.O_RDWR)
+            assert is_at(descriptor, copy / CALIBRATING)
+            assert not acquire(descriptor, ALONE)
+            os.close(descriptor)
+
+
+def test_a_directory_that_is_not_there_cannot_be_changed(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="cannot be changed from here"), locked(tmp_path / "none"):
+        raise AssertionError("locked nothing")
+
+
+def test_a_full_disk_keeps_nobody_from_the_lock(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with locked(copy):
+        assert (copy / LOCK).exists()

@@ -1,0 +1,199 @@
+"""Prune removes what nobody needs, as a whole, and what killed commands left."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import ReleaseError
+from retrieval.release import history, lock
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.layout import CURRENT, MANIFEST, SHADOW
+from retrieval.release.lock import hold, unheld
+from retrieval.release.promotion import promote, rollback, shadow
+from retrieval.release.prune import KEEP, prune
+from retrieval.release.verify import verify
+from tests.retrieval.release.clones import clone
+
+Release = Callable[..., tuple[int, str, str]]
+OPEN = "a service has it open, or that cannot be known"
+
+
+@pytest.fixture
+def many(copy: Path, first: str) -> list[str]:
+    """Fourteen releases, oldest first; the current one is not the first of them."""
+    shutil.move(copy / first, copy / ".aside")
+    names = [clone(copy / ".aside", minute) for minute in range(14)]
+    shutil.rmtree(copy / ".aside")
+    promote(copy, names[-1])
+    return names
+
+
+def test_the_newest_stay(copy: Path, many: list[str], release: Release) -> None:
+    code, out, error = release("prune")
+    assert code == 0
+    assert out.splitlines() == [f"pruned {name}" for name in many[:4]]
+    assert error == "10 of 14 releases stay\n"
+    assert release_ids(copy) == many[4:] == many[-KEEP:]
+    events = history.read(copy).events
+    assert [(event.action, event.release) for event in events[-4:]] == [("prune", name) for name in many[:4]]
+    assert release("prune")[1:] == ("", "10 of 10 releases stay\n")
+
+
+def test_a_dry_run_says_the_same_and_removes_nothing(copy: Path, many: list[str], release: Release) -> None:
+    before = sorted(path.name for path in copy.iterdir())
+    events = len(history.read(copy).events)
+    opened = hold(copy / many[1])
+    code, out, error = release("prune", "--dry-run", "--keep", "11")
+    assert code == 0
+    assert out.splitlines() == [f"would prune {many[0]}", f"would prune {many[2]}"]
+    assert error.splitlines() == [f"kept {many[1]}: {OPEN}", "12 of 14 releases stay"]
+    assert sorted(path.name for path in copy.iterdir()) == before
+    assert len(history.read(copy).events) == events
+    opened.close()
+
+
+def test_what_is_needed_stays(copy: Path, many: list[str], release: Release) -> None:
+    """The oldest are the current one, its parent, where a rollback goes to, the shadow and one that is open."""
+    child = clone(copy / many[0], -1, parent=many[2])
+    promote(copy, many[1])
+    promote(copy, child)
+    shadow(copy, many[3])
+    with hold(copy / many[4]):
+        code, out, error = release("prune", "--keep", "0")
+    assert code == 0
+    assert release_ids(copy) == [child, *many[1:5]]
+    assert out.splitlines() == [f"pruned {name}" for name in [many[0], *many[5:]]]
+    assert error.splitlines() == [
+        f"kept {child}: current",
+        f"kept {many[1]}: where a rollback goes to",
+        f"kept {many[2]}: parent of the current release",
+        f"kept {many[3]}: shadow",
+        f"kept {many[4]}: {OPEN}",
+        "5 of 15 releases stay",
+    ]
+    for name in release_ids(copy):
+        verify(copy / name)
+    assert rollback(copy) == many[1]
+
+
+def test_what_was_open_goes_once_it_is_closed(copy: Path, many: list[str]) -> None:
+    opened, again = hold(copy / many[0]), hold(copy / many[0])
+    opened.close()
+    opened.close()
+    assert [outcome.kept for outcome in prune(copy, 13)] == [OPEN]
+    again.close()
+    assert [outcome.kept for outcome in prune(copy, 13)] == [None]
+    with pytest.raises(ReleaseError, match=MANIFEST):
+        hold(copy / many[0])
+
+
+def test_what_is_removed_while_it_is_opened_is_refused(
+    copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prune is quicker: the service has the manifest's descriptor, and waits for the lock."""
+    acquire = lock.acquire
+
+    def late(*arguments: object) -> bool:
+        with monkeypatch.context() as patched:
+            patched.setattr(lock, "acquire", acquire)
+            list(prune(copy, 13))
+        return acquire(*arguments)
+
+    monkeypatch.setattr(lock, "acquire", late)
+    with pytest.raises(ReleaseError, match="is being pruned"):
+        hold(copy / many[0])
+
+
+def test_nobody_opens_what_is_being_removed(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_PRUNE_SECONDS", 0.1)
+    with unheld(copy / many[0]) as free, pytest.raises(ReleaseError, match="is being pruned"):
+        assert free
+        hold(copy / many[0])
+    hold(copy / many[0]).close()
+
+
+def test_a_file_system_without_locks_keeps_and_serves(
+    copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> bool:
+        raise OSError("no locks available")
+
+    acquire = lock.acquire
+    monkeypatch.setattr(
+        lock, "acquire", lambda *given: acquire(*given) if given[-1] == lock._CHANGE_SECONDS else none()
+    )
+    hold(copy / many[0]).close()
+    assert [outcome.kept for outcome in prune(copy, 13)] == [OPEN]
+    assert release_ids(copy) == many
+
+
+def test_manifests_that_cannot_be_written_to_are_locked_as_well(copy: Path, many: list[str]) -> None:
+    for name in many[:2]:
+        (copy / name / MANIFEST).chmod(0o444)
+    with hold(copy / many[1]):
+        assert [outcome.kept for outcome in prune(copy, 12)] == [None, OPEN]
+
+
+def test_a_folder_without_a_manifest_is_removed(copy: Path, many: list[str]) -> None:
+    (copy / many[0] / MANIFEST).unlink()
+    assert [outcome.name for outcome in prune(copy, 13)] == [many[0]]
+
+
+@pytest.mark.parametrize("pointer", [CURRENT, SHADOW])
+def test_a_pointer_that_cannot_be_believed_stops_it(
+    copy: Path, many: list[str], release: Release, pointer: str
+) -> None:
+    (copy / pointer).write_bytes(b"nonsense")
+    for more in ([], ["--dry-run"]):
+        code, out, error = release("prune", "--keep", "1", *more)
+        assert (code, out) == (2, "")
+        assert pointer in error
+    assert release_ids(copy) == many
+
+
+def test_what_killed_commands_left_is_cleared(copy: Path, first: str, release: Release) -> None:
+    aged, young = copy / ".staging-aged", copy / ".staging-young"
+    writing = copy / ".staging-writing"
+    for folder in (copy / ".pruned-20200101T000000Z-000000000000", aged, young, writing):
+        folder.mkdir()
+        (folder / "file").write_bytes(b"left")
+    two_minutes_ago = time.time() - 120
+    for folder in (aged, writing):
+        os.utime(folder, (two_minutes_ago, two_minutes_ago))
+    descriptor = os.open(writing, os.O_RDONLY)
+    try:
+        assert lock.acquire(descriptor, lock.SHARED)
+        assert release("prune", "--dry-run")[0] == 0
+        assert aged.exists()
+        assert release("prune")[0] == 0
+    finally:
+        os.close(descriptor)
+    assert {path.name for path in copy.iterdir() if path.is_dir()} == {young.name, writing.name, first}
+
+
+def test_a_full_disk_is_no_reason_to_keep_everything(
+    copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that has no room before the removal has it after."""
+    write = os.write
+
+    def full(descriptor: int, line: bytes) -> int:
+        if (copy / many[0]).exists() or (copy / f".pruned-{many[0]}").exists():
+            raise OSError(28, "No space left on device")
+        return write(descriptor, line)
+
+    monkeypatch.setattr(os, "write", full)
+    assert [outcome.name for outcome in prune(copy, 13)] == [many[0]]
+    assert history.read(copy).events[-1].release == many[0]
+
+
+@pytest.mark.parametrize("keep", ["-1", "-100"])
+def test_a_number_of_releases_that_is_none(copy: Path, first: str, release: Release, keep: str) -> None:
+    code, _, error = release("prune", "--keep", keep)
+    assert code == 2
+    assert f"--keep {keep}" in error
+    assert current_id(copy) == first

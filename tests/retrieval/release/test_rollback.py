@@ -1,0 +1,153 @@
+"""A rollback goes back, a second one further back, and neither anywhere that was not current."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import ReleaseError
+from retrieval.release import promotion
+from retrieval.release.catalog import current_id
+from retrieval.release.history import record
+from retrieval.release.layout import CURRENT, HISTORY, MANIFEST
+from retrieval.release.lineage import earlier
+from retrieval.release.promotion import promote, rollback
+from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+
+Release = Callable[..., tuple[int, str, str]]
+
+
+def promote_all(copy: Path, names: list[str]) -> None:
+    for name in names:
+        promote(copy, name)
+
+
+def test_each_rollback_goes_one_further_back(copy: Path, first: str, three: list[str], release: Release) -> None:
+    a, b, c = three
+    promote_all(copy, three)
+    for expected in (b, a, first):
+        assert release("rollback") == (0, f"* {expected}\n", "")
+        assert current_id(copy) == expected
+    code, out, error = release("rollback")
+    assert (code, out) == (2, "")
+    assert error == (
+        f"taugate: {copy}: no release that is still there was current before {first}; promote one ({c}, {b}, {a})\n"
+    )
+
+
+def test_a_promotion_after_a_rollback_begins_from_there(copy: Path, first: str, three: list[str]) -> None:
+    a, b, c = three
+    promote_all(copy, [a, b])
+    assert rollback(copy) == a
+    promote(copy, c)
+    assert earlier(copy) == [a, first]
+    promote(copy, a)
+    assert earlier(copy) == [c, first], "once each, the latest place first"
+    assert [rollback(copy), rollback(copy), rollback(copy)] == [c, a, first]
+
+
+def test_a_rollback_can_skip(copy: Path, first: str, three: list[str], release: Release) -> None:
+    a, b, c = three
+    promote_all(copy, three)
+    assert release("rollback", a)[:2] == (0, f"* {a}\n")
+    assert earlier(copy) == [first]
+    code, _, error = release("rollback", c)
+    assert code == 2
+    assert f"{c} is none that was current before {a}; before it were {first}; promote one ({c}, {b}, {first})" in error
+
+
+@pytest.mark.parametrize("name", ["nonsense", "../../etc", "20200101T000000Z-000000000000", ""])
+def test_what_is_no_release_is_refused(copy: Path, first: str, release: Release, name: str) -> None:
+    assert release("rollback", name)[0] == 2
+    assert current_id(copy) == first
+
+
+def test_a_rollback_asks_for_no_words(copy: Path, first: str) -> None:
+    """What was in force once was meant: a rollback is for bad days."""
+    odd = clone(copy / first, 0, lambda manifest: (of_another_encoder(manifest), without_a_cut(manifest)))
+    promote(copy, odd, force=True, new_encoder=True)
+    promote(copy, first, new_encoder=True)
+    assert rollback(copy) == odd
+
+
+def test_a_rollback_goes_only_to_what_verifies(copy: Path, first: str, three: list[str], release: Release) -> None:
+    promote_all(copy, three[:2])
+    (copy / three[0] / MANIFEST).write_bytes(b"{")
+    code, _, error = release("rollback")
+    assert code == 2
+    assert MANIFEST in error
+    assert current_id(copy) == three[1]
+    assert release("rollback", first)[0] == 0
+
+
+def test_what_was_removed_is_passed_over(copy: Path, first: str, three: list[str]) -> None:
+    promote_all(copy, three)
+    for gone in three[1:]:  # also the current one, which is the worst of days
+        shutil.rmtree(copy / gone)
+    assert rollback(copy) == three[0]
+    assert rollback(copy) == first
+
+
+def test_without_a_history_the_parents_lead_back(copy: Path, first: str) -> None:
+    second = clone(copy / first, 0, parent=first)
+    third = clone(copy / first, 1, parent=second)
+    (copy / HISTORY).unlink()
+    (copy / CURRENT).write_text(third + "\n", encoding="ascii")
+    assert earlier(copy) == [second, first]
+    assert rollback(copy) == second
+    assert earlier(copy) == [first], "from the history, then on by the parents"
+    assert rollback(copy) == first
+
+
+def test_parents_in_a_circle_end(copy: Path, first: str) -> None:
+    second = clone(copy / first, 0, parent="20300101T000100Z-" + first[-12:])
+    third = clone(copy / first, 1, parent=second)
+    assert third == "20300101T000100Z-" + first[-12:]
+    (copy / HISTORY).unlink()
+    (copy / CURRENT).write_text(third + "\n", encoding="ascii")
+    assert earlier(copy) == [second]
+
+
+def test_without_a_current_release_there_is_nothing_to_leave(copy: Path, first: str, release: Release) -> None:
+    (copy / CURRENT).unlink()
+    code, _, error = release("rollback")
+    assert code == 2
+    assert error == f"taugate: {copy}: no release is current; promote one ({first})\n"
+
+
+def test_an_interrupted_promotion_is_no_place_to_go_back_to(copy: Path, first: str, three: list[str]) -> None:
+    a, b, c = three
+    promote(copy, a)
+    record(copy, "promote", b, a)  # and killed before the pointer moved
+    assert earlier(copy) == [first]
+    promote(copy, c)
+    assert earlier(copy) == [a, first]
+    record(copy, "rollback", a, c)
+    assert earlier(copy) == [a, first]
+
+
+def test_a_pointer_moved_by_hand_is_a_place_to_go_back_to(copy: Path, first: str, three: list[str]) -> None:
+    a, b, _ = three
+    (copy / CURRENT).write_text(a + "\n", encoding="ascii")
+    promote(copy, b)
+    assert rollback(copy) == a
+
+
+def test_two_operators_do_not_go_back_twice(
+    copy: Path, first: str, three: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who decided on what another has left by then is told so."""
+    promote_all(copy, three)
+    verify = promotion.verify
+
+    def slow(folder: Path) -> object:
+        with monkeypatch.context() as patched:
+            patched.setattr(promotion, "verify", verify)
+            rollback(copy)
+        return verify(folder)
+
+    monkeypatch.setattr(promotion, "verify", slow)
+    with pytest.raises(ReleaseError, match="meanwhile"):
+        rollback(copy)
+    assert current_id(copy) == three[1]
