@@ -8,6 +8,9 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from retrieval.release.reader import load
+from service.access.access import Access
+from service.access.description import describe_access
+from service.access.guard import Guard
 from service.body_limit import BodyLimit
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
@@ -28,6 +31,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
+    access = Access(settings, metrics)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -35,7 +39,8 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         if accept_when_ready:
             await loading
         try:
-            yield
+            async with access.watching():
+                yield
         finally:
             await loading
             await serving.stop()
@@ -50,10 +55,13 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
     app.state.serving = serving
+    app.state.access = access
     add_search_routes(app, settings, serving, metrics)
     add_feedback_route(app, serving, metrics)
     app.include_router(infra_routes(serving, metrics))
+    describe_access(app)
     install_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(Guard, access=access, metrics=metrics)
     app.add_middleware(RequestScope, metrics=metrics)
     return app
