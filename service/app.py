@@ -11,6 +11,7 @@ from retrieval.release.reader import load
 from service.access.access import Access
 from service.access.description import describe_access
 from service.access.guard import Guard
+from service.access.spending import Spending
 from service.body_limit import BodyLimit
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
@@ -31,7 +32,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
-    access = Access(settings, metrics)
+    access, spending = Access(settings, metrics), Spending(settings, metrics)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -44,6 +45,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         finally:
             await loading
             await serving.stop()
+            await spending.close()
 
     app = FastAPI(
         title="taugate",
@@ -56,8 +58,8 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     )
     app.state.serving = serving
     app.state.access = access
-    add_search_routes(app, settings, serving, metrics)
-    add_feedback_route(app, serving, metrics)
+    add_search_routes(app, settings, serving, metrics, spending)
+    add_feedback_route(app, serving, metrics, spending)
     app.include_router(infra_routes(serving, metrics))
     describe_access(app)
     install_handlers(app)
