@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -13,6 +14,7 @@ from service.access.description import describe_access
 from service.access.guard import Guard
 from service.access.spending import Spending
 from service.body_limit import BodyLimit
+from service.connections.table import CONNECTIONS, Connections
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
@@ -33,15 +35,16 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
     access, spending = Access(settings, metrics), Spending(settings, metrics)
+    connections = Connections(settings, metrics)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         loading = asyncio.create_task(serving.start())
         if accept_when_ready:
             await loading
         try:
-            async with access.watching():
-                yield
+            async with access.watching(), connections.looked_after():
+                yield {CONNECTIONS: connections}
         finally:
             await loading
             await serving.stop()

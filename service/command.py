@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from retrieval.errors import InputError
 from retrieval.release.catalog import find
 from service.access.source import check
+from service.connections.open_files import raise_limit
 from service.server import serve_here
 from service.settings import Settings
 from service.workers import serve_in_workers
@@ -49,6 +50,7 @@ def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of
 
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Run the service on a listening socket, in as many processes as the settings say."""
+    raise_limit()
     (serve_here if settings.workers == 1 else serve_in_workers)(settings, listener)
 
 

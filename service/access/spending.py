@@ -1,4 +1,4 @@
-"""What a request takes of its key's rate: counted by Redis for all replicas, by this process where that does not say."""
+"""What a request takes of its key's rate: Redis counts for all replicas, this process where that does not say."""
 
 from starlette.types import Scope
 
