@@ -9,12 +9,13 @@ the mean is the rate (ATM Forum, Traffic Management 4.0, "Generic Cell Rate Algo
 import time
 from collections.abc import Callable
 
-_SECOND = 1.0
+_BURST = 1.0  # seconds
+_ROUNDING = 5e-6  # seconds: what sums of Unix times are off by
 
 
 def tolerance(rate: float) -> float:
     """Seconds that queries may be ahead of their rate."""
-    return max(0.0, _SECOND - 1 / rate)
+    return max(0.0, _BURST - 1 / rate) + _ROUNDING
 
 
 class OwnRates:
