@@ -12,6 +12,7 @@ import calibration.command
 import calibration.releases.command
 import calibration.replay.command
 import quickstart
+import service.access.command
 import service.command
 from retrieval.errors import TaugateError
 
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         calibration.releases.command,
         calibration.replay.command,
         service.command,
+        service.access.command,
     ):
         room.add_parser(commands)
     parsed = parser.parse_args(arguments)

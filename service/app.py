@@ -4,12 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
 from retrieval.release.reader import load
+from service.access.access import Access
+from service.access.description import describe_access
+from service.access.guard import Guard
+from service.access.spending import Spending
 from service.admin_route import admin_routes
 from service.body_limit import BodyLimit
+from service.connections.table import CONNECTIONS, Connections
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
@@ -31,20 +37,24 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
     """
     metrics = Metrics()
     serving = Serving(settings, metrics, load_release)
-    reloading = Reloading(serving, settings.reload_seconds)
+    access, spending = Access(settings, metrics), Spending(settings, metrics)
+    reloading = Reloading(serving, access.reload, settings.reload_seconds)
+    connections = Connections(settings, metrics)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
         loading = asyncio.create_task(serving.start())
         reloading.start()
         if accept_when_ready:
             await loading
         try:
-            yield
+            async with access.watching(), connections.looked_after():
+                yield {CONNECTIONS: connections}
         finally:
             await loading
             await reloading.stop()
             await serving.stop()
+            await spending.close()
 
     app = FastAPI(
         title="taugate",
@@ -56,11 +66,14 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
     app.state.serving = serving
-    add_search_routes(app, settings, serving, metrics)
-    add_feedback_route(app, serving, metrics)
+    app.state.access = access
+    add_search_routes(app, settings, serving, metrics, spending)
+    add_feedback_route(app, serving, metrics, spending)
     app.include_router(infra_routes(serving, metrics))
     app.include_router(admin_routes(reloading))
+    describe_access(app)
     install_handlers(app)
     app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
+    app.add_middleware(Guard, access=access, metrics=metrics)
     app.add_middleware(RequestScope, metrics=metrics)
     return app

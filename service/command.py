@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from retrieval.errors import InputError
 from retrieval.release.catalog import find
+from service.access.source import check
+from service.connections.open_files import raise_limit
 from service.server import serve_here
 from service.settings import Settings
 from service.workers import serve_in_workers
@@ -48,15 +50,17 @@ def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of
 
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Run the service on a listening socket, in as many processes as the settings say."""
+    raise_limit()
     (serve_here if settings.workers == 1 else serve_in_workers)(settings, listener)
 
 
 def listen(settings: Settings) -> socket.socket:
-    """A listening TCP socket. Raises InputError.
+    """A listening TCP socket. Raises InputError, also where nobody would keep strangers out.
 
     The protocol is named, which socket.create_server leaves out: asyncio sets TCP_NODELAY only where it is, and without
     it every reply on a kept connection waits some 40 ms for the client's delayed ACK.
     """
+    check(settings)
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

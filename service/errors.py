@@ -1,19 +1,24 @@
 """What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (docs/api.md).
 
 ApiError
+├── Unauthorized       401 unauthorized, with WWW-Authenticate
+├── Forbidden          403 forbidden
 ├── NotFound           404 not_found
 ├── ReloadFailed       409 reload_failed
 ├── TooLarge           413 too_large
 ├── Invalid            422 invalid
 ├── Overloaded         429 overloaded, with Retry-After
+├── RateLimited        429 rate_limited, with Retry-After
 ├── ClientGone         499 client_gone, in the log and the metrics: nobody is there to read it
 ├── NotReady           503 not_ready
 └── DeadlineExceeded   504 deadline_exceeded
 
 400 bad_json, 404 not_found for a path and 405 method_not_allowed come from the framework, 500 internal from anything
-else.
+else. What is refused before it is a request, 400 bad_request, 408 request_timeout, 431 headers_too_large and 503
+overloaded, is in service/connections/refusals.py.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,6 +26,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from service.json_reply import json_reply
 
@@ -30,7 +36,19 @@ class ApiError(Exception):
 
     status: ClassVar[int]
     code: ClassVar[str]
-    headers: ClassVar[Mapping[str, str]] = {}
+    headers: Mapping[str, str] = {}
+
+
+class Unauthorized(ApiError):
+    """No key, or none that is known; both ways to send one are told by the message, one by the header."""
+
+    status, code, headers = 401, "unauthorized", {"WWW-Authenticate": "Bearer"}
+
+
+class Forbidden(ApiError):
+    """A key that is known and has not the scope."""
+
+    status, code = 403, "forbidden"
 
 
 class NotFound(ApiError):
@@ -63,6 +81,16 @@ class Overloaded(ApiError):
     status, code, headers = 429, "overloaded", {"Retry-After": "1"}
 
 
+class RateLimited(ApiError):
+    """More queries than a key may ask for; seconds: until the next one may."""
+
+    status, code = 429, "rate_limited"
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.headers = {"Retry-After": str(max(1, math.ceil(seconds)))}
+
+
 class ClientGone(ApiError):
     """The caller closed the connection; the status is nginx's for it."""
 
@@ -82,7 +110,7 @@ class DeadlineExceeded(ApiError):
 
 
 _MOST_DETAILS = 3  # of a body with many faults: enough to mend it, never as long as the body
-_LONGEST_NAME = 40
+_LONGEST_NAME, _LONGEST_PATH = 40, 100
 
 # What the framework, or a body read for it, answers by status alone.
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
@@ -91,6 +119,11 @@ _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed"
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
     """The one shape of an error."""
     return {"error": {"code": code, "message": message, "request_id": request_id}}
+
+
+def error_reply(scope: Scope, error: ApiError) -> Response:
+    """The reply to a request that is refused before it reaches a handler."""
+    return json_reply(error_body(error.code, str(error), scope["state"]["request_id"]), error.status, error.headers)
 
 
 def install_handlers(app: FastAPI) -> None:
@@ -108,7 +141,7 @@ def _reply(
 
 
 async def _api_error(request: Request, error: ApiError) -> Response:
-    return _reply(request, error.status, error.code, str(error), error.headers)
+    return error_reply(request.scope, error)
 
 
 async def _validation_error(request: Request, error: RequestValidationError) -> Response:
@@ -132,11 +165,16 @@ def _field(location: Sequence[object]) -> str:
     return ".".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names) or "body"
 
 
+def no_such_path(path: str) -> str:
+    """What is said of a path that is none, which may be of any length."""
+    return f"there is no {path[:_LONGEST_PATH]}; /openapi.json lists what there is"
+
+
 async def _http_error(request: Request, error: HTTPException) -> Response:
     code = _FRAMEWORK_CODES.get(error.status_code, Invalid.code)
     messages = {
         400: "the body cannot be read as JSON in UTF-8",
-        404: f"there is no {request.url.path}; /openapi.json lists what there is",
+        404: no_such_path(request.url.path),
         405: f"{request.url.path} does not take {request.method}",
     }
     return _reply(request, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)

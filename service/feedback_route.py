@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
+from service.access.spending import Spending
 from service.errors import ApiError, Invalid
 from service.json_body import add_json_route
 from service.json_reply import json_reply
@@ -15,11 +16,12 @@ from service.serving import Serving
 _STATUSES = (400, 404, 413, 422, 500, 503)
 
 
-def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics) -> None:
+def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, spending: Spending) -> None:
     """The route, answered 202: what is judged is counted within seconds."""
 
     async def feedback(request: Request, body: FeedbackRequest) -> Response:
         """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
+        await spending.spend(request.scope, 1)
         watch = serving.answering.watch
         if watch is None:
             raise Invalid("traffic is not watched here (TAUGATE_DRIFT is false), so that nobody asks for judgements")

@@ -23,6 +23,10 @@ _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 # A search of a thousand documents takes 0.1 ms, a long batch through the encoder a second.
 STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_QUEUE_LIMIT
+REFUSALS = (
+    *("unauthorized", "forbidden", "rate_limited"),  # requests
+    *("malformed", "headers", "receive_timeout", "unread", "connections"),  # connections
+)
 
 
 class Metrics:
@@ -66,6 +70,19 @@ class Metrics:
         for reason in get_args(Reason):
             self.empty_responses.labels(reason)
         self.feedback = Counter("taugate_feedback", "Judgements of results.", ["outcome"], registry=self.registry)
+        self.refused = Counter(
+            "taugate_refused", "Requests and connections refused.", ["reason"], registry=self.registry
+        )
+        for refused in REFUSALS:
+            self.refused.labels(refused)
+        self.connections = self._gauge("taugate_connections", "Connections that are open.", "livesum")
+        # Names come from the file of keys, so that there are no more than an operator made.
+        self.key_requests = Counter(
+            "taugate_key_requests", "Requests let through, by the name of their key.", ["key"], registry=self.registry
+        )
+        self.keys_reload_failed = self._gauge(
+            "taugate_keys_reload_failed", "Whether keys changed and could not be read; those before stay.", "livemax"
+        )
         names = ("release", "encoder", "policy")
         self.release_info = self._gauge(RELEASE_INFO, "The release in service.", "livemax", names)
         self._announced: tuple[str, ...] | None = None

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from retrieval.errors import ReleaseError
@@ -20,10 +20,14 @@ _JITTER = 0.2  # of the time between two looks, so that replicas do not all load
 
 
 class Reloading:
-    """Of one event loop. seconds: between two looks at which release is current, 0 for none."""
+    """Of one event loop.
 
-    def __init__(self, serving: Serving, seconds: float) -> None:
-        self._serving, self._seconds = serving, seconds
+    read_keys: is called when the service is told to look; seconds: between two looks at which release is current, 0 for
+    none.
+    """
+
+    def __init__(self, serving: Serving, read_keys: Callable[[], object], seconds: float) -> None:
+        self._serving, self._read_keys, self._seconds = serving, read_keys, seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -44,12 +48,14 @@ class Reloading:
 
     async def reload(self) -> Turn:
         """As Serving.reload, in the other workers of this service as well, which say in the log how it went."""
+        self._read_keys()
         turn = await self._serving.reload()
         if SHARED_FOLDER in os.environ:
             os.kill(os.getppid(), signal.SIGHUP)
         return turn
 
     def _told(self) -> None:
+        self._read_keys()
         self._begin(self._quietly())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import error_body
 from service.ids import new_id
 from service.metrics import Metrics
+from service.security_headers import SECURITY_HEADERS
 
 _log = logging.getLogger("taugate.request")
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
@@ -39,7 +40,7 @@ class RequestScope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                message["headers"] = [*message["headers"], *SECURITY_HEADERS, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:
@@ -60,18 +61,16 @@ class RequestScope:
         counter, histogram = self._counted[route, status]
         counter.inc()
         histogram.observe(seconds)
-        _log.info(
-            "request",
-            extra={
-                "fields": {
-                    "request_id": request_id,
-                    "method": scope["method"],
-                    "route": route,
-                    "status": status,
-                    "milliseconds": round(seconds * 1000, 3),
-                }
-            },
-        )
+        fields = {
+            "request_id": request_id,
+            "method": scope["method"],
+            "route": route,
+            "status": status,
+            "milliseconds": round(seconds * 1000, 3),
+        }
+        if "key" in scope["state"]:
+            fields["key"] = scope["state"]["key"].name
+        _log.info("request", extra={"fields": fields})
 
 
 def _request_id(given: bytes) -> str:

@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from retrieval.errors import InputError
 from retrieval.retriever import Query
+from service.access.spending import Spending
 from service.answering import Answering, Search
 from service.callers import while_connected
 from service.errors import Invalid, TooLarge
@@ -24,10 +25,11 @@ _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 _ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in _STATUSES}
 
 
-def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics) -> None:
+def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, spending: Spending) -> None:
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
 
     async def answer(request: Request, searches: list[Search], answering: Answering) -> list[bytes]:
+        await spending.spend(request.scope, len(searches))
         known = [answering.known(search) for search in searches]
         unknown = [search for search, reply in zip(searches, known, strict=True) if reply is None]
         worked_out = iter(await while_connected(request, work_out(unknown, answering)) if unknown else [])

@@ -10,6 +10,7 @@ import uvicorn
 
 from retrieval.threads import one_for_blas
 from service.app import create_app
+from service.connections.protocol import GuardedProtocol
 from service.logs import configure
 from service.memory import settle
 from service.serving import Serving
@@ -21,6 +22,8 @@ _log = logging.getLogger("taugate.serve")
 def options(settings: Settings) -> Mapping[str, Any]:
     """What uvicorn is told, however many processes there are."""
     return {
+        "http": GuardedProtocol,
+        "ws": "none",  # there is nothing here to upgrade to
         "log_config": None,  # the root logger has it all already
         "access_log": False,  # RequestScope writes that line, with the request id
         "server_header": False,

@@ -57,6 +57,13 @@ class Settings(BaseSettings):
     | TAUGATE_QUERY_LOG_TEXTS | False | whether it holds queries as they are, not hashed |
     | TAUGATE_RELOAD_SECONDS | 0 | between two looks at which release is current; 0: only when told to |
     | TAUGATE_SHADOW_SHARE | 0.05 | share of the queries that a shadow answers as well; 0 loads none |
+    | TAUGATE_KEYS_FILE | – | file of API keys, hashed (docs/access.md); read again when it changes |
+    | TAUGATE_KEYS | – | API keys in the form of that file, beside it or in its place |
+    | TAUGATE_ALLOW_ANYONE | False | whether other machines may be answered without any keys |
+    | TAUGATE_QUERIES_PER_SECOND | 0.0 | of a key that names no rate, or of all callers without keys; 0 is no limit |
+    | TAUGATE_MAX_CONNECTIONS | 10000 | connections that a process keeps open; fewer where it may open fewer files |
+    | TAUGATE_RECEIVE_SECONDS | 10.0 | longest time for a client to send a request, and to take its reply |
+    | TAUGATE_MAX_HEADER_BYTES | 32768 | longest head of a request, as in nginx; it has 100 headers at most |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
     | TAUGATE_LOG_LEVEL | info | debug, info, warning or error |
     """
@@ -91,6 +98,13 @@ class Settings(BaseSettings):
     query_log_texts: bool = False
     reload_seconds: float = Field(default=0, ge=0)
     shadow_share: float = Field(default=0.05, ge=0, le=1)
+    keys_file: Path | None = None
+    keys: SecretStr | None = None
+    allow_anyone: bool = False
+    queries_per_second: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    max_connections: int = Field(default=10_000, ge=1)
+    receive_seconds: float = Field(default=10.0, gt=0, allow_inf_nan=False)
+    max_header_bytes: int = Field(default=32 << 10, ge=1024)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -46,17 +46,6 @@ def _named(releases: Path, pointer: str, remedy: str) -> str | None:
     return name
 
 
-def shadow_id(releases: Path) -> str | None:
-    """The id of the release to be tried beside the current one, or None. Raises ReleaseError when it names none."""
-    path = releases / "shadow"
-    try:
-        name = path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        return None
-    find(releases, name)
-    return name
-
-
 def find(releases: Path, name: str | None = None) -> Path:
     """Folder of a release; `None` is the current one. Raises ReleaseError when there is no such release."""
     if name is None:

@@ -67,7 +67,7 @@ def test_gone_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
         with RedisProcess(tmp_path, server.port):
             assert await answers_again(store) == "miss"
 
-    with RedisProcess(tmp_path) as server, caplog.at_level(logging.INFO, "taugate.cache"):
+    with RedisProcess(tmp_path) as server, caplog.at_level(logging.INFO, "taugate.redis"):
         assert run(server.url, scenario) == [True, False, True]
     assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
 

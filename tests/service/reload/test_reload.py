@@ -10,8 +10,8 @@ import httpx
 import pytest
 from prometheus_client.utils import floatToGoString
 
-from retrieval.release.catalog import promote
 from retrieval.release.layout import MANIFEST
+from retrieval.release.promotion import promote
 from retrieval.release.reader import load
 from service.drift.gauges import similarity_buckets
 from tests.prometheus_process import until

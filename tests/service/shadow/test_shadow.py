@@ -6,8 +6,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from retrieval.filters.conditions import OneOf, all_of
-from retrieval.release.catalog import promote
 from retrieval.release.layout import MANIFEST
+from retrieval.release.promotion import promote
 from retrieval.release.reader import load
 from retrieval.retriever import Query
 from service.engine import Engine, Threads

@@ -1,0 +1,114 @@
+"""Access of one process: keys as they are now, and whether a request may pass."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from prometheus_client import Counter
+from starlette.types import Scope
+
+from retrieval.errors import InputError
+from service.access.keys import Key, digest
+from service.access.rules import Rule
+from service.access.source import Mark, configured, mark, read_keys
+from service.errors import Forbidden, Unauthorized
+from service.metrics import Metrics
+from service.settings import Settings
+
+_log = logging.getLogger("taugate.access")
+_SECONDS = 2.0  # between two looks at the file: a key that is taken away is refused soon, for two stats a second
+_NO_KEY = "no API key: send the header Authorization: Bearer KEY, or X-API-Key: KEY"
+_NO_KEYS_HERE = (
+    "needs a key with the scope admin, and there are no keys here: name a file of them with TAUGATE_KEYS_FILE "
+    "(`taugate key new` makes one); SIGHUP reloads without one"
+)
+
+
+class Access:
+    """Keys that can be read again at any time; those before stay where the new ones cannot be read."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._required = configured(settings)
+        self._keys: Sequence[Key] = ()
+        self._mark: Mark | None = None
+        self._passed: dict[str, Counter] = {}  # looking a series up takes longer
+        if self._required:
+            self.reload()
+
+    def reload(self) -> bool:
+        """Read the keys again; False where they could not be read. Nobody is let in while there never were any."""
+        if not self._required:
+            return True
+        self._mark = self._look()
+        try:
+            keys = read_keys(self._settings)
+        except InputError as error:
+            self._metrics.keys_reload_failed.set(1)
+            _log.error("keys could not be read; those before stay", extra={"fields": {"reason": str(error)}})
+            return False
+        self._metrics.keys_reload_failed.set(0)
+        self._keys = keys
+        self._passed = {key.name: self._metrics.key_requests.labels(key.name) for key in keys}
+        _log.info("keys", extra={"fields": {"names": [key.name for key in keys]}})
+        return True
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Reads the keys again whenever their file changes."""
+        task = asyncio.ensure_future(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def admit(self, rule: Rule, scope: Scope) -> None:
+        """Leave the key of a request in its state. Raises Unauthorized or Forbidden."""
+        if rule.open:
+            return
+        if not self._required:
+            if rule.scope == "admin":  # a page in a browser on this machine can post here, too
+                raise Forbidden(f"{scope['path'][:100]} {_NO_KEYS_HERE}")
+            return
+        key = self._key(scope)
+        if rule.scope is not None and rule.scope not in key.scopes:
+            raise Forbidden(f"this API key has not the scope {rule.scope}")
+        scope["state"]["key"] = key
+        self._passed[key.name].inc()
+
+    def _key(self, scope: Scope) -> Key:
+        sent = _sent(dict(scope["headers"]))
+        if not sent:
+            raise Unauthorized(_NO_KEY)
+        key = find(self._keys, sent)
+        if key is None:
+            raise Unauthorized("this API key is not known here")
+        if key.expires is not None and key.expires <= time.time():
+            raise Unauthorized("this API key has expired")
+        return key
+
+    async def _watch(self) -> None:
+        while self._settings.keys_file is not None:
+            await asyncio.sleep(_SECONDS)
+            if await asyncio.to_thread(self._look) != self._mark:
+                self.reload()
+
+    def _look(self) -> Mark | None:
+        return None if self._settings.keys_file is None else mark(self._settings.keys_file)
+
+
+def find(keys: Sequence[Key], sent: bytes) -> Key | None:
+    """The key that was sent. Every one is compared in full, so that the time tells nothing of which it is, if any."""
+    hashed, found = digest(sent), None
+    for key in keys:
+        if hmac.compare_digest(hashed, key.digest):
+            found = key
+    return found
+
+
+def _sent(headers: dict[bytes, bytes]) -> bytes:
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")

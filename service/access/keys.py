@@ -1,0 +1,84 @@
+"""What is known of API keys: a name, a hash, scopes, a rate and an end; never a key itself.
+
+A key is 256 random bits, so that nobody can find it by guessing, however fast a guess is checked: a plain SHA-256 is
+enough. Argon2 and its like slow guesses down for passwords that people choose, and would cost every request tens of
+milliseconds.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from retrieval.errors import InputError
+
+Scope = Literal["search", "feedback", "admin", "metrics"]
+_REMEDY = "docs/access.md has the form, and `taugate key new` writes an entry"
+
+
+class KeyEntry(BaseModel):
+    """A key as it is written into a file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]  # it goes into log lines, metrics and Redis
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    scopes: Annotated[list[Scope], Field(min_length=1)]
+    queries_per_second: Annotated[float, Field(gt=0)] | None = None
+    expires: AwareDatetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """digest: SHA-256 of the key; rate: queries per second, None where it names none; expires: Unix time, or None."""
+
+    name: str
+    digest: bytes
+    scopes: frozenset[Scope]
+    rate: float | None = None
+    expires: float | None = None
+
+
+_Entries = TypeAdapter(list[KeyEntry])
+
+
+def digest(key: bytes) -> bytes:
+    """What is kept of a key."""
+    return hashlib.sha256(key).digest()
+
+
+def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
+    """Entries of a JSON list; where: its name. Raises InputError, which repeats nothing of what is in it."""
+    try:
+        return _Entries.validate_json(text)
+    except ValidationError as error:
+        detail = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        entry, *field = detail["loc"] or ("",)
+        place = f", entry {entry + 1}" if isinstance(entry, int) else ""
+        named = f": {'.'.join(map(str, field))}" if field else ""
+        raise InputError(f"{where}{place}{named}: {detail['msg']}; {_REMEDY}") from None
+
+
+def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
+    """Keys of entries. Raises InputError where two have one name, or are one key."""
+    names: set[str] = set()
+    digests: set[str] = set()
+    for number, entry in enumerate(entries, 1):
+        if entry.name in names:
+            raise InputError(f"{where}, entry {number}: there is a key named {entry.name} before it; rename one")
+        if entry.sha256 in digests:
+            raise InputError(f"{where}, entry {number}: {entry.name} is the same key as one before it; remove one")
+        names.add(entry.name)
+        digests.add(entry.sha256)
+    return tuple(
+        Key(
+            entry.name,
+            bytes.fromhex(entry.sha256),
+            frozenset(entry.scopes),
+            entry.queries_per_second,
+            None if entry.expires is None else entry.expires.timestamp(),
+        )
+        for entry in entries
+    )

@@ -1,0 +1,41 @@
+"""What each path needs. A path that is not here is none: nothing is let through because a rule was forgotten."""
+
+from dataclasses import dataclass
+
+from service.access.keys import Scope
+
+ADMIN = "/admin/"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """open: needs no key; scope: what a key has to have, None where any will do."""
+
+    path: str
+    scope: Scope | None = None
+    open: bool = False
+
+
+RULES = {
+    rule.path: rule
+    for rule in (
+        Rule("/search", "search"),
+        Rule("/search/batch", "search"),
+        Rule("/feedback", "feedback"),
+        Rule("/metrics", "metrics"),
+        Rule("/admin/reload", "admin"),
+        Rule("/release"),
+        Rule("/livez", open=True),
+        Rule("/readyz", open=True),
+        Rule("/openapi.json", open=True),
+    )
+}
+_ADMINISTRATION = Rule(ADMIN, "admin")
+
+
+def rule_of(path: str) -> Rule | None:
+    """The rule of a path, None where there is no such path.
+
+    It is the path as it came, not the route it leads to: a route's pattern also takes a path with a line feed behind.
+    """
+    return RULES.get(path) or (_ADMINISTRATION if path.startswith(ADMIN) else None)

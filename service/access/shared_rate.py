@@ -1,0 +1,54 @@
+"""The same rate over all replicas: GCRA in one command to Redis, by Redis's own clock."""
+
+import asyncio
+
+from redis.exceptions import RedisError
+
+from service.access.rate import tolerance
+from service.schemas import MOST_QUERIES
+from service.shared_redis import Breaker, connect
+
+_PREFIX = "taugate:rate:1:"
+# What is further ahead than the largest batch can have paid for was written by a clock that has been set back since.
+_SPEND = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local cost, tolerance, furthest = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local paid = tonumber(redis.call('GET', KEYS[1])) or now
+if not (paid >= now and paid <= now + furthest) then paid = now end
+local wait = paid - now - tolerance
+if wait > 0 then return tostring(wait) end
+paid = paid + cost
+redis.call('SET', KEYS[1], string.format('%.6f', paid), 'PX', math.ceil((paid - now) * 1000) + 1)
+return '0'
+"""
+
+
+class SharedRates:
+    """What fails, or takes longer than `timeout` seconds, is not known. Raises ValueError for what is no URL."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._redis = connect(url, timeout)
+        self._spend = self._redis.register_script(_SPEND)
+        self._timeout = timeout
+        self._breaker = Breaker("rates of keys", timeout)
+
+    async def spend(self, name: str, rate: float, queries: int) -> float | None:
+        """Seconds to wait, 0.0 where the queries may pass, None where Redis does not say."""
+        if not self._breaker.may_ask():
+            return None
+        failures = self._breaker.failures
+        ahead = tolerance(rate)
+        numbers = [repr(each) for each in (queries / rate, ahead, ahead + MOST_QUERIES / rate)]
+        try:
+            async with asyncio.timeout(self._timeout):
+                wait = float(await self._spend(keys=[_PREFIX + name], args=numbers))
+        except (RedisError, OSError, TimeoutError) as error:
+            self._breaker.failed(error, failures)
+            return None
+        self._breaker.answered()
+        return wait
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._redis.aclose()

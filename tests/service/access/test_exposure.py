@@ -1,0 +1,55 @@
+"""A service that others can reach starts with keys, or with the word that it needs none; said before it listens."""
+
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import InputError
+from service.access.source import check
+from service.command import listen
+from service.settings import Settings
+from tests.service.access.files import ENTRIES, write
+from tests.service.test_start import refusal
+
+ALL = ".".join("0000")
+PUBLIC = [ALL, "::", "", "192.0.2.1", "10.0.0.1", "fe80::1", "example.org", "128.0.0.1", "127.1.evil.example"]
+LOCAL = ["127.0.0.1", "127.0.0.2", "::1", "localhost"]
+
+
+def settings(**given: object) -> Settings:
+    return Settings(releases=Path("nowhere"), **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", PUBLIC)
+def test_nothing_listens_where_others_reach_it(host: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refused:
+        listen(settings(host=host, port=0))
+    assert "TAUGATE_KEYS_FILE" in str(refused.value)
+    assert "TAUGATE_ALLOW_ANYONE=true" in str(refused.value)
+    check(settings(host=host, allow_anyone=True))
+    check(settings(host=host, keys_file=write(tmp_path / "keys.json", ENTRIES)))
+
+
+@pytest.mark.parametrize("host", LOCAL)
+def test_this_machine_alone_needs_no_keys(host: str) -> None:
+    check(settings(host=host))
+
+
+def test_another_loopback_address_is_bound() -> None:
+    with listen(settings(host="127.0.0.2", port=0)) as listener:
+        assert listener.getsockname()[0] == "127.0.0.2"
+
+
+def test_the_command_refuses_in_one_line(releases: Path) -> None:
+    message = refusal("--releases", str(releases), "--host", ALL)
+    assert f"other machines reach {ALL}, and there are no keys" in message
+
+
+def test_keys_that_cannot_be_read_keep_it_from_starting(releases: Path, tmp_path: Path) -> None:
+    message = refusal("--releases", str(releases), TAUGATE_KEYS_FILE=str(tmp_path / "nowhere.json"))
+    assert f"{tmp_path / 'nowhere.json'}: No such file or directory" in message
+    broken = write(tmp_path / "keys.json", '[{"name": "app"}]')
+    message = refusal("--releases", str(releases), TAUGATE_KEYS_FILE=str(broken))
+    assert f"{broken}, entry 1: sha256: Field required" in message
+    message = refusal("--releases", str(releases), TAUGATE_KEYS="[7]")
+    assert "TAUGATE_KEYS, entry 1: " in message

@@ -1,0 +1,168 @@
+"""Who may ask for what; decided before a body is read, and for every path there is."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
+
+from service.access.rules import rule_of
+from service.app import create_app
+from service.settings import Settings
+from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write
+
+PASSED = {200, 404, 405, 503}  # what routes answer while no release is loaded
+CLOSED = [
+    *[("POST", "/search", APP), ("POST", "/search/batch", APP), ("POST", "/feedback", JUDGE)],
+    *[("GET", "/metrics", SCRAPER), ("POST", "/admin/reload", OPS), ("GET", "/admin/anything", OPS)],
+]
+OTHERS = {APP, JUDGE, SCRAPER, OPS}
+OPEN = ["/livez", "/readyz", "/openapi.json"]
+
+
+def app(**settings: Any) -> FastAPI:
+    return create_app(Settings(releases=Path("nowhere"), **settings))
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> FastAPI:
+    return app(keys_file=write(tmp_path / "keys.json", ENTRIES))
+
+
+def ask(application: FastAPI, method: str, path: str, **more: Any) -> httpx.Response:
+    async def asked() -> httpx.Response:
+        transport = httpx.ASGITransport(application)
+        async with httpx.AsyncClient(transport=transport, base_url="http://app") as http:
+            return await http.request(method, path, **more)
+
+    return asyncio.run(asked())
+
+
+def said(reply: httpx.Response) -> tuple[int, str]:
+    return reply.status_code, reply.json()["error"]["code"]
+
+
+@pytest.mark.parametrize(("method", "path", "key"), CLOSED)
+def test_each_scope_opens_its_paths_and_no_other(guarded: FastAPI, method: str, path: str, key: str) -> None:
+    nothing = ask(guarded, method, path)
+    assert said(nothing) == (401, "unauthorized")
+    assert nothing.headers["WWW-Authenticate"] == "Bearer"
+    assert "Authorization: Bearer KEY, or X-API-Key: KEY" in nothing.json()["error"]["message"]
+    for other in OTHERS - {key}:
+        reply = ask(guarded, method, path, headers=bearer(other))
+        assert said(reply) == (403, "forbidden")
+        assert "has not the scope" in reply.json()["error"]["message"]
+    for headers in (bearer(key), {"Authorization": f"bearer  {key}"}, {"X-API-Key": key}):
+        assert ask(guarded, method, path, headers=headers, json={"query": "a"}).status_code in PASSED | {422}
+
+
+def test_any_key_may_see_the_release(guarded: FastAPI) -> None:
+    assert said(ask(guarded, "GET", "/release")) == (401, "unauthorized")
+    for key in OTHERS:
+        assert said(ask(guarded, "GET", "/release", headers=bearer(key))) == (503, "not_ready")
+
+
+@pytest.mark.parametrize("path", OPEN)
+def test_probes_and_the_description_need_no_key(guarded: FastAPI, path: str) -> None:
+    assert ask(guarded, "GET", path).status_code in PASSED
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        bearer("nobody's"),
+        bearer(""),
+        bearer(APP + "x"),
+        bearer(APP.upper()),
+        {"Authorization": APP},
+        {"Authorization": f"Basic {APP}"},
+        {"X-API-Key": "ü".encode()},
+        bearer(ENTRIES[0]["sha256"]),
+    ],
+)
+def test_what_is_no_key(guarded: FastAPI, headers: dict[str, Any]) -> None:
+    assert said(ask(guarded, "POST", "/search", headers=headers)) == (401, "unauthorized")
+
+
+def test_an_expired_key(guarded: FastAPI) -> None:
+    reply = ask(guarded, "POST", "/search", headers=bearer(OLD))
+    assert said(reply) == (401, "unauthorized")
+    assert "expired" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/search%0A", "/admin/reload%0A", "/metrics%0A", "/search/", "//search", "/%73earch"])
+def test_no_spelling_of_a_path_leads_around_it(guarded: FastAPI, path: str) -> None:
+    assert ask(guarded, "POST", path, json={"query": "a"}).status_code in (401, 404)
+    assert ask(guarded, "GET", path).status_code in (401, 404)
+
+
+def test_a_path_that_is_none_needs_no_key(guarded: FastAPI) -> None:
+    assert said(ask(guarded, "GET", "/nope")) == (404, "not_found")
+
+
+def test_every_route_has_a_rule(guarded: FastAPI) -> None:
+    def paths(routes: list[Any]) -> set[str]:
+        return {route.path for route in routes if hasattr(route, "path")}
+
+    known = paths(guarded.routes) | {*guarded.openapi()["paths"]}
+    assert {"/search", "/metrics", "/openapi.json"} <= known
+    assert [path for path in known if rule_of(path) is None] == []
+    for path, operations in guarded.openapi()["paths"].items():
+        for operation in operations.values():
+            assert ("security" in operation) == (path not in OPEN)
+            assert ("401" in operation["responses"]) == (path not in OPEN)
+
+
+def test_the_decision_comes_before_the_body(guarded: FastAPI) -> None:
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the body was asked for")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/search", "headers": [(b"content-length", b"1000000000")]}
+    asyncio.run(guarded(scope, receive, send))  # type: ignore[arg-type]
+    assert sent[0]["status"] == 401
+
+
+def test_without_keys_all_is_open_but_administration() -> None:
+    unguarded = app()
+    for method, path, _ in CLOSED:
+        reply = ask(unguarded, method, path, json={"query": "a"})
+        if path.startswith("/admin"):
+            assert said(reply) == (403, "forbidden")
+            assert "TAUGATE_KEYS_FILE" in reply.json()["error"]["message"]
+        else:
+            assert reply.status_code in PASSED | {422}
+
+
+def test_keys_from_the_environment_beside_a_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "keys.json", ENTRIES[:1])
+    both = app(keys_file=file, keys=SecretStr(json.dumps(ENTRIES[1:])))
+    for key, path in ((APP, "/search"), (OPS, "/admin/reload")):
+        assert ask(both, "POST", path, headers=bearer(key)).status_code not in (401, 403)
+
+
+def test_no_keys_in_the_file_lets_nobody_in(tmp_path: Path) -> None:
+    closed = app(keys_file=write(tmp_path / "keys.json", []))
+    assert said(ask(closed, "POST", "/search", headers=bearer(APP))) == (401, "unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"), [("GET", "/livez", {}), ("GET", "/nope", {}), ("POST", "/search", {})]
+)
+def test_every_reply_has_the_security_headers(
+    guarded: FastAPI, method: str, path: str, headers: dict[str, str]
+) -> None:
+    reply = ask(guarded, method, path, headers=headers | {"Origin": "https://evil.example"})
+    assert reply.headers["Cache-Control"] == "no-store"
+    assert reply.headers["X-Content-Type-Options"] == "nosniff"
+    assert reply.headers["X-Frame-Options"] == "DENY"
+    assert reply.headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
+    assert not [name for name in reply.headers if name.startswith("access-control-") or name == "server"]

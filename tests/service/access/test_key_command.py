@@ -1,0 +1,73 @@
+"""`taugate key new`: a key that is shown once, and an entry that lets it in."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import taugate
+from service.access.access import find
+from service.access.keys import keys_of, parse_entries
+
+
+def new(*arguments: str) -> int:
+    return taugate.main(["key", "new", *arguments])
+
+
+def test_the_key_on_stdout_and_its_entry_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new("--name", "app", "--scopes", "search, feedback", "--queries-per-second", "50", "--days", "30") == 0
+    out, err = capsys.readouterr()
+    key = out.removesuffix("\n")
+    assert re.fullmatch(r"taugate_[A-Za-z0-9_-]{43}", key)
+    assert key not in err
+    (known,) = keys_of(parse_entries(f"[{err.splitlines()[-1]}]".encode(), "keys"), "keys")
+    assert find([known], key.encode()) == known
+    assert (known.name, known.scopes, known.rate) == ("app", {"search", "feedback"}, 50)
+    assert known.expires is not None
+
+
+def test_a_file_is_made_and_added_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.json"
+    assert new("--name", "one", "--scopes", "search", "--file", str(file)) == 0
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o640)
+    assert new("--name", "two", "--scopes", "admin", "--file", str(file)) == 0
+    assert file.stat().st_mode & 0o777 == 0o640
+    keys = keys_of(parse_entries(file.read_bytes(), "keys"), "keys")
+    out = capsys.readouterr().out.splitlines()
+    assert [find(keys, key.encode()) for key in out] == [*keys]
+    assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--name", "one", "--scopes", "search"], "there is a key named one before it"),
+        (["--name", "a b", "--scopes", "search"], "name: "),
+        (["--name", "two", "--scopes", "root"], "scopes.0: "),
+        (["--name", "two", "--scopes", ","], "scopes: "),
+        (["--name", "two", "--scopes", "search", "--queries-per-second", "-1"], "queries_per_second: "),
+        (["--name", "two", "--scopes", "search", "--days", "1e300"], "--days 1e+300: there is no such day"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_written(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys.json"
+    assert new("--name", "one", "--scopes", "search", "--file", str(file)) == 0
+    before = file.read_bytes()
+    capsys.readouterr()
+    assert new(*arguments, "--file", str(file)) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert (file.read_bytes(), [*tmp_path.iterdir()]) == (before, [file])
+
+
+def test_a_file_that_is_none_of_keys_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"theirs": 1}))
+    assert new("--name", "one", "--scopes", "search", "--file", str(file)) == 2
+    assert json.loads(file.read_text()) == {"theirs": 1}
+    assert capsys.readouterr().out == ""

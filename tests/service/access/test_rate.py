@@ -1,0 +1,120 @@
+"""A rate: what passes at once, what waits and how long; in one process on a clock that the test moves."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from service.access.keys import Key
+from service.access.rate import OwnRates
+from service.access.spending import Spending
+from service.errors import RateLimited
+from service.metrics import Metrics
+from service.settings import Settings
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def passed(rates: OwnRates, rate: float, queries: int = 1) -> int:
+    """How many requests pass at once."""
+    return next(number for number in range(10_000) if rates.spend("app", rate, queries) > 0)
+
+
+@pytest.mark.parametrize(("rate", "at_once"), [(50, 50), (1, 1), (0.25, 1), (2.5, 2)])
+def test_one_seconds_worth_passes_at_once(rate: float, at_once: int) -> None:
+    clock = Clock()
+    rates = OwnRates(clock)
+    assert passed(rates, rate) == at_once
+    clock.now += 1 / rate + 1e-9
+    assert passed(rates, rate) == 1
+    clock.now += 1000
+    assert passed(rates, rate) == at_once
+
+
+def test_the_wait_is_as_long_as_said() -> None:
+    clock = Clock()
+    rates = OwnRates(clock)
+    passed(rates, 4)
+    wait = rates.spend("app", 4, 1)
+    clock.now += wait - 1e-5
+    assert rates.spend("app", 4, 1) > 0
+    clock.now += 2e-5
+    assert rates.spend("app", 4, 1) == 0
+
+
+def test_a_batch_passes_once_and_is_paid_for() -> None:
+    clock = Clock()
+    rates = OwnRates(clock)
+    assert rates.spend("app", 10, 64) == 0
+    assert rates.spend("app", 10, 1) == pytest.approx(5.5)  # 6.4 s paid, .9 s of them may be ahead
+    clock.now += 5.5 + 1e-9
+    assert rates.spend("app", 10, 64) == 0
+
+
+def test_names_have_rates_of_their_own() -> None:
+    rates = OwnRates(Clock())
+    assert passed(rates, 3) == 3
+    assert rates.spend("other", 3, 1) == 0
+
+
+def test_over_any_time_no_more_passes_than_the_rate_and_one_burst() -> None:
+    clock, rng = Clock(), random.Random(0)  # noqa: S311 (a test's traffic, no secret)
+    rates = OwnRates(clock)
+    rate, largest = 20.0, 8
+    times: list[tuple[float, int]] = []
+    for _ in range(20_000):
+        clock.now += rng.expovariate(60)
+        queries = rng.randint(1, largest)
+        if rates.spend("app", rate, queries) == 0:
+            times.append((clock.now, queries))
+    for start in range(0, len(times), 7):
+        total = 0
+        for at, queries in times[start:]:
+            total += queries
+            assert total <= rate * (at - times[start][0]) + rate + largest + 1e-3
+    whole = sum(queries for _, queries in times) / (times[-1][0] - times[0][0])
+    assert whole == pytest.approx(rate, rel=0.02), "who asks for more all the time gets the rate, no less"
+
+
+def spending(**settings: float) -> Spending:
+    return Spending(Settings(releases=Path("nowhere"), **settings), Metrics())
+
+
+async def admitted(of: Spending, key: Key | None) -> int:
+    scope = {"state": {} if key is None else {"key": key}}
+    for number in range(1000):
+        try:
+            await of.spend(scope, 1)
+        except RateLimited as error:
+            assert error.headers == {"Retry-After": "1"}
+            return number
+    return 1000
+
+
+@pytest.mark.parametrize(("own", "default", "at_once"), [(None, 0, 1000), (None, 5, 5), (7, 0, 7), (7, 5, 7)], ids=str)
+def test_a_key_has_its_own_rate_or_the_services(own: float | None, default: float, at_once: int) -> None:
+    key = Key("app", b"", frozenset(), own)
+    assert asyncio.run(admitted(spending(queries_per_second=default), key)) == at_once
+
+
+def test_without_keys_all_callers_share_one() -> None:
+    assert asyncio.run(admitted(spending(queries_per_second=4), None)) == 4
+
+
+def test_retry_after_is_rounded_up() -> None:
+    assert RateLimited("", 0.01).headers == {"Retry-After": "1"}
+    assert RateLimited("", 2.01).headers == {"Retry-After": "3"}
+
+
+def test_nothing_is_opened_without_a_rate() -> None:
+    settings = Settings(releases=Path("nowhere"), redis_url=SecretStr("redis://127.0.0.1:1/0"))
+    of = Spending(settings, Metrics())
+    assert asyncio.run(admitted(of, None)) == 1000
+    assert of._shared is None
