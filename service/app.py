@@ -1,6 +1,7 @@
 """The application: settings in, routes and middleware out. Nothing is read or loaded at import."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 
 from retrieval.release.reader import load
 from service.body_limit import BodyLimit
+from service.described import describe
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
@@ -49,6 +51,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
+    app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving = serving
     add_search_routes(app, settings, serving, metrics)
     add_feedback_route(app, serving, metrics)
