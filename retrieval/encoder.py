@@ -34,7 +34,7 @@ class EncoderConfig(BaseModel):
     texts that the export was checked on.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str
     revision: str

@@ -69,7 +69,8 @@ def relative(scores: Float32) -> Float32:
     """
     best = scores[:, :1].astype(np.float64)
     share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
-    return share.astype(np.float32)
+    with np.errstate(over="ignore"):  # −∞ where the best is next to nothing and another far below it: dropped
+        return share.astype(np.float32)
 
 
 def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:

@@ -1,20 +1,17 @@
 """POST /admin/reload: have the service look for another current release now."""
 
-from typing import Any
-
 from fastapi import APIRouter
 
+from service.described import errors, replies
 from service.reloading import Reloading
-from service.schemas import ErrorResponse, ReloadResponse
-
-_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in (409, 500, 503)}
+from service.schemas import ReloadResponse
 
 
 def admin_routes(reloading: Reloading) -> APIRouter:
     """Routes for whoever runs the service."""
     router = APIRouter(prefix="/admin", tags=["operations"])
 
-    @router.post("/reload", responses=_ERRORS)
+    @router.post("/reload", responses=replies(200, ReloadResponse) | errors(409, 503))
     async def reload() -> ReloadResponse:
         """Put the current release into service, after its golden queries were answered as recorded.
 

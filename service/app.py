@@ -1,6 +1,7 @@
 """The application: settings in, routes and middleware out. Nothing is read or loaded at import."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from service.access.spending import Spending
 from service.admin_route import admin_routes
 from service.body_limit import BodyLimit
 from service.connections.table import CONNECTIONS, Connections
+from service.described import describe
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
@@ -65,6 +67,7 @@ def create_app(settings: Settings, load_release: Load = load, *, accept_when_rea
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
+    app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving = serving
     app.state.access = access
     add_search_routes(app, settings, serving, metrics, spending)

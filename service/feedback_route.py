@@ -1,16 +1,15 @@
 """POST /feedback: whether a result answered its query."""
 
-from typing import Any
-
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from service.access.spending import Spending
+from service.described import errors, replies
 from service.errors import ApiError, Invalid
 from service.json_body import add_json_route
 from service.json_reply import json_reply
 from service.metrics import Metrics
-from service.schemas import ErrorResponse, FeedbackRequest, FeedbackResponse
+from service.schemas import FeedbackRequest, FeedbackResponse
 from service.serving import Serving
 
 _STATUSES = (400, 404, 413, 422, 500, 503)
@@ -34,6 +33,5 @@ def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, spendin
         metrics.feedback.labels(outcome).inc()
         return json_reply({"status": "accepted" if new else "repeated"}, 202)
 
-    described: dict[int | str, dict[str, Any]] = {202: {"model": FeedbackResponse}}
-    described |= {status: {"model": ErrorResponse} for status in _STATUSES}
+    described = replies(202, FeedbackResponse) | errors(*_STATUSES)
     add_json_route(app, "/feedback", FeedbackRequest, feedback, status_code=202, tags=["search"], responses=described)

@@ -1,34 +1,33 @@
 """What machines ask: is it alive, is it ready, what does it serve, how is it doing."""
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from prometheus_client.exposition import choose_encoder
 
+from service.described import errors, replies
 from service.errors import NotReady
 from service.metrics import Metrics
-from service.schemas import ErrorResponse, Health, ReleaseResponse
+from service.schemas import Health, ReleaseResponse
 from service.serving import Serving
 
-_NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": ErrorResponse}}
+_EXPOSITION = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
 
 
 def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
     """Routes for probes and scrapers."""
     router = APIRouter(tags=["operations"])
 
-    @router.get("/livez", response_model_exclude_none=True)
+    @router.get("/livez", response_model_exclude_none=True, responses=replies(200, Health) | errors())
     async def livez() -> Health:
         """The process answers, also while a release is being loaded."""
         return Health(status="alive")
 
-    @router.get("/readyz", responses=_NOT_READY)
+    @router.get("/readyz", responses=replies(200, Health) | errors(503))
     async def readyz() -> Health:
         """A release is loaded, verified, and answers its golden queries as recorded."""
         return Health(status="ready", release=serving.answering.engine.release.manifest.release_id)
 
-    @router.get("/release", responses=_NOT_READY)
+    @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
         loaded = serving.answering.engine.release
@@ -43,7 +42,7 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
             manifest=manifest.model_dump(),
         )
 
-    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    @router.get("/metrics", response_class=Response, responses=replies(200, None, content=_EXPOSITION) | errors())
     async def prometheus(request: Request) -> Response:
         """Metrics in Prometheus's text format, or in OpenMetrics where the scraper accepts it."""
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

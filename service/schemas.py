@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from retrieval.documents import Scalar
@@ -28,18 +28,38 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-QueryText = Annotated[str, AfterValidator(_query_text)]
+def _whole(value: object) -> object:
+    """3.0 is an integer in JSON Schema, and what some languages write for 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), BeforeValidator(_whole)]
+_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), BeforeValidator(_whole)]
+
+
+def _examples(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [*examples]})
+
+
+# `pattern` for machines; what is a space for Python and not for ECMAScript (U+001C to U+001F) is told in words alone.
+QueryText = Annotated[
+    str, AfterValidator(_query_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
+]
 
 
 class SearchRequest(_Request):
     """One query. `k` defaults to the K that the threshold was calibrated at."""
 
-    query: QueryText
-    k: int | None = Field(default=None, ge=1, le=_LARGEST_INT, description="documents considered")
-    filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
-    min_results: int = Field(
-        default=0, ge=0, le=_LARGEST_INT, description="return at least so many, even below the threshold"
+    model_config = _examples(
+        {"query": "How long does a permit take?"},
+        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
+        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
     )
+
+    query: QueryText
+    k: _K | None = Field(default=None, description="documents considered")
+    filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
+    min_results: _Count = Field(default=0, description="return at least so many, even below the threshold")
     threshold: float | None = Field(
         default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
     )
@@ -58,11 +78,13 @@ def _as_request(value: object) -> object:
     return {"query": value} if isinstance(value, str) else value
 
 
-_Item = Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=str | SearchRequest)]
+_Item = Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=QueryText | SearchRequest)]
 
 
 class BatchRequest(_Request):
     """Several queries at once, each a text or a whole search request."""
+
+    model_config = _examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
     queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_few)]
 
@@ -75,9 +97,9 @@ class Result(BaseModel):
     """
 
     id: str
-    rank: int
+    rank: int = Field(ge=1)
     score: float
-    relevance: float | None
+    relevance: float | None = Field(ge=0, le=1)
     title: str | None
     text: str | None
     metadata: dict[str, Scalar]
@@ -90,12 +112,12 @@ class SearchResponse(BaseModel):
     threshold: float | None
     policy: PolicyKind
     calibrated: bool
-    considered: int
-    dropped: int
+    considered: int = Field(ge=0)
+    dropped: int = Field(ge=0)
     best_score: float | None
     reason: Reason | None
     release: str
-    query_id: str
+    query_id: str = Field(pattern="^[0-9a-f]{32}$")
 
 
 class BatchResponse(BaseModel):
@@ -106,6 +128,8 @@ class BatchResponse(BaseModel):
 
 class FeedbackRequest(_Request):
     """Whether a result of a reply answers its query, as a user or a language model judges."""
+
+    model_config = _examples({"query_id": "0" * 32, "document_id": "permit-002", "relevant": True})
 
     query_id: str = Field(min_length=1, max_length=64)
     document_id: str = Field(min_length=1, max_length=1024)
@@ -126,7 +150,7 @@ class ReleaseResponse(BaseModel):
 
     release: str
     shadow: str | None
-    loaded_at: str
+    loaded_at: str = Field(json_schema_extra={"format": "date-time"})
     precision: Literal["float32", "int8"]
     manifest: dict[str, Any]
 

@@ -1,7 +1,6 @@
 """POST /search and POST /search/batch: one path for both."""
 
 import asyncio
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
@@ -11,18 +10,18 @@ from retrieval.retriever import Query
 from service.access.spending import Spending
 from service.answering import Answering, Search
 from service.callers import while_connected
+from service.described import errors, judging, replies
 from service.errors import Invalid, TooLarge
 from service.ids import new_id
 from service.json_body import add_json_route
 from service.json_reply import json_bytes
 from service.metrics import Metrics
 from service.reply import Reply
-from service.schemas import BatchRequest, BatchResponse, ErrorResponse, SearchRequest, SearchResponse
+from service.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from service.serving import Serving
 from service.settings import Settings
 
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
-_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorResponse} for status in _STATUSES}
 
 
 def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, spending: Spending) -> None:
@@ -67,9 +66,9 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
             replies = await answer(request, searches, answering)
         return json_bytes(b'{"responses":[' + b",".join(replies) + b"]}")
 
-    described: dict[int | str, dict[str, Any]] = {200: {"model": SearchResponse}, **_ERRORS}
+    described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
     add_json_route(app, "/search", SearchRequest, search, tags=["search"], responses=described)
-    described = {200: {"model": BatchResponse}, **_ERRORS}
+    described = replies(200, BatchResponse, links=judging("/responses/0")) | errors(*_STATUSES)
     add_json_route(app, "/search/batch", BatchRequest, search_batch, tags=["search"], responses=described)
 
 

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 import zaragoza_construction_faq
+from hypothesis import HealthCheck, settings
 
 import taugate
 from calibration.data.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
 from tests.service_process import ServiceProcess
+
+# The same examples every time, so that a red test is a change of ours; --hypothesis-profile=search looks further.
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("search", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Record(BaseModel):
-    """Read-only, and without a field that this version does not know."""
+    """Read-only, and without a field that this version does not know, or a number that JSON has no word for."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Interval(Record):

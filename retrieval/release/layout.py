@@ -32,7 +32,7 @@ OPTIONAL_FILES = frozenset(
     {RELEVANCE, PROJECTION, VECTORS, METADATA, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)}
 )
 
-RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}")
+RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # of a release that is being removed
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})

@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from service.access.rules import rule_of
+from service.described import REQUEST_ID, RETRY_AFTER
 
 _SCHEMES = {
     "bearer": {
@@ -50,7 +51,8 @@ def _describe(operation: dict[str, Any], said: dict[str, str], *, closed: bool) 
     if closed:
         operation["security"] = _EITHER
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
-    replies = operation["responses"] | {
-        status: {"description": text, "content": content} for status, text in said.items()
-    }
+    replies = operation["responses"]
+    for status, text in said.items():
+        headers = REQUEST_ID | (RETRY_AFTER if status == "429" else {})
+        replies[status] = {"content": content, "headers": headers} | replies.get(status, {}) | {"description": text}
     operation["responses"] = dict(sorted(replies.items()))

@@ -1,0 +1,49 @@
+"""The service against its own openapi.json: thousands of requests that the document allows, and that it does not.
+
+By itself: python benchmarks/reliability/contract.py [--examples N] [--seed N].
+"""
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # the tests' own service and runner
+
+from tests.sample_release import write_sample_release  # noqa: E402
+from tests.service.contract.conformance import CHECKS, conformance  # noqa: E402
+from tests.service_process import ServiceProcess  # noqa: E402
+
+HEADING = "The API against its description"
+HEADER = ("requests", "outside the contract", "with status 500", "could not be sent or judged", "checks", "seconds")
+EXAMPLES = 600  # of each operation and phase: over 5,000 requests
+
+
+def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[object, ...]]:
+    """One row, as HEADER says; examples: of each operation and phase of schemathesis."""
+    with tempfile.TemporaryDirectory(prefix="taugate-contract-") as folder:
+        work = Path(folder)
+        releases = write_sample_release(work)
+        with ServiceProcess(releases) as process:
+            process.ready()
+            found = conformance(f"http://127.0.0.1:{process.port}", work, examples, seed)
+            broken = status_500(process.http.get("/metrics").text)
+    if not found.clean:
+        print(found.report, file=sys.stderr)
+    return [(found.cases, found.failing, broken, found.errors, len(CHECKS), f"{found.seconds:.0f}")]
+
+
+def status_500(metrics: str) -> int:
+    """Replies with status 500 as the service counted them itself."""
+    return sum(int(float(count)) for count in re.findall(r'taugate_requests_total\{code="500".*\} (\S+)', metrics))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="of each operation and phase")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    for row in measure(arguments.examples, arguments.seed):
+        print(*(f"{cell} {name}" for name, cell in zip(HEADER, row, strict=True)), sep=", ")

@@ -1,0 +1,116 @@
+"""What is kept of any scores, at any threshold, is what the rule says word for word."""
+
+import math
+import struct
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from retrieval.index.topk import TopK
+from retrieval.policy import Policy, decision_scores, keep
+from retrieval.retriever import Answer, Query, Retriever
+
+# Few values, so that ties and scores that equal the threshold are common; their neighbours in float32 and in float64.
+_ROUND = [-1.0, -0.25, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]
+_NEAR = [float(np.nextafter(np.float32(value), np.float32(way))) for value in _ROUND for way in (-2, 2)]
+_FINER = [float(np.nextafter(value, way)) for value in _ROUND for way in (-2, 2)]
+NUMBERS = st.one_of(st.sampled_from(_ROUND + _NEAR + _FINER), st.floats(-1, 1))
+LISTS = st.lists(NUMBERS, min_size=1, max_size=8).map(
+    lambda values: np.array(sorted(values, reverse=True), dtype=np.float32)
+)
+KINDS = st.sampled_from(["similarity", "relative"])
+
+
+def rounded(number: float) -> float:
+    """The nearest float32, by way of its four bytes; infinite beyond the largest."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def literal(kind: str, scores: np.ndarray, tau: float) -> list[bool]:
+    """The rule as docs/api.md has it: ≥ in float32, of the score or of its share of the best."""
+    values = [float(score) for score in scores]
+    best = values[0]
+    if kind == "relative":
+        values = [rounded(value / best) if best > 0 else 0.0 for value in values]
+    return [value >= rounded(tau) for value in values]
+
+
+class Fixed:
+    """Encoder and index of one list of results."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self.scores = scores
+
+    def tokenize(self, texts, role):
+        return texts
+
+    def embed(self, tokens):
+        return np.ones((len(tokens), 1), dtype=np.float32)
+
+    def search(self, queries, k):
+        return TopK(self.scores[None, :k], np.arange(len(self.scores))[None, :k])
+
+
+def answer(kind: str, scores: np.ndarray, tau: float | None, query: Query, k: int = 5) -> Answer:
+    fixed = Fixed(scores)
+    return Retriever(fixed, fixed, Policy(kind, tau, k)).search([query])[0]
+
+
+@given(KINDS, LISTS, NUMBERS)
+def test_kept_is_what_the_rule_says(kind: str, scores: np.ndarray, tau: float) -> None:
+    found = keep(decision_scores(kind, scores[None], None), Policy(kind, tau, 5).threshold)
+    assert found[0].tolist() == literal(kind, scores, tau)
+
+
+@given(KINDS, LISTS, NUMBERS, NUMBERS)
+def test_a_higher_threshold_keeps_no_more(kind: str, scores: np.ndarray, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    decisions = decision_scores(kind, scores[None], None)
+    assert not (keep(decisions, np.float32(high)) & ~keep(decisions, np.float32(low))).any()
+
+
+@given(KINDS, LISTS, NUMBERS)
+def test_a_prefix_is_kept_and_equal_scores_share_their_fate(kind: str, scores: np.ndarray, tau: float) -> None:
+    kept = keep(decision_scores(kind, scores[None], None), np.float32(tau))[0]
+    assert kept.tolist() == sorted(kept.tolist(), reverse=True)
+    for one, other in zip(range(len(scores)), range(1, len(scores)), strict=False):
+        assert scores[one] != scores[other] or kept[one] == kept[other]
+
+
+@given(KINDS, LISTS, NUMBERS, st.integers(1, 9), st.integers(0, 9), st.one_of(st.none(), NUMBERS))
+def test_an_answer_is_the_rule_and_the_least_that_was_asked_for(
+    kind: str, scores: np.ndarray, tau: float, k: int, least: int, threshold: float | None
+) -> None:
+    least = min(least, k)
+    found = answer(kind, scores, tau, Query("q", k, threshold, least))
+    considered = min(k, len(scores))
+    passing = literal(kind, scores, tau if threshold is None else threshold)[:considered].count(True)
+    assert found.ranks.tolist() == [*range(1, max(passing, min(least, considered)) + 1)]
+    assert found.scores.tolist() == scores[: len(found.ranks)].tolist()
+    assert found.positions.tolist() == [rank - 1 for rank in found.ranks]
+    assert (found.considered, found.best_score) == (considered, float(scores[0]))
+    assert found.threshold == rounded(tau if threshold is None else threshold)
+    assert found.reason == (None if len(found.ranks) else "all_below_threshold")
+    assert found.calibrated == (threshold is None and k <= 5)
+
+
+@given(LISTS, st.integers(1, 9), st.integers(0, 9))
+def test_without_a_policy_all_is_kept(scores: np.ndarray, k: int, least: int) -> None:
+    found = answer("none", scores, None, Query("q", k, None, min(least, k)))
+    assert len(found.ranks) == min(k, len(scores))
+    assert (found.threshold, found.calibrated, found.reason) == (None, False, None)
+    dropped = answer("none", scores, None, Query("q", k, 2.0, 0))
+    assert (len(dropped.ranks), dropped.reason) == (0, "all_below_threshold")
+
+
+@given(KINDS, LISTS, NUMBERS, st.integers(1, 9))
+def test_what_drift_watches_does_not_depend_on_what_was_asked(
+    kind: str, scores: np.ndarray, tau: float, k: int
+) -> None:
+    uncut = [answer(kind, scores, tau, query).uncut for query in (Query("q", k, 0.5, 1), Query("q", 5))]
+    assert [each.kept for each in uncut] == [literal(kind, scores, tau)[:5].count(True)] * 2
+    assert uncut[0].scores.tolist() == uncut[1].scores.tolist() == scores[:5].tolist()

@@ -1,0 +1,24 @@
+"""A release of the sample data set by the encoder without PyTorch, for what runs outside pytest."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import zaragoza_construction_faq
+
+import taugate
+from calibration.data.sample import write_sample
+from tests.fake_encoder import write_fake_encoder
+
+
+def write_sample_release(folder: Path) -> Path:
+    """Calibrate in an empty folder; returns the releases directory, whose only release is the current one."""
+    texts = [entry[field] for entry in zaragoza_construction_faq.load(lang="en") for field in ("q", "a")]
+    write_sample(folder / "zaragoza")
+    encoder, releases = write_fake_encoder(folder / "encoder", texts), folder / "releases"
+    command = ["calibrate", str(folder / "zaragoza"), "--releases", str(releases), "--encoder", str(encoder)]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
+        status = taugate.main(command)
+    if status:
+        raise RuntimeError(f"the sample could not be calibrated: {said.getvalue()}")
+    return releases

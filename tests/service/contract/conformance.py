@@ -1,0 +1,65 @@
+"""Runs schemathesis against a service and says what it found."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+ROOT = Path(__file__).parents[3]
+# All but those about objects that are created and deleted, of which this API has none.
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "positive_data_acceptance",
+    "missing_required_header",
+    "unsupported_method",
+    "allow_header_conformance",
+    "ignored_auth",
+    "documented_error",
+)
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """cases: requests that were checked, `failing` of them outside the contract; report: what schemathesis printed."""
+
+    cases: int
+    failing: int
+    errors: int
+    phases: dict[str, str]
+    seconds: float
+    report: str
+
+    @property
+    def clean(self) -> bool:
+        """Nothing found, and nothing that kept it from looking."""
+        return not self.failing and not self.errors and {*self.phases.values()} <= {"success"}
+
+
+def conformance(url: str, work: Path, examples: int, seed: int, *options: str) -> Conformance:
+    """Check a service against its own /openapi.json; examples: of each operation and phase; work: an empty folder.
+
+    The same seed sends the same requests, but for ids that the service gave before.
+    """
+    report = work / "report.json"
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--no-color"]
+    command += ["--checks", ",".join(CHECKS), "--max-examples", str(examples), "--seed", str(seed)]
+    command += ["--continue-on-failure", "--no-shrink", "--generation-database", "none", "--warnings", "off"]
+    command += ["--report", "json", "--report-json-path", str(report), "--request-timeout", "10", *options]
+    environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.service.contract.hooks", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
+    if not report.exists():
+        raise RuntimeError(f"schemathesis ended with {done.returncode}: {said}")
+    found = orjson.loads(report.read_bytes())
+    cases = found["test_cases"]
+    phases = {name: phase["status"] for name, phase in found["phases"].items()}
+    errors = cases["errored"] + len(found["errors"])
+    return Conformance(cases["generated"], cases["with_failures"], errors, phases, found["running_time"], said)

@@ -1,0 +1,74 @@
+"""What schemathesis is told of this service: what its errors look like, and which refusals no schema can foretell.
+
+Loaded by schemathesis itself, through SCHEMATHESIS_HOOKS.
+"""
+
+import re
+from pathlib import Path
+
+import schemathesis
+from schemathesis import Case, CheckContext, HookContext, Response
+from schemathesis.core.failures import Failure
+from schemathesis.openapi.checks import AcceptedNegativeData, RejectedPositiveData
+
+_API = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+# Rows of the table of errors: | 429 | `overloaded` | … |, or several codes of one status.
+_ROWS = re.findall(r"^\| (\d{3}) \| ([^|]+) \|", _API, re.MULTILINE)
+CODES = {int(status): {*re.findall(r"`([a-z_]+)`", codes)} for status, codes in _ROWS}
+
+# What a request may ask depends on the release in service, on the replies of the last hour, and on its own other
+# fields; JSON Schema has no words for these. Anything else that the schema allows has to be answered.
+_NOT_IN_A_SCHEMA = (
+    re.compile(r"filter: no document has the field "),
+    re.compile(r"min_results: \d+ is over k, which is \d+"),
+    re.compile(r"document_id: the reply did not show it"),
+    re.compile(r"filter: has \d+ values, at most 256"),  # in all lists together
+    re.compile(r"query: a query needs text$"),  # of what is a space for Python alone: U+001C to U+001F
+)
+
+
+KNOWN_FIELD = "category"  # of the sample's documents
+
+
+@schemathesis.hook
+def map_body(context: HookContext, body: object) -> object:
+    """Let a filter of one field ask for one that there is: no generator guesses its name."""
+    for search in body["queries"] if _has_list(body, "queries") else [body]:
+        if isinstance(search, dict) and isinstance(search.get("filter"), dict) and len(search["filter"]) == 1:
+            (wanted,) = search["filter"].values()
+            search["filter"] = {KNOWN_FIELD: wanted}
+    return body
+
+
+def _has_list(body: object, name: str) -> bool:
+    return isinstance(body, dict) and isinstance(body.get(name), list)
+
+
+@schemathesis.check
+def documented_error(context: CheckContext, response: Response, case: Case) -> None:
+    """Every error has the one shape, a code that docs/api.md has for its status, and the id of its header."""
+    if response.status_code < 400:
+        return
+    if case.method == "HEAD":  # has no body
+        return
+    try:
+        error = response.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        raise AssertionError("an error in another shape") from None
+    if error["code"] not in CODES.get(response.status_code, ()):
+        raise AssertionError(f"{response.status_code} with the code {error['code']!r}, which docs/api.md has not")
+    if [error["request_id"]] != response.headers["x-request-id"]:
+        raise AssertionError("the request id of the body is not that of the header")
+    if len(error["message"]) > 1000:
+        raise AssertionError("a message that repeats what the client sent")
+
+
+@schemathesis.hook
+def filter_failure(context: HookContext, failure: Failure, case: Case, response: Response) -> bool:
+    """Whether a failure is one: not where a schema cannot say what is asked of a request, nor what it is told."""
+    if isinstance(failure, AcceptedNegativeData) and response.status_code == 413:
+        return False  # a refusal, which schemathesis does not expect of a list that is too long
+    if not isinstance(failure, RejectedPositiveData) or response.status_code != 422:
+        return True
+    message = re.sub(r"^queries\.\d+\.", "", response.json()["error"]["message"])
+    return not any(reason.match(message) for reason in _NOT_IN_A_SCHEMA)

@@ -1,0 +1,107 @@
+"""The real service answers whatever its own /openapi.json allows, and refuses the rest, as that document says."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from service.openapi import document
+from tests.service.contract.conformance import conformance
+from tests.service.contract.hooks import CODES, KNOWN_FIELD
+from tests.service_process import ServiceProcess
+
+FEW = 15  # of each operation and phase: some 400 requests in 10 s; benchmarks/reliability/contract.py sends thousands
+
+
+def test_the_service_keeps_to_its_description(service: ServiceProcess, tmp_path: Path) -> None:
+    found = conformance(f"http://127.0.0.1:{service.port}", tmp_path, FEW, seed=7)
+    assert found.clean, found.report
+    assert found.cases >= 300
+    assert {*found.phases} == {"examples", "coverage", "fuzzing", "stateful"}
+    counted = service.http.get("/metrics").text
+    for route, status in (("/search", 200), ("/search", 422), ("/search/batch", 200), ("/feedback", 202)):
+        assert f'taugate_requests_total{{code="{status}",route="{route}"}}' in counted, "what was meant to be tried"
+
+
+def test_limits_that_are_settings_are_in_the_description(releases: Path) -> None:
+    limits = {"TAUGATE_MAX_K": "7", "TAUGATE_MAX_BATCH": "3", "TAUGATE_MAX_QUERY_CHARS": "40"}
+    with ServiceProcess(releases, **limits) as process:
+        schemas = process.ready().http.get("/openapi.json").json()["components"]["schemas"]
+    search, batch = schemas["SearchRequest"]["properties"], schemas["BatchRequest"]["properties"]
+    assert (search["query"]["maxLength"], search["k"]["anyOf"][0]["maximum"]) == (40, 7)
+    assert (search["min_results"]["maximum"], batch["queries"]["maxItems"]) == (7, 3)
+    assert batch["queries"]["items"]["anyOf"][0]["maxLength"] == 40
+
+
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text; version=1.0.0"])
+def test_both_formats_of_metrics_are_described(service: ServiceProcess, accept: str) -> None:
+    given = service.http.get("/metrics", headers={"Accept": accept}).headers["content-type"].partition(";")[0]
+    assert given == accept.partition(";")[0]
+    assert given in document()["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+
+
+@pytest.mark.parametrize("written", ["3.0", "3e0", "3"])
+def test_a_whole_number_is_an_integer_however_it_is_written(service: ServiceProcess, written: str) -> None:
+    content = f'{{"query": "permit", "k": {written}, "min_results": {written}, "threshold": 2}}'
+    reply = service.http.post("/search", content=content, headers={"Content-Type": "application/json"})
+    assert [result["rank"] for result in reply.json()["results"]] == [1, 2, 3]
+
+
+def test_the_documented_codes_are_read() -> None:
+    assert CODES[400] == {"bad_json"}
+    assert "overloaded" in CODES[429]
+    assert 200 not in CODES
+
+
+FINDINGS = (
+    "Response violates schema",
+    "Schema-violating request accepted",
+    "Wrong response to undeclared method",
+    "an error in another shape",
+)
+
+
+class _Careless(BaseHTTPRequestHandler):
+    """Answers everything with an empty object, but its description as it is."""
+
+    def _answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = orjson.dumps(document() if self.path == "/openapi.json" else {})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = _answer  # noqa: N815 (http.server's names)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def careless() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Careless)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_service_that_does_not_is_found_out(careless: str, tmp_path: Path) -> None:
+    assert httpx.get(f"{careless}/openapi.json").json() == document()
+    found = conformance(careless, tmp_path, 2, 7, "--phases", "coverage", "--include-path", "/search")
+    assert not found.clean
+    assert not found.errors, found.report
+    for finding in FINDINGS:
+        assert finding in found.report
+
+
+def test_filters_ask_for_a_field_that_there_is(service: ServiceProcess) -> None:
+    reply = service.http.post("/search", json={"query": "permit", "filter": {KNOWN_FIELD: "bygglov"}})
+    assert reply.status_code == 200
+    assert reply.json()["considered"] > 0

@@ -1,0 +1,149 @@
+"""Any documents come back as they were, and any filter says of each what plain Python says."""
+
+import json
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from retrieval.documents import Document, DocumentStore, DocumentWriter
+from retrieval.errors import InputError
+from retrieval.filters.metadata import Metadata
+from service.schemas import SearchRequest
+
+TEXTS = st.text(max_size=6) | st.sampled_from(["", "a", "A", "å", "1", "true", "\x00", '"', "\\", "\U0001f3d7"])
+WHOLE = st.integers(-(2**63), 2**64 - 1) | st.sampled_from([0, 1, -1, 2**53, 2**53 + 1, 2**63, 2**64 - 1])
+FINITE = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -0.0, 1.0, 2.0**53, 5e-324, 1e308])
+VALUES = st.one_of(st.booleans(), WHOLE, FINITE, TEXTS)
+FIELDS = st.sampled_from(["a", "b", "å"]) | TEXTS
+RECORDS = st.dictionaries(FIELDS, VALUES | st.none(), max_size=4)
+CORPORA = st.lists(RECORDS, min_size=1, max_size=12)
+# What a filter may hold and a corpus may not: an integer of any length, which there is read as a float.
+ASKED = VALUES | st.integers() | st.sampled_from([2**64, -(2**64), 10**30, 10**400, -(10**400)])
+BOUNDS = st.dictionaries(
+    st.sampled_from(["gt", "gte", "lt", "lte"]), ASKED.filter(lambda v: not isinstance(v, bool | str)), min_size=1
+)
+CONDITIONS = st.one_of(ASKED, st.lists(ASKED, min_size=1, max_size=4), BOUNDS)
+ANY_JSON = st.recursive(ASKED | st.none(), lambda each: st.lists(each) | st.dictionaries(TEXTS, each), max_leaves=6)
+
+
+def documents(records: list[dict[str, Any]]) -> list[Document]:
+    return [Document(f"d{place}", "text", None, record) for place, record in enumerate(records)]
+
+
+def as_corpora_have_it(asked: Any) -> Any:
+    """An integer beyond 64 bits is a float there, and infinity no value at all."""
+    if isinstance(asked, bool | str | float) or -(2**63) <= asked < 2**64:
+        return asked
+    return float(asked) if abs(asked) < 2**1000 else asked
+
+
+def meets(value: Any, condition: Any) -> bool:
+    """docs/api.md, word for word."""
+    if value is None:
+        return False
+    if isinstance(condition, dict):
+        if isinstance(value, bool | str):
+            return False
+        bounds = {name: as_corpora_have_it(bound) for name, bound in condition.items()}
+        return all(
+            (
+                value > bounds.get("gt", -math.inf) or "gt" not in bounds,
+                value >= bounds.get("gte", -math.inf),
+                value < bounds.get("lt", math.inf) or "lt" not in bounds,
+                value <= bounds.get("lte", math.inf),
+            )
+        )
+    wanted = [as_corpora_have_it(each) for each in (condition if isinstance(condition, list) else [condition])]
+    return any(value == each and _kind(value) == _kind(each) for each in wanted)
+
+
+def _kind(value: Any) -> str:
+    return "boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
+
+
+def _request(wanted: Any) -> SearchRequest:
+    return SearchRequest.model_validate_json(json.dumps({"query": "q", "filter": wanted}))
+
+
+@given(CORPORA, st.data())
+def test_a_filter_means_what_plain_python_means(records: list[dict[str, Any]], data: st.DataObject) -> None:
+    metadata = Metadata.of(documents(records))
+    if not metadata.columns:
+        return
+    held = [value for record in records for value in record.values() if value is not None]
+    conditions = CONDITIONS | st.sampled_from(held) | st.lists(st.sampled_from(held), min_size=1, max_size=4)
+    wanted = data.draw(st.dictionaries(st.sampled_from([*metadata.columns]), conditions, min_size=1, max_size=3))
+    conditions = _request(wanted).filter
+    expected = [all(meets(record.get(name), asked) for name, asked in wanted.items()) for record in records]
+    assert metadata.where(conditions).tolist() == expected
+
+
+@given(CORPORA)
+def test_documents_and_their_metadata_come_back_as_they_were(records: list[dict[str, Any]]) -> None:
+    written = documents(records)
+    with TemporaryDirectory() as folder:
+        writer = DocumentWriter(Path(folder))
+        for document in written:
+            writer.append(document)
+        writer.close()
+        store = DocumentStore(Path(folder))
+        assert [repr(document) for document in store] == [repr(document) for document in written]
+        metadata = Metadata.of(store)
+        if not metadata.columns:
+            return
+        metadata.save(Path(folder) / "metadata")
+        again = Metadata.load(Path(folder) / "metadata", store)
+        for position, record in enumerate(records):
+            for name, column in again.columns.items():
+                found = column.at(position)
+                value = record.get(name)
+                assert (found is None) == (value is None)
+                assert found is None or (found[1] == value and _kind(found[1]) == _kind(value))
+
+
+@given(st.builds(Document, TEXTS, TEXTS, TEXTS | st.none(), RECORDS))
+def test_any_document_comes_back(document: Document) -> None:
+    with TemporaryDirectory() as folder:
+        writer = DocumentWriter(Path(folder))
+        writer.append(document)
+        writer.close()
+        assert repr(DocumentStore(Path(folder))[0]) == repr(document)
+
+
+@given(ANY_JSON)
+def test_any_json_is_a_filter_or_is_refused_in_words(wanted: Any) -> None:
+    try:
+        conditions = _request(wanted).filter
+    except ValidationError as error:
+        (detail,) = error.errors()
+        assert detail["loc"][0] == "filter" and len(detail["msg"]) < 300
+        return
+    assert wanted is None or isinstance(wanted, dict)
+    assert {condition.field for condition in conditions or ()} == {*(wanted or {})}
+    if conditions:
+        with pytest.raises(InputError):
+            Metadata().check(conditions)
+
+
+@given(ANY_JSON)
+def test_equal_filters_are_equal(wanted: Any) -> None:
+    """So that searches can share an answer: in another order, and after a trip through another JSON writer."""
+    try:
+        conditions = _request(wanted).filter
+    except ValidationError:
+        return
+    if isinstance(wanted, dict):
+        backwards = {name: wanted[name] for name in reversed([*wanted])}
+        assert (hash(_request(backwards).filter), _request(backwards).filter) == (hash(conditions), conditions)
+    try:
+        written = orjson.dumps({"query": "q", "filter": wanted})
+    except orjson.JSONEncodeError:  # an integer of more than 64 bits
+        return
+    assert SearchRequest.model_validate_json(written).filter == conditions
