@@ -13,12 +13,14 @@ from calibration.margin import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
+from calibration.signing_command import signing_key
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
 from retrieval.index.kinds import Kind
 from retrieval.policy import Metric
 from retrieval.release.catalog import promote
 from retrieval.release.evidence import Method, Statement
+from retrieval.release.signing import sign
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -47,6 +49,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     )
     parser.add_argument("--json", action="store_true", help="print the release and its manifest as one JSON object")
     parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
+    parser.add_argument("--sign-with", metavar="PEM", type=Path, help="Ed25519 private key to sign the release with")
     parser.set_defaults(run=run)
 
 
@@ -100,6 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, report. Returns the exit code; a TaugateError is the caller's to report."""
     from calibration.job import calibrate  # what it needs comes with the extra `calibration`, and serving does not
 
+    key = signing_key(arguments.sign_with, promoting=not arguments.no_promote)
     watch = Stopwatch()
     names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
     asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
@@ -113,6 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, cheaper=cheaper)
     manifest = calibrate(arguments.data, arguments.releases, arguments.encoder, settings, say, watch)
+    if key is not None:
+        sign(arguments.releases / manifest.release_id, key)
     has_cut = manifest.policy.kind != "none"
     if has_cut and not arguments.no_promote:
         promote(arguments.releases, manifest.release_id)

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from calibration import signing_command
+from calibration.signing_command import trusted_keys
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id, find, promote, release_ids
 from retrieval.release.layout import MANIFEST
@@ -33,7 +35,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         elif name not in {"list", "correlations"}:
             default = "the current one" if name == "show" else "all"
             action.add_argument("id", metavar="ID", nargs="?", help=f"release id; default {default}")
+        if name == "verify":
+            action.add_argument("--trusted-keys", metavar="PATH", type=Path, help="who must have signed it, PEM")
         action.set_defaults(run=run)
+    signing_command.add_parser(actions)
 
 
 def _diff(arguments: argparse.Namespace) -> int:
@@ -70,10 +75,10 @@ def _show(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     """Every release is looked at, also after one that fails; the first failure decides the exit code."""
     names = [arguments.id] if arguments.id else release_ids(arguments.releases)
-    failed = 0
+    failed, trusted = 0, trusted_keys(arguments.trusted_keys)
     for name in names:
         try:
-            verify(find(arguments.releases, name))
+            verify(find(arguments.releases, name), trusted)
             sys.stdout.write(f"ok {name}\n")
         except (ReleaseError, OSError) as error:
             failed += 1
@@ -83,7 +88,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _promote(arguments: argparse.Namespace) -> int:
-    verify(find(arguments.releases, arguments.id))
+    verify(find(arguments.releases, arguments.id), trusted_keys())
     promote(arguments.releases, arguments.id)
     sys.stdout.write(f"* {arguments.id}\n")
     return 0

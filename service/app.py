@@ -7,22 +7,23 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from retrieval.release.reader import load
 from service.body_limit import BodyLimit
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
+from service.loading import Load
 from service.metrics import Metrics
 from service.request_scope import RequestScope
 from service.search_routes import add_search_routes
-from service.serving import Load, Serving
+from service.serving import Serving
 from service.settings import Settings
 
 
-def create_app(settings: Settings, load_release: Load = load, *, accept_when_ready: bool = False) -> FastAPI:
+def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
     """An application that loads the current release when it starts; `app.state.serving` is its state.
 
-    load_release: opens a release folder with a number of encoder threads and an encoder of a precision;
+    load_release: opens a release folder with a number of encoder threads and an encoder of a precision, by default as
+    the settings say whom to trust;
     accept_when_ready: takes no connection before there is a release, for a process that shares its socket with others,
     who would answer.
     """

@@ -4,22 +4,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from retrieval.errors import InputError
 from retrieval.release.catalog import find
-from retrieval.release.encoders import AskedPrecision
-from retrieval.release.reader import Release, load
+from retrieval.release.reader import Release
 from service.admission import Admission
 from service.answering import Answering
 from service.cache.cache import Cache, open_cache
 from service.drift.watch import Watch
 from service.engine import Engine, Threads
 from service.errors import NotReady
+from service.loading import Load, trusting
 from service.metrics import Metrics
 from service.settings import Settings
 
-Load = Callable[[Path, int, AskedPrecision], Release]
 _log = logging.getLogger("taugate.serving")
 
 
@@ -30,10 +28,10 @@ class Serving:
     could.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._load = load_release
+        self._load = load_release or trusting(settings)
         self._threads = Threads(settings.encoder_threads, settings.search_threads)
         self.admission = Admission(settings.queue_limit, settings.deadline_ms / 1000, metrics.queue_depth.set)
         self._cache: Cache | None = None

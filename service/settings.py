@@ -30,6 +30,7 @@ class Settings(BaseSettings):
     | variable | default | meaning |
     |---|---|---|
     | TAUGATE_RELEASES | – | directory with the releases and the pointer `current` |
+    | TAUGATE_TRUSTED_KEYS | – | PEM file or folder of public keys; a release that none of them signed never loads |
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
     | TAUGATE_PRECISION | auto | encoder of the release to use: float32, int8, or the one it was calibrated with |
@@ -62,6 +63,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="TAUGATE_", frozen=True)
 
     releases: Path
+    trusted_keys: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     precision: AskedPrecision = "auto"
