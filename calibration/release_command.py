@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from calibration import signing_command
+from calibration import push_command, signing_command
 from calibration.signing_command import trusted_keys
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id, find, promote, release_ids
@@ -39,6 +39,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
             action.add_argument("--trusted-keys", metavar="PATH", type=Path, help="who must have signed it, PEM")
         action.set_defaults(run=run)
     signing_command.add_parser(actions)
+    push_command.add_parser(actions)
 
 
 def _diff(arguments: argparse.Namespace) -> int:

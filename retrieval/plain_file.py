@@ -1,4 +1,4 @@
-"""Files that others may have put there: opened once, only where they are plain, and never read beyond a bound."""
+"""Small files that others read or wrote: read up to a bound where they are plain, replaced in one step."""
 
 import os
 import stat
@@ -29,3 +29,19 @@ def read_plain(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise OSError(f"{path}: more than {most} bytes")
     return content
+
+
+def put_plain(path: Path, content: bytes, staging: Path) -> None:
+    """Replace a file in one step, readable by all; what is half written is in the folder `staging`. Raises OSError."""
+    partial = staging / path.name
+    with partial.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.chmod(0o644)  # whoever serves may be another user
+    partial.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # so that the new name survives a power cut
+    finally:
+        os.close(descriptor)

@@ -1,15 +1,38 @@
 """Which release is loaded, and how: as the settings say where it is and whom to trust."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from retrieval.errors import ReleaseError
+from retrieval.release.catalog import find
 from retrieval.release.encoders import AskedPrecision
+from retrieval.release.layout import CURRENT
 from retrieval.release.reader import Release, load
+from retrieval.release.remote import bring
 from retrieval.release.trusted_keys import TrustedKeys
 from service.settings import Settings
 
 # Opens a release folder, with a number of encoder threads and an encoder of a precision.
 Load = Callable[[Path, int, AskedPrecision], Release]
+_log = logging.getLogger("taugate.loading")
+
+
+def current_release(settings: Settings, *, at_start: bool = False) -> Path:
+    """Folder of the current release; where releases are at a URL, the copy of it is brought up to date.
+
+    at_start: also looks for damage in the copy, and makes do with it as it is where the store does not answer or holds
+    what does not verify: another release than the newest is better than none. Raises ReleaseError or InputError.
+    """
+    directory = settings.directory
+    if isinstance(settings.releases, str):
+        try:
+            bring(settings.releases, directory, trusted_keys(settings), mend=at_start)
+        except ReleaseError as error:
+            if not at_start or not (directory / CURRENT).is_file():
+                raise
+            _log.warning("the copy of the releases is used as it is", extra={"fields": {"reason": str(error)}})
+    return find(directory)
 
 
 def trusting(settings: Settings) -> Load:

@@ -72,7 +72,7 @@ class Serving:
 
     def _open(self) -> Release:
         settings = self._settings
-        release = self._load(find(settings.releases), self._threads.encoder, settings.precision)
+        release = self._load(find(settings.directory), self._threads.encoder, settings.precision)
         k = release.manifest.policy.k
         if k > self._settings.max_k:
             raise InputError(f"TAUGATE_MAX_K {self._settings.max_k}: the release was calibrated at K = {k}; raise it")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retrieval.errors import InputError
-from retrieval.release.catalog import sync_folder
+from retrieval.plain_file import put_plain
 from retrieval.release.layout import SIGNATURE, STAGING_PREFIX
 from retrieval.release.signature import read_signatures, written
 from retrieval.release.trusted_keys import cryptography_there, key_id
@@ -47,12 +47,5 @@ def sign(release: Path, key: "Ed25519PrivateKey") -> str:
     signer = key_id(key.public_key())
     signatures = {**read_signatures(release), signer: key.sign(manifest).hex()}
     with staging_folder(release.parent, STAGING_PREFIX) as staging:  # nothing half written has a name in a release
-        partial = staging / SIGNATURE
-        with partial.open("wb") as file:
-            file.write(written(signatures))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.chmod(0o644)  # whoever serves may be another user
-        partial.replace(release / SIGNATURE)
-        sync_folder(release)
+        put_plain(release / SIGNATURE, written(signatures), staging)
     return signer
