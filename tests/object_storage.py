@@ -10,7 +10,6 @@ import httpx
 from moto.server import ThreadedMotoServer
 
 BUCKET = "releases"
-# boto3 and s3fs read these alike.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
@@ -20,7 +19,13 @@ class ObjectStorage:
     def __init__(self, port: int) -> None:
         self.url = f"s3://{BUCKET}/team"
         self.environment = CREDENTIALS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-        self._client: Any = boto3.client("s3", endpoint_url=self.environment["AWS_ENDPOINT_URL"])
+        self._client: Any = boto3.client(
+            "s3",
+            endpoint_url=self.environment["AWS_ENDPOINT_URL"],
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
         self._client.create_bucket(Bucket=BUCKET)
 
     def names(self) -> set[str]:
