@@ -14,6 +14,7 @@ from calibration.margin import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
+from calibration.signing_command import signing_key
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
 from retrieval.errors import ReleaseError
@@ -21,6 +22,7 @@ from retrieval.index.kinds import Kind
 from retrieval.policy import Metric
 from retrieval.release.evidence import Method, Statement
 from retrieval.release.promotion import promote
+from retrieval.release.signing import sign
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -52,6 +54,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     )
     parser.add_argument("--json", action="store_true", help="print the release and its manifest as one JSON object")
     parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
+    parser.add_argument("--sign-with", metavar="PEM", type=Path, help="Ed25519 private key to sign the release with")
     parser.set_defaults(run=run)
 
 
@@ -105,6 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, report. Returns the exit code; a TaugateError is the caller's to report."""
     from calibration.job import calibrate  # what it needs comes with the extra `calibration`, and serving does not
 
+    key = signing_key(arguments.sign_with, promoting=not arguments.no_promote)
     watch = Stopwatch()
     names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
     asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
@@ -120,6 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
     named = "encoder" in arguments
     encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or arguments.no_promote)
     manifest = calibrate(arguments.data, arguments.releases, encoder, settings, say, watch)
+    if key is not None:
+        sign(arguments.releases / manifest.release_id, key)
     say(table(manifest))
     say(times(watch))
     has_cut = manifest.policy.kind != "none"

@@ -48,6 +48,7 @@ class Answering:
         await asyncio.to_thread(self.engine.close)
         if self.watch is not None:
             await self.watch.close()
+        self.engine.release.close()
 
     def search(self, query: Query, *, include_text: bool) -> Search:
         """A query as it is answered here."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from retrieval.release.reader import load
 from service.access.access import Access
 from service.access.description import describe_access
 from service.access.guard import Guard
@@ -21,8 +20,8 @@ from service.described import describe
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
 from service.infra_routes import infra_routes
+from service.loading import Load
 from service.metrics import Metrics
-from service.opening import Load
 from service.reloading import Reloading
 from service.request_scope import RequestScope
 from service.search_routes import add_search_routes
@@ -30,10 +29,11 @@ from service.serving import Serving
 from service.settings import Settings
 
 
-def create_app(settings: Settings, load_release: Load = load, *, accept_when_ready: bool = False) -> FastAPI:
+def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
     """An application that loads the current release when it starts; `app.state.serving` is its state.
 
-    load_release: opens a release folder with a number of encoder threads and an encoder of a precision;
+    load_release: opens a release folder with a number of encoder threads and an encoder of a precision, by default as
+    the settings say whom to trust;
     accept_when_ready: takes no connection before there is a release, for a process that shares its socket with others,
     who would answer.
     """

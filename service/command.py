@@ -2,15 +2,14 @@
 
 import argparse
 import socket
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from retrieval.errors import InputError
-from retrieval.release.catalog import find
 from service.access.source import check
 from service.connections.open_files import raise_limit
+from service.loading import current_release
 from service.server import serve_here
 from service.settings import Settings
 from service.workers import serve_in_workers
@@ -25,7 +24,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help="answer searches from the current release",
         description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
     )
-    parser.add_argument("--releases", metavar="DIR", type=Path, help="where releases are kept (TAUGATE_RELEASES)")
+    parser.add_argument("--releases", metavar="DIR_OR_URL", help="where releases are kept (TAUGATE_RELEASES)")
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (default 8000)")
     parser.add_argument("--workers", type=int, help="processes that answer (default: one for every four processors)")
@@ -35,7 +34,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop. Raises InputError or ReleaseError when there is nothing to serve."""
     settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port", "workers")})
-    find(settings.releases)  # before anything is bound: the usual mistake is a directory without a release
+    current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
     serve(settings, listen(settings))
     return 0
 

@@ -3,61 +3,73 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 from retrieval.errors import InputError
 from retrieval.release import golden
-from retrieval.release.catalog import current_id, find, shadow_id
-from retrieval.release.encoders import AskedPrecision
-from retrieval.release.reader import Release, load
+from retrieval.release.catalog import shadow_id
+from retrieval.release.lock import hold
+from retrieval.release.reader import Release
 from retrieval.threads import give_way
 from service.engine import Engine, Threads
+from service.loading import Load, current_release, promoted_id, trusting
 from service.metrics import Metrics
 from service.settings import Settings
 
-Load = Callable[[Path, int, AskedPrecision], Release]
 Result = TypeVar("Result")
 
 
 class Opener:
     """Opens releases with the settings of the service, one at a time; whoever is answered meanwhile goes first.
 
-    load_release: as retrieval.release.reader.load does. Everything raises ReleaseError or EncoderError when a release
-    is not as it was written, InputError when the settings do not fit it.
+    load_release: in place of retrieval.release.reader.load. Everything raises ReleaseError or EncoderError when a
+    release is not as it was written, InputError when the settings do not fit it.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
-        self._settings, self._metrics, self._load = settings, metrics, load_release
+    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
+        self._settings, self._metrics, self._load = settings, metrics, load_release or trusting(settings)
         self._threads = Threads(settings.encoder_threads, settings.search_threads)
         self._thread = ThreadPoolExecutor(1, "taugate-load", give_way)
 
-    async def current(self) -> Path:
-        """The release that is to be in service."""
-        return await self._run(lambda: find(self._settings.releases))
+    async def current(self, *, at_start: bool = False) -> Path:
+        """The release that is to be in service, as service.loading.current_release has it."""
+        return await self._run(lambda: current_release(self._settings, at_start=at_start))
 
     async def shadow(self) -> Path | None:
         """The one that is to be tried beside it."""
-        name = await self._run(lambda: shadow_id(self._settings.releases))
-        return None if name is None else self._settings.releases / name
+        name = await self._run(lambda: shadow_id(self._settings.directory))
+        return None if name is None else self._settings.directory / name
 
     async def pointers(self) -> tuple[str | None, str | None]:
         """Ids of both."""
-        releases = self._settings.releases
-        return await self._run(lambda: (current_id(releases), shadow_id(releases)))
+        return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.directory)))
 
     async def load(self, release: Path, threads: int) -> Release:
-        """Verified, loaded, and asked its golden queries."""
-        return await self._run(lambda: self._load(release, threads, self._settings.precision))
+        """Verified, loaded, and asked its golden queries; not to be pruned until it is closed."""
+        return await self._run(lambda: self._held(release, threads))
 
     async def open(self, release: Path) -> Engine:
         """The same, and an engine for it whose every encoder was asked, and so is warm."""
         loaded = await self.load(release, self._threads.encoder)
-        return await self._run(lambda: self._engine(loaded))
+        try:
+            return await self._run(lambda: self._engine(loaded))
+        except BaseException:
+            loaded.close()
+            raise
 
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown(wait=False)
+
+    def _held(self, release: Path, threads: int) -> Release:
+        held = hold(release)
+        try:
+            return replace(self._load(release, threads, self._settings.precision), hold=held)
+        except BaseException:
+            held.close()
+            raise
 
     def _engine(self, release: Release) -> Engine:
         settings, manifest = self._settings, release.manifest

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from retrieval.errors import TaugateError
-from retrieval.release.reader import load
 from service.admission import Admission
 from service.answering import Answering
 from service.cache.cache import Cache, open_cache
 from service.drift.watch import Watch
 from service.engine import Engine
 from service.errors import NotReady, ReloadFailed
+from service.loading import Load
 from service.memory import give_back
 from service.metrics import Metrics
-from service.opening import Load, Opener
+from service.opening import Opener
 from service.settings import Settings
 from service.shadow.shadowing import Shadowing
 
@@ -39,7 +39,7 @@ class Serving:
     could; refused: the release that was to take the place of the one in service and could not.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load = load) -> None:
+    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
         self._settings, self._metrics = settings, metrics
         self._opener = Opener(settings, metrics, load_release)
         self.shadowing = Shadowing(self._opener, metrics, settings.shadow_share)
@@ -76,7 +76,7 @@ class Serving:
         try:
             async with self._one_at_a_time:
                 self._cache = open_cache(self._settings, self._metrics)
-                engine = await self._opener.open(await self._opener.current())
+                engine = await self._opener.open(await self._opener.current(at_start=True))
                 self._begin(engine, self._cache)
                 self.on_ready()
                 await self.shadowing.renew(engine)
@@ -117,6 +117,7 @@ class Serving:
         engine = await self._opener.open(release)
         if self._cache is None or self._stopping:
             await asyncio.to_thread(engine.close)
+            engine.release.close()
             raise NotReady("the service is shutting down")
         leaving = asyncio.create_task(self._leave(self.answering))
         self._leaving.add(leaving)

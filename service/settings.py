@@ -1,12 +1,14 @@
 """Every setting of the service, from TAUGATE_* variables; read when it starts and frozen after that."""
 
+from hashlib import sha256
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from retrieval.cache_folder import cache_folder
 from retrieval.drift.live import FEWEST
 from retrieval.drift.monitor import SELDOM, SMALLEST_EFFECT
 from retrieval.index.gpu import gpus
@@ -24,12 +26,18 @@ def _workers() -> int:
     return 1 if gpus() else -(-processors() // 4)
 
 
+def _path_or_url(value: object) -> object:
+    return Path(value) if isinstance(value, str) and "://" not in value else value
+
+
 class Settings(BaseSettings):
     """Settings of `taugate serve`; `--releases`, `--host`, `--port` and `--workers` go before the environment.
 
     | variable | default | meaning |
     |---|---|---|
-    | TAUGATE_RELEASES | – | directory with the releases and the pointer `current` |
+    | TAUGATE_RELEASES | – | directory, or URL such as s3://bucket/prefix, with the releases and the pointer `current` |
+    | TAUGATE_RELEASES_COPY | – | folder of the copy that is kept of a URL; one in the user's cache by default |
+    | TAUGATE_TRUSTED_KEYS | – | PEM file or folder of public keys; a release that none of them signed never loads |
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
     | TAUGATE_PRECISION | auto | encoder of the release to use: float32, int8, or the one it was calibrated with |
@@ -70,7 +78,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TAUGATE_", frozen=True)
 
-    releases: Path
+    releases: Annotated[Path | str, BeforeValidator(_path_or_url)]
+    releases_copy: Path | None = None
+    trusted_keys: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
     precision: AskedPrecision = "auto"
@@ -107,6 +117,13 @@ class Settings(BaseSettings):
     max_header_bytes: int = Field(default=32 << 10, ge=1024)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @property
+    def directory(self) -> Path:
+        """Where releases are read: the directory with them, or the copy that is kept of a URL."""
+        if isinstance(self.releases, Path):
+            return self.releases
+        return self.releases_copy or cache_folder() / "releases" / sha256(self.releases.encode()).hexdigest()[:16]
 
     def as_environment(self) -> dict[str, str]:
         """The variables that give these settings to another process."""

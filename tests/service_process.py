@@ -17,7 +17,7 @@ import httpx
 class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process."""
 
-    def __init__(self, releases: Path, port: int | None = None, **environment: str) -> None:
+    def __init__(self, releases: Path | str, port: int | None = None, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = port or probe.getsockname()[1]

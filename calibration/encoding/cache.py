@@ -3,7 +3,6 @@
 Every vector depends on its text alone, so a run that finds some of them here gives the same bytes as one that does not.
 """
 
-import os
 import platform
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +14,8 @@ from typing import Self
 
 import numpy as np
 
+from retrieval.cache_folder import cache_folder
 from retrieval.similarity import Float32
-
-
-def cache_folder() -> Path:
-    """TAUGATE_CACHE, else taugate in the user's cache directory (XDG Base Directory specification)."""
-    if chosen := os.environ.get("TAUGATE_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "taugate"
-
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID

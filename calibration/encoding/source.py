@@ -6,8 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from calibration.encoding.cache import cache_folder
 from retrieval import encoder
+from retrieval.cache_folder import cache_folder
 from retrieval.digest import sha256_files, sha256_json
 from retrieval.encoder import OnnxEncoder
 from retrieval.errors import EncoderError, InputError

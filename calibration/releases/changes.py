@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from calibration.signing_command import trusted_keys
 from retrieval.errors import InputError
 from retrieval.release import promotion
 from retrieval.release.catalog import release_ids
@@ -11,14 +12,15 @@ from retrieval.release.prune import prune
 
 def promote(arguments: argparse.Namespace) -> int:
     """Make a release the current one, if it verifies and no rule is against it."""
-    promotion.promote(arguments.releases, arguments.id, force=arguments.force, new_encoder=arguments.new_encoder)
+    rules = {"force": arguments.force, "new_encoder": arguments.new_encoder}
+    promotion.promote(arguments.releases, arguments.id, trusted_keys(), **rules)
     sys.stdout.write(f"* {arguments.id}\n")
     return 0
 
 
 def rollback(arguments: argparse.Namespace) -> int:
     """Back to the release before."""
-    sys.stdout.write(f"* {promotion.rollback(arguments.releases, arguments.id)}\n")
+    sys.stdout.write(f"* {promotion.rollback(arguments.releases, arguments.id, trusted_keys())}\n")
     return 0
 
 
@@ -26,7 +28,7 @@ def shadow(arguments: argparse.Namespace) -> int:
     """Name the shadow, or none."""
     if (arguments.id is None) != arguments.none:
         raise InputError("give either the ID of a release or --none")
-    promotion.shadow(arguments.releases, arguments.id)
+    promotion.shadow(arguments.releases, arguments.id, trusted_keys())
     if arguments.id is not None:
         sys.stdout.write(f"~ {arguments.id}\n")
     return 0

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from calibration import push_command, signing_command
 from calibration.releases import changes, shown
 from retrieval.release.prune import KEEP
 
@@ -16,6 +17,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         add(actions)
     for action in actions.choices.values():
         action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    signing_command.add_parser(actions)
+    push_command.add_parser(actions)
 
 
 def _add_shown(actions: Any) -> None:  # noqa: ANN401
@@ -24,6 +27,7 @@ def _add_shown(actions: Any) -> None:  # noqa: ANN401
     show.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
     verify = _add(actions, "verify", shown.verified, "check every digest; without ID, of all releases")
     verify.add_argument("id", metavar="ID", nargs="?", help="release id; default all")
+    verify.add_argument("--trusted-keys", metavar="PATH", type=Path, help="who must have signed it, PEM")
     _add(actions, "history", shown.recorded, "who made which release current, or removed it, and when")
 
 

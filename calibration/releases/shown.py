@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from calibration.signing_command import trusted_keys
 from retrieval.errors import ReleaseError
 from retrieval.release import history
 from retrieval.release.catalog import current_id, find, pointed_id, release_ids
@@ -33,10 +34,10 @@ def manifest(arguments: argparse.Namespace) -> int:
 def verified(arguments: argparse.Namespace) -> int:
     """Every release is looked at, also after one that fails; the first failure decides the exit code."""
     names = [arguments.id] if arguments.id else release_ids(arguments.releases)
-    failed = 0
+    failed, trusted = 0, trusted_keys(arguments.trusted_keys)
     for name in names:
         try:
-            verify(find(arguments.releases, name))
+            verify(find(arguments.releases, name), trusted)
             sys.stdout.write(f"ok {name}\n")
         except (ReleaseError, OSError) as error:
             failed += 1

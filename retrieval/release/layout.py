@@ -15,6 +15,8 @@ CURRENT = "current"
 SHADOW = "shadow"  # a release that is tried beside the current one
 HISTORY = "history.jsonl"
 MANIFEST = "manifest.json"
+MANIFEST_BYTES = 8 << 20  # a hundred times one with evidence of every kind; a larger file is never read
+SIGNATURE = "manifest.sig"  # beside a release, not of it: it may be signed after it was written
 ENCODER_FOLDER = "encoder"
 FLOAT32_FOLDER = "encoder-float32"  # of a release whose encoder is in int8: the one that it was made of
 GOLDEN = "golden.jsonl"
@@ -67,6 +69,6 @@ def is_release_id(name: str) -> bool:
 
 
 def stored_files(release: Path) -> set[str]:
-    """Every file below a release except its manifest, as paths relative to it with forward slashes."""
+    """Every file below a release except its manifest and signatures, as paths relative to it with forward slashes."""
     found = {path.relative_to(release).as_posix() for path in release.rglob("*") if not path.is_dir()}
-    return found - {MANIFEST}
+    return found - {MANIFEST, SIGNATURE}

@@ -10,20 +10,23 @@ from retrieval.release.lineage import earlier
 from retrieval.release.lock import locked
 from retrieval.release.manifest import Manifest
 from retrieval.release.pointer import move
+from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 
 POLICY, ENCODER = "policy none", "new encoder"  # rules that can be set aside, as the history names them
 _NAMED = 5  # releases that an error lists: the newest are those that somebody looks for
 
 
-def promote(releases: Path, name: str, *, force: bool = False, new_encoder: bool = False) -> None:
+def promote(
+    releases: Path, name: str, trusted: TrustedKeys | None = None, *, force: bool = False, new_encoder: bool = False
+) -> None:
     """Make a release the current one.
 
-    force: also one whose policy is none, which drops nothing; new_encoder: also one of another encoder than the current
-    one's. Raises ReleaseError where it does not verify or a rule is against it, OSError where the directory cannot be
-    written to; then nothing has changed.
+    trusted: one of these keys must have signed it, where given; force: also one whose policy is none, which drops
+    nothing; new_encoder: also one of another encoder than the current one's. Raises ReleaseError where it does not
+    verify or a rule is against it, OSError where the directory cannot be written to; then nothing has changed.
     """
-    manifest = verify(find(releases, name))
+    manifest = verify(find(releases, name), trusted)
     if manifest.policy.kind == "none" and not force:
         raise ReleaseError(
             f"{name}: its policy is none, which keeps every result; calibrate with more labelled queries, or give "
@@ -46,13 +49,13 @@ def promote(releases: Path, name: str, *, force: bool = False, new_encoder: bool
         move(releases, "promote", name, forced)
 
 
-def rollback(releases: Path, name: str | None = None) -> str:
+def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:
     """Make the release current again that was so before, or a named one of those before; returns its id.
 
     Raises ReleaseError where there is none, or where it does not verify; OSError as `promote`.
     """
     target = _target(releases, name)
-    verify(find(releases, target))
+    verify(find(releases, target), trusted)
     with locked(releases):
         if _target(releases, name) != target:
             raise ReleaseError(
@@ -62,10 +65,10 @@ def rollback(releases: Path, name: str | None = None) -> str:
     return target
 
 
-def shadow(releases: Path, name: str | None) -> None:
+def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None) -> None:
     """Name the release that is tried beside the current one, or none. Raises as `promote`."""
     if name is not None:
-        verify(find(releases, name))
+        verify(find(releases, name), trusted)
     with locked(releases):
         if name is not None and find(releases, name).name == pointed_id(releases, CURRENT):
             raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")

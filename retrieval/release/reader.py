@@ -18,7 +18,9 @@ from retrieval.release import golden
 from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
 from retrieval.release.golden import GoldenQuery
 from retrieval.release.layout import GOLDEN, METADATA, PROJECTION, REFERENCE, RELEVANCE
+from retrieval.release.lock import Hold
 from retrieval.release.manifest import Manifest
+from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 from retrieval.relevance.model import Relevance
 from retrieval.retriever import Retriever
@@ -26,7 +28,10 @@ from retrieval.retriever import Retriever
 
 @dataclass(frozen=True)
 class Release:
-    """What serves. The retriever's positions are positions in `documents`; precision: of the encoder that answers."""
+    """What serves. The retriever's positions are positions in `documents`; precision: of the encoder that answers.
+
+    hold: keeps it from being pruned while it is open.
+    """
 
     manifest: Manifest
     retriever: Retriever
@@ -34,6 +39,12 @@ class Release:
     precision: Literal["float32", "int8"]
     golden: Sequence[GoldenQuery]
     reference: Reference
+    hold: Hold | None = None
+
+    def close(self) -> None:
+        """It may be pruned from now on; what is mapped stays readable."""
+        if self.hold is not None:
+            self.hold.close()
 
     @property
     def metadata(self) -> Metadata:
@@ -41,15 +52,20 @@ class Release:
         return self.retriever.metadata
 
 
-def load(release: Path, threads: int | None = None, precision: AskedPrecision = "auto") -> Release:
+def load(
+    release: Path,
+    threads: int | None = None,
+    precision: AskedPrecision = "auto",
+    trusted: TrustedKeys | None = None,
+) -> Release:
     """Verify and open a release, then ask it its golden queries.
 
     threads: for the encoder, by default the processors this process may use; precision: of the encoder, by default that
     of the calibration, and where it does not answer as recorded here, the float32 one that the release may have beside
-    it. Raises ReleaseError or EncoderError with one message when anything is not as it was written, InputError when the
-    release has no such encoder.
+    it; trusted: one of these keys must have signed it, where given. Raises ReleaseError or EncoderError with one
+    message when anything is not as it was written, InputError when the release has no such encoder.
     """
-    manifest = verify(release)
+    manifest = verify(release, trusted)
     index = _index(release, manifest)
     documents = DocumentStore(release)
     _agree(release, manifest, index, documents)

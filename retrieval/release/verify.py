@@ -1,70 +1,118 @@
-"""Whether a release is whole and is what its id says: digests before any parser but JSON's sees a byte."""
+"""Whether a release is whole and is what its id says.
 
+The order is what makes it safe: the signature where one is wanted, then JSON, then the schema, then the size and digest
+of every file, and only after that whatever else reads them.
+"""
+
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from retrieval.digest import sha256_file
 from retrieval.errors import ReleaseError
-from retrieval.release.layout import FILES, MANIFEST, OPTIONAL_FILES, content_digest, stored_files
-from retrieval.release.manifest import SCHEMA_VERSION, Manifest
+from retrieval.plain_file import open_plain, read_plain
+from retrieval.release.layout import FILES, MANIFEST, MANIFEST_BYTES, OPTIONAL_FILES, content_digest, stored_files
+from retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
+from retrieval.release.signature import check_signature
+from retrieval.release.trusted_keys import TrustedKeys
 
 _REMEDY = "calibrate again, or promote another release"
+_MOST_SHOWN = 200  # characters of what a manifest says, in a message
 
 
-def verify(release: Path) -> Manifest:
-    """Check schema version, id, content digest, and the digest and size of every file.
+def verify(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
+    """Check signature, schema version, id, content digest, and the digest and size of every file.
 
-    Returns the manifest. Raises ReleaseError with the first thing that is wrong.
+    trusted: one of these keys must have signed the manifest, where given. Returns the manifest. Raises ReleaseError
+    with the first thing that is wrong.
     """
-    raw = _read_manifest(release / MANIFEST)
+    return verified(release, trusted)[0]
+
+
+def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifest, bytes]:
+    """As `verify`, and the bytes that the manifest was read from."""
+    content = _manifest_bytes(release / MANIFEST)
+    manifest = read_manifest(release, content, trusted)
+    _verify_files(release, manifest)
+    return manifest, content
+
+
+def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) -> Manifest:
+    """The manifest of a release whose folder has its id for a name, from its bytes; no other file is looked at.
+
+    Raises ReleaseError.
+    """
+    if trusted is not None:
+        check_signature(release, content, trusted)
+    raw = _parsed(release / MANIFEST, content)
     if raw.get("schema_version") != SCHEMA_VERSION:
         raise ReleaseError(
-            f"{release / MANIFEST}: schema version {raw.get('schema_version')!r}, this taugate reads {SCHEMA_VERSION}; "
-            "calibrate with this version, or install the one that wrote it"
+            f"{release / MANIFEST}: schema version {_shown(raw.get('schema_version'))}, this taugate reads "
+            f"{SCHEMA_VERSION}; calibrate with this version, or install the one that wrote it"
         )
     try:
         manifest = Manifest.model_validate(raw)
     except ValidationError as error:
         detail = error.errors()[0]
-        where = ".".join(map(str, detail["loc"]))
+        where = ".".join(map(str, detail["loc"]))[:_MOST_SHOWN]
         raise ReleaseError(f"{release / MANIFEST}: {where}: {detail['msg']}; {_REMEDY}") from error
     if manifest.release_id != release.name:
-        raise ReleaseError(f"{release / MANIFEST}: says it is {manifest.release_id}, not {release.name}; {_REMEDY}")
+        said = _shown(manifest.release_id)
+        raise ReleaseError(f"{release / MANIFEST}: says it is {said}, not {release.name}; {_REMEDY}")
     if content_digest(raw)[:12] != manifest.release_id[-12:]:
         raise ReleaseError(f"{release / MANIFEST}: its content digest is not the one in its id; {_REMEDY}")
-    _verify_files(release, manifest)
+    if set(manifest.files) - OPTIONAL_FILES != FILES:
+        names = _shown(", ".join(sorted(FILES ^ (set(manifest.files) - OPTIONAL_FILES))))
+        raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
     return manifest
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _manifest_bytes(path: Path) -> bytes:
     try:
-        raw = orjson.loads(path.read_bytes())
+        return read_plain(path, MANIFEST_BYTES)
     except FileNotFoundError as error:
         raise ReleaseError(f"{path}: missing; {_REMEDY}") from error
-    except (OSError, orjson.JSONDecodeError) as error:
+    except OSError as error:
+        raise ReleaseError(f"{path}: cannot be read, or is no plain file of at most 8 MiB; {_REMEDY}") from error
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        raw = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
         raise ReleaseError(f"{path}: cannot be read as JSON; {_REMEDY}") from error
     if not isinstance(raw, dict):
         raise ReleaseError(f"{path}: not a JSON object; {_REMEDY}")
     return raw
 
 
+def _shown(value: Any) -> str:  # noqa: ANN401 (of a manifest that nobody has checked yet)
+    """As Python writes it, which leaves no control character, and not all of it where it is long."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+
+
 def _verify_files(release: Path, manifest: Manifest) -> None:
     """Exactly the files of this schema version, each as recorded. Names come from FILES, never from the manifest."""
-    if set(manifest.files) - OPTIONAL_FILES != FILES:
-        names = ", ".join(sorted(FILES ^ (set(manifest.files) - OPTIONAL_FILES)))
-        raise ReleaseError(f"{release / MANIFEST}: lists other files than this version has ({names}); {_REMEDY}")
     stored = stored_files(release)
     for name in sorted(set(manifest.files) | stored):
         path, record = release / name, manifest.files.get(name)
         if record is None:
             raise ReleaseError(f"{path}: not part of this release; remove it")
-        if name not in stored or not path.is_file() or path.is_symlink():
+        if name not in stored:  # which has none that is below a link to a folder
             raise ReleaseError(f"{path}: missing, or not a plain file; {_REMEDY}")
-        size = path.stat().st_size
+        try:
+            _verify_file(path, record)
+        except OSError as error:
+            raise ReleaseError(f"{path}: cannot be read, or is not a plain file; {_REMEDY}") from error
+
+
+def _verify_file(path: Path, record: FileRecord) -> None:
+    """Opened once, so that what is measured is what is hashed."""
+    with open_plain(path) as (file, size):
         if size != record.bytes:
             raise ReleaseError(f"{path}: {size} bytes, the manifest says {record.bytes}; {_REMEDY}")
-        if sha256_file(path) != record.sha256:
+        if hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:
             raise ReleaseError(f"{path}: SHA-256 differs from the manifest's; {_REMEDY}")

@@ -51,6 +51,7 @@ class Shadow:
             self._queue.put_nowait(None)
         self._thread.join()
         self._gauges.close()
+        self.release.close()
 
     def _run(self) -> None:
         for_search(1)

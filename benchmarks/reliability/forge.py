@@ -1,0 +1,38 @@
+"""Releases that were tampered with: any file changed, and the digests made to fit again where that is asked for."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from retrieval.release.layout import MANIFEST, content_digest
+
+Change = Callable[[Path, dict[str, Any]], None]
+
+
+def tampered(release: Path, folder: Path, change: Change) -> Path:
+    """A copy in `folder` with something changed that its digests give away."""
+    copy = shutil.copytree(release, folder / release.name)
+    raw = json.loads((copy / MANIFEST).read_bytes())
+    change(copy, raw)
+    return copy
+
+
+def forged(release: Path, folder: Path, change: Change) -> Path:
+    """A copy whose manifest and id fit what was changed, as somebody could make it who may write there."""
+    copy = shutil.copytree(release, folder / release.name)
+    raw = json.loads((copy / MANIFEST).read_bytes())
+    change(copy, raw)
+    files = raw.get("files")
+    for name, record in files.items() if isinstance(files, dict) else ():
+        path = copy / str(name)
+        if isinstance(record, dict) and path.is_file():
+            content = path.read_bytes()
+            record.update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+    if isinstance(files, dict) and isinstance(raw.get("release_id"), str):
+        raw["release_id"] = raw["release_id"][:17] + content_digest(raw)[:12]
+        copy = copy.rename(folder / raw["release_id"])
+    (copy / MANIFEST).write_text(json.dumps(raw), encoding="utf-8")
+    return copy

@@ -1,0 +1,61 @@
+"""Opens release folders named on stdin, one after the other, and says of each what came of it, one JSON object a line.
+
+A process of its own: what a reader in C++ does to it is seen from outside. Not for people.
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.errors import TaugateError
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Query
+
+_ADDRESSES = 8 << 30  # bytes: a machine must survive what is measured here
+
+
+def main() -> None:
+    """Until stdin ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
+    for line in sys.stdin:
+        folder = Path(line.rstrip("\n"))
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+        outcome, said = _open(folder)
+        print(json.dumps({"outcome": outcome, "said": said, "peak": _peak()}), flush=True)
+
+
+def _open(folder: Path) -> tuple[str, str]:
+    try:
+        release = load(folder, 1)
+    except (TaugateError, OSError) as error:
+        return "refused", str(error)
+    except BaseException as error:
+        return "crashed", f"{type(error).__name__}: {error}"
+    try:
+        _use(release)
+    except BaseException as error:
+        return "crashed", f"served, then {type(error).__name__}: {error}"
+    return "served", ""
+
+
+def _use(release: Release) -> None:
+    """What a service does with it: searches, with and without a filter, and reads what it found."""
+    texts = [query.text for query in release.golden][:8]
+    for k in (1, release.manifest.policy.k, 50):
+        answers = release.retriever.search([Query(text, k) for text in texts])
+        for answer in answers:
+            [release.documents[int(position)] for position in answer.positions]
+    for column in release.metadata.columns.values():
+        np.asarray(column.codes).max()
+
+
+def _peak() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) << 10
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A release from a releases directory to object storage: its files first, its manifest last, `current` after that."""
+
+from pathlib import Path
+
+from retrieval.errors import ReleaseError
+from retrieval.plain_file import read_plain
+from retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, SIGNATURE
+from retrieval.release.manifest import FileRecord
+from retrieval.release.signature import SIGNATURE_BYTES
+from retrieval.release.store import Store
+from retrieval.release.trusted_keys import TrustedKeys
+from retrieval.release.verify import verified
+
+
+def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
+    """Put a release below a URL, where it is not there already; what an interrupted push left there is used.
+
+    Without its manifest, which comes last, it is no release. Raises ReleaseError when the release does not verify, the
+    store does not answer, or it holds another release of the same id; InputError when the URL cannot be used.
+    """
+    store, name = Store(url), release.name
+    manifest, content = verified(release, trusted)
+    there = _read(store, f"{name}/{MANIFEST}")
+    if there is not None and there != content:
+        raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; look who put it there, and remove it")
+    for file, record in sorted(manifest.files.items()):
+        if not _is_there(store, f"{name}/{file}", record):
+            store.upload(release / file, f"{name}/{file}")
+    if (release / SIGNATURE).exists():
+        store.write(f"{name}/{SIGNATURE}", read_plain(release / SIGNATURE, SIGNATURE_BYTES))
+    if there is None:
+        store.write(f"{name}/{MANIFEST}", content)
+
+
+def promote_there(url: str, name: str) -> None:
+    """Make a release that was pushed the current one of a URL. There is no lock: the last writer wins."""
+    Store(url).write(CURRENT, f"{name}\n".encode())
+
+
+def _read(store: Store, name: str) -> bytes | None:
+    try:
+        return store.read(name, MANIFEST_BYTES)
+    except FileNotFoundError:
+        return None
+
+
+def _is_there(store: Store, name: str, record: FileRecord) -> bool:
+    """Whether the object is this file, which is read: that is faster than writing it, and proves more than its size."""
+    if store.size(name) != record.bytes:
+        return False
+    return store.download(name, None, record.bytes) == (record.bytes, record.sha256)

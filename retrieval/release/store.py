@@ -1,0 +1,121 @@
+"""Object storage as a folder of a URL (fsspec): small objects whole, large ones in blocks, one error for all faults.
+
+Nothing is ever listed: a listing may be late, and what names are there is known from the layout of a release.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from retrieval.errors import InputError, ReleaseError
+
+_BLOCK = 8 << 20  # bytes: S3's own clients ask for as much at a time
+# Seconds: a store answers in less than one, and a service that starts has a copy to fall back on. s3fs asks five times
+# by itself, with pauses.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 0}}},
+    "file": {"auto_mkdir": True},
+}
+_FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentials and objects may have changed
+
+
+class Store:
+    """Objects below a URL, by names with forward slashes.
+
+    Raises InputError for a URL that cannot be used. Every method raises ReleaseError where the store does not answer or
+    refuses; those that read, FileNotFoundError where there is no such object.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        if "@" in urlsplit(url).netloc:
+            raise InputError("a releases URL holds credentials; leave them to the environment (docs/storage.md)")
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise InputError(f"{url}: object storage needs fsspec: pip install 'taugate[storage]'") from error
+        protocol = url.partition("://")[0]
+        try:
+            self._files, self._root = url_to_fs(self.url, **_OPTIONS.get(protocol, {}), **_FRESH)
+        except ImportError as error:
+            extra = "pip install 'taugate[storage]'" if protocol == "s3" else f"fsspec says: {error}"
+            raise InputError(f"{url}: the package for {protocol}:// is missing; {extra}") from error
+        except ValueError as error:
+            raise InputError(f"{url}: {error}; give a URL such as s3://bucket/prefix") from error
+
+    def read(self, name: str, most: int) -> bytes:
+        """A whole object. ReleaseError where it has more than `most` bytes."""
+        with self._faults(name), self._opened(name) as source:
+            content: bytes = source.read(most + 1)
+        if len(content) > most:
+            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; push the release again")
+        return content
+
+    def size(self, name: str) -> int | None:
+        """Bytes of an object, None where there is none."""
+        try:
+            with self._faults(name):
+                return int(self._files.info(self._path(name))["size"])
+        except FileNotFoundError:
+            return None
+
+    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
+        """Read an object, `most` + 1 bytes at most, into a file where one is given. Returns its size and SHA-256."""
+        digest, size = hashlib.sha256(), 0
+        with self._opened(name) as source:
+            while size <= most:
+                with self._faults(name):
+                    block: bytes = source.read(min(_BLOCK, most + 1 - size))
+                if not block:
+                    break
+                digest.update(block)
+                size += len(block)
+                if target is not None:
+                    target.write(block)
+        return size, digest.hexdigest()
+
+    def upload(self, path: Path, name: str) -> None:
+        """Put a file there, in parts where it is large."""
+        with self._faults(name, missing=True):
+            self._files.put_file(str(path), self._path(name))
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a small object there, in one step."""
+        with self._faults(name, missing=True):
+            if self.url.startswith("file://"):  # the one that would show the object half written
+                with self._files.transaction:
+                    self._files.pipe_file(self._path(name), content)
+            else:
+                self._files.pipe_file(self._path(name), content)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[Any]:
+        with self._faults(name):
+            source = self._files.open(self._path(name), "rb", block_size=_BLOCK, cache_type="readahead")
+        with source:
+            yield source
+
+    @contextmanager
+    def _faults(self, name: str, *, missing: bool = False) -> Iterator[None]:
+        """Each file system of fsspec has exceptions of its own, and of its HTTP client, with no common base.
+
+        missing: whether it is a fault that something is not there.
+        """
+        try:
+            yield
+        except ReleaseError:
+            raise
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and not missing:
+                raise
+            said = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ReleaseError(
+                f"{self.url}/{name}: the store does not answer or refuses ({said}); see that it is there, and that "
+                "the environment has credentials for it"
+            ) from error

@@ -1,0 +1,53 @@
+"""`taugate release sign`, `calibrate --sign-with`, and what is not promoted where keys are trusted."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.release.catalog import current_id, find, release_ids
+from retrieval.release.layout import SIGNATURE
+from retrieval.release.trusted_keys import TrustedKeys
+from retrieval.release.verify import verify
+from tests.keys import write_keys
+
+
+def test_it_is_signed_verified_and_promoted(
+    releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    private, public = write_keys(tmp_path)
+    name = str(current_id(copy))
+    asked = ["--releases", str(copy), name]
+    assert taugate.main(["release", "verify", *asked, "--trusted-keys", str(public)]) == 1
+    assert "not signed" in capfd.readouterr().err
+    monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
+    assert taugate.main(["release", "promote", *asked]) == 2
+    assert "not signed" in capfd.readouterr().err
+    assert taugate.main(["release", "verify", *asked]) == 1
+    assert taugate.main(["release", "sign", *asked, "--key", str(private)]) == 0
+    assert f"signed {name} " in capfd.readouterr().out
+    assert taugate.main(["release", "verify", *asked]) == 0
+    assert taugate.main(["release", "promote", *asked]) == 0
+    assert taugate.main(["release", "sign", *asked, "--key", str(tmp_path / "none")]) == 2
+    assert "none" in capfd.readouterr().err
+
+
+def test_a_calibration_signs_what_it_promotes(
+    sample: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    private, public = write_keys(tmp_path)
+    strange, _ = write_keys(tmp_path, "strange")
+    folder = tmp_path / "releases"
+    asked = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]
+    monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
+    for options in ([], ["--sign-with", str(strange)], ["--sign-with", str(tmp_path / "none")]):
+        assert taugate.main([*asked, *options]) == 2  # before any work
+        assert not folder.exists()
+    assert "none" in capfd.readouterr().err
+    assert taugate.main([*asked, "--sign-with", str(private)]) == 0
+    verify(find(folder), TrustedKeys.load(public))
+    assert taugate.main([*asked, "--seed", "1", "--no-promote"]) == 0
+    (second,) = set(release_ids(folder)) - {current_id(folder)}
+    assert not (folder / second / SIGNATURE).exists()
