@@ -10,18 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import page
-import zaragoza_construction_faq
+from place import Place
 from plan import Plan
 
 import taugate
-from calibration.data.sample import write_sample
 from retrieval.errors import ReleaseError
 from retrieval.release import history
-from retrieval.release.catalog import current_id, pointed_id, release_ids
+from retrieval.release.catalog import pointed_id, release_ids
 from retrieval.release.layout import CURRENT, PRUNED_PREFIX, SHADOW, STAGING_PREFIX
 from retrieval.release.prune import prune
 from retrieval.release.verify import verify
-from tests.fake_encoder import write_fake_encoder
 from tests.retrieval.release.watched import start_changing, watched
 
 HEADING = "kill -9"
@@ -51,7 +49,7 @@ def options(plan: Plan) -> str:
 def section(plan: Plan) -> str:
     """The tables."""
     rng = random.Random(plan.seed)  # noqa: S311 (no secret)
-    place = _Place.prepared(plan.work)
+    place = Place.prepared(plan.work)
     calibrations = round(_CALIBRATIONS * plan.kills)
     promotions = (plan.kills - calibrations) // 2
     pruned = plan.kills - calibrations - promotions
@@ -60,60 +58,20 @@ def section(plan: Plan) -> str:
         "promote and rollback": _killed(place, _changes(place, promotions, rng, 0, ["promote", "rollback"])),
         "prune": _killed(place, _changes(place, pruned, rng, promotions, ["prune"])),
     }
-    place.goes_on()
+    _goes_on(place.releases, place.calibrate(0))
     return _text(found)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A data set, an encoder and a releases directory with a current release.
-
-    seconds: that a calibration takes until it is promoted, and its part from the first file of the release on.
-    """
-
-    data: Path
-    encoder: Path
-    releases: Path
-    seconds: tuple[float, float]
-
-    @classmethod
-    def prepared(cls, work: Path) -> "_Place":
-        write_sample(work / "data")
-        texts = [entry[part] for entry in zaragoza_construction_faq.load(lang="en") for part in ("q", "a")]
-        place = cls(work / "data", write_fake_encoder(work / "encoder", texts), work / "releases", (0, 0))
-        place.calibrate(0).wait()
-        began = time.perf_counter()
-        process = place.calibrate(1)
-        place.until_it_writes(process)
-        writes = time.perf_counter()
-        before = current_id(place.releases)
-        while current_id(place.releases) == before and process.poll() is None:
-            time.sleep(0.0005)
-        ended = time.perf_counter()
-        process.wait()
-        return cls(place.data, place.encoder, place.releases, (ended - began, ended - writes))
-
-    def until_it_writes(self, process: "subprocess.Popen[str]") -> None:
-        """Wait for the staging folder of a calibration."""
-        before = set(self.releases.glob(f"{STAGING_PREFIX}*"))
-        while set(self.releases.glob(f"{STAGING_PREFIX}*")) <= before and process.poll() is None:
-            time.sleep(0.0005)
-
-    def calibrate(self, seed: int) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "taugate", "calibrate", str(self.data), "--releases", str(self.releases)]
-        command += ["--encoder", str(self.encoder), "--seed", str(seed)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-
-    def goes_on(self) -> None:
-        """What was killed keeps nobody from the next calibration, rollback and prune, which leaves nothing behind."""
-        release = ["release", "--releases", str(self.releases)]
-        actions = (["rollback"], ["prune", "--keep", "2"], ["verify"])
-        codes = [self.calibrate(0).wait(), *(taugate.main([release[0], *action, *release[1:]]) for action in actions)]
-        if any(codes):
-            sys.exit(f"what was killed keeps others from their work: exit codes {codes}")
+def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
+    """What was killed keeps nobody from the next calibration, rollback and prune, which leaves nothing behind."""
+    codes = [process.wait()]
+    for action in (["rollback"], ["prune", "--keep", "2"], ["verify"]):
+        codes += [taugate.main(["release", *action, "--releases", str(releases)])]
+    if any(codes):
+        sys.exit(f"what was killed keeps others from their work: exit codes {codes}")
 
 
-def _calibrations(place: _Place, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
+def _calibrations(place: Place, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
     """Half of the moments anywhere, half where the release is written and promoted."""
     for seed in range(kills):
         moment = rng.uniform(0, _LATEST * place.seconds[seed % 2])
@@ -129,7 +87,7 @@ def _calibrations(place: _Place, kills: int, rng: random.Random) -> Iterable[Cal
 
 
 def _changes(
-    place: _Place, kills: int, rng: random.Random, first: int, actions: list[str]
+    place: Place, kills: int, rng: random.Random, first: int, actions: list[str]
 ) -> Iterable[Callable[[], None]]:
     for seed in range(first, first + kills):
         moment = rng.uniform(0, _SECONDS)
@@ -146,7 +104,7 @@ def _kill(process: "subprocess.Popen[str]", moment: float) -> None:
     process.communicate()
 
 
-def _killed(place: _Place, kills: Iterable[Callable[[], None]]) -> Found:
+def _killed(place: Place, kills: Iterable[Callable[[], None]]) -> Found:
     found, before = Found(), _begun(place.releases)
     for kill in kills:
         with watched(place.releases) as seen:

@@ -153,6 +153,9 @@ def test_who_may_write_to_the_directory_may_promote(copy: Path, three: list[str]
         os.umask(before)
     modes = {name: (copy / name).stat().st_mode & 0o777 for name in (HISTORY, LOCK, CURRENT)}
     assert modes == {HISTORY: 0o664, LOCK: 0o664, CURRENT: 0o644}
+    (copy / HISTORY).chmod(0o640)
+    promote(copy, three[1])
+    assert (copy / HISTORY).stat().st_mode & 0o777 == 0o640, "nor against what somebody chose"
 
 
 def test_a_link_in_place_of_the_history_is_not_followed(copy: Path, three: list[str], tmp_path: Path) -> None:

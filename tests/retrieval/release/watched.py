@@ -12,6 +12,8 @@ from pathlib import Path
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import current_id
 
+_ROOT = Path(__file__).resolve().parents[3]
+
 
 @dataclass
 class Seen:
@@ -51,7 +53,7 @@ def watched(releases: Path) -> Iterator[Seen]:
 def start_changing(releases: Path, seed: int, *more: str) -> subprocess.Popen[str]:
     """tests/retrieval/release/changing.py, once it begins."""
     command = [sys.executable, "-m", "tests.retrieval.release.changing", str(releases), "--seed", str(seed), *more]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=_ROOT)
     assert process.stdout is not None
     assert process.stdout.readline() == "begins\n"
     return process
