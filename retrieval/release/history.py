@@ -26,8 +26,10 @@ POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow"
 
 
 class Event(BaseModel):
-    """One line. at: ISO 8601, UTC; action: an Action, or one of a later version; previous: what the pointer named
-    before; forced: rules that were set aside.
+    """One line of the file.
+
+    at: ISO 8601, UTC; action: an Action, or one of a later version; previous: what the pointer named before; forced:
+    rules that were set aside.
     """
 
     model_config = ConfigDict(frozen=True)

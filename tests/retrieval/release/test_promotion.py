@@ -126,6 +126,23 @@ def test_what_cannot_be_recorded_is_not_promoted(
     assert release("promote", three[0])[0] == 0
 
 
+def test_a_pointer_that_cannot_be_replaced_is_as_it_was(
+    copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        code, out, error = release("promote", three[0])
+    assert (code, out) == (1, "")
+    assert error == f"taugate: {copy / CURRENT}: cannot be replaced (No space left on device); it is as it was\n"
+    assert current_id(copy) == first
+    assert sorted(path.name for path in copy.glob(".*")) == [LOCK]
+    assert "interrupted" in release("history")[1]
+    assert release("rollback")[0] == 2, "what was interrupted is no place to go back to"
+
+
 def test_half_a_line_is_not_a_promotion(
     copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
