@@ -22,16 +22,20 @@ from retrieval.release.shared import open_shared
 
 Action = Literal["promote", "rollback", "shadow", "prune"]
 # Which pointer an action moves; what is pruned is no pointer's any more.
-POINTERS: Mapping[Action, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow": SHADOW}
+POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow": SHADOW}
 
 
 class Event(BaseModel):
-    """One line. at: ISO 8601, UTC; previous: what the pointer named before; forced: rules that were set aside."""
+    """One line of the file.
+
+    at: ISO 8601, UTC; action: an Action, or one of a later version; previous: what the pointer named before; forced:
+    rules that were set aside.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     at: str
-    action: Action
+    action: str
     release: str | None
     previous: str | None
     by: str

@@ -4,7 +4,6 @@ All of it is flock: nothing has to be cleared away after a kill -9. Reading take
 """
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import Self
 
 from retrieval.errors import ReleaseError
 from retrieval.flock import ALONE, SHARED, acquire, is_at
+from retrieval.release.alone import alone
 from retrieval.release.layout import MANIFEST
-from retrieval.release.shared import open_shared
 
 LOCK = ".lock"
 CALIBRATING = ".calibrating.lock"
@@ -31,8 +30,8 @@ def locked(releases: Path) -> Iterator[None]:
 
     Raises ReleaseError when that takes more than half a minute, or when the directory cannot be written to.
     """
-    with _alone(releases / LOCK, _CHANGE_SECONDS) as (descriptor, holder):
-        if descriptor is None:
+    with alone(releases / LOCK, _CHANGE_SECONDS) as holder:
+        if holder is not None:
             raise ReleaseError(
                 f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; look what that process does, end "
                 "it where it hangs, and try again"
@@ -50,8 +49,8 @@ def calibrating(releases: Path) -> Iterator[None]:
     releases.mkdir(parents=True, exist_ok=True)
     path = releases / CALIBRATING
     try:
-        with _alone(path, 0) as (descriptor, holder):
-            if descriptor is None:
+        with alone(path, 0) as holder:
+            if holder is not None:
                 raise ReleaseError(
                     f"{releases}: {holder} is calibrating into it; wait until that is done, or name another --releases"
                 )
@@ -63,26 +62,6 @@ def calibrating(releases: Path) -> Iterator[None]:
         for folder in made:
             with suppress(OSError):  # it holds a release by now
                 folder.rmdir()
-
-
-@contextmanager
-def _alone(path: Path, seconds: float) -> Iterator[tuple[int | None, str]]:
-    """The locked descriptor of a file that says who holds it; None, and who, when it is still held after `seconds`."""
-    while True:
-        descriptor = open_shared(path, os.O_RDWR)
-        try:
-            if not acquire(descriptor, ALONE, seconds):
-                yield None, os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-                return
-            if not is_at(descriptor, path):  # removed by its last holder, and perhaps made anew
-                continue
-            with suppress(OSError):  # who it is helps others only; a full disk must not keep anyone from pruning
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-            yield descriptor, ""
-            return
-        finally:
-            os.close(descriptor)
 
 
 class Hold:

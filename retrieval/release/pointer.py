@@ -32,5 +32,7 @@ def _replace(pointer: Path, name: str) -> None:
             os.fchmod(file.fileno(), 0o644)  # whoever serves may be another user
             os.fsync(file.fileno())
         partial.replace(pointer)
+    except OSError as error:
+        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is as it was") from error
     finally:
         partial.unlink(missing_ok=True)

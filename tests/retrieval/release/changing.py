@@ -1,5 +1,6 @@
 """A process that changes a releases directory until it is killed: what people do, in any order, again and again."""
 
+import argparse
 import random
 import sys
 from pathlib import Path
@@ -10,43 +11,42 @@ from retrieval.release.promotion import promote, rollback, shadow
 from retrieval.release.prune import prune
 from tests.retrieval.release.clones import clone
 
-KEEP = 4
+KEEP, MANY = 4, 12
+ACTIONS = {
+    "promote": lambda releases, rng: promote(releases, rng.choice(release_ids(releases))),
+    "rollback": lambda releases, rng: rollback(releases),
+    "shadow": lambda releases, rng: shadow(releases, rng.choice([*release_ids(releases), None])),
+    "prune": lambda releases, rng: list(prune(releases, KEEP)),
+}
+# Nothing to go back to, the current one as shadow, or what another process has removed or moved meanwhile.
+EXPECTED = ("was current before", "is the current", "holds no", "missing", "meanwhile")
 
 
-def change(releases: Path, turn: int, rng: random.Random) -> None:
-    """One change; a new release for each that prune may take away."""
-    names = release_ids(releases)
-    if len(names) < 2 * KEEP:
+def change(releases: Path, actions: list[str], turn: int, rng: random.Random) -> None:
+    """One change; a new release for each that prune took away."""
+    if len(release_ids(releases)) < MANY:
         clone(find(releases), turn)
         return
-    action = rng.choice(["promote", "promote", "rollback", "prune", "shadow"])
     try:
-        if action == "promote":
-            promote(releases, rng.choice(names))
-        elif action == "rollback":
-            rollback(releases)
-        elif action == "shadow":
-            shadow(releases, rng.choice([*names, None]))
-        else:
-            list(prune(releases, KEEP))
+        ACTIONS[rng.choice(actions)](releases, rng)
     except ReleaseError as error:
-        # Nothing to go back to, the current one as shadow, or what another process has pruned meanwhile.
-        if not any(
-            word in str(error) for word in ("was current before", "is the current", "holds no", "missing", "meanwhile")
-        ):
+        if not any(words in str(error) for words in EXPECTED):
             raise
 
 
 def main() -> None:
-    """Arguments: the directory, a seed, and how many changes (0: until killed)."""
-    releases, seed, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    rng = random.Random(seed)  # noqa: S311 (no secret)
+    """Change until the count is reached or a signal comes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("releases", type=Path)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=sys.maxsize)
+    parser.add_argument("--actions", nargs="+", choices=ACTIONS, default=[*ACTIONS])
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)  # noqa: S311 (no secret)
     sys.stdout.write("begins\n")
     sys.stdout.flush()
-    turn = 0
-    while not count or turn < count:
-        change(releases, 100_000 * (seed + 1) + turn, rng)
-        turn += 1
+    for turn in range(arguments.count):
+        change(arguments.releases, arguments.actions, 100_000 * (arguments.seed + 1) + turn, rng)
 
 
 if __name__ == "__main__":

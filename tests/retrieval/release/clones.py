@@ -21,7 +21,7 @@ def clone(
     created = BEGAN + timedelta(minutes=minute)
     identifier = release_id(created, content_digest(manifest))
     manifest |= {"release_id": identifier, "created_at": created.isoformat(), "parent": parent}
-    staging = source.parent / f".staging-clone-{os.getpid()}"
+    staging = source.parent / f".clone-{os.getpid()}"
     shutil.copytree(source, staging, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
     (staging / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     staging.rename(source.parent / identifier)

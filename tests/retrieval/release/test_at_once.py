@@ -2,15 +2,9 @@
 
 import random
 import signal
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from retrieval.errors import ReleaseError
 from retrieval.release import history
 from retrieval.release.catalog import current_id, pointed_id, release_ids
 from retrieval.release.layout import CURRENT, SHADOW
@@ -18,41 +12,9 @@ from retrieval.release.lineage import earlier
 from retrieval.release.promotion import promote, rollback
 from retrieval.release.verify import verify
 from tests.retrieval.release.clones import clone
+from tests.retrieval.release.watched import start_changing, watched
 
 KILLS = 30
-
-
-def start(releases: Path, seed: int, count: int = 0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.retrieval.release.changing", str(releases), str(seed), str(count)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "begins\n"
-    return process
-
-
-@contextmanager
-def watched(releases: Path) -> Iterator[list[str]]:
-    """What a reader beside the changes saw that it must not see."""
-    seen: list[str] = []
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            try:
-                name = current_id(releases)
-            except (ReleaseError, OSError) as error:
-                seen.append(repr(error))
-                continue
-            if name is None:
-                seen.append("none")
-
-    reader = threading.Thread(target=look)
-    reader.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        reader.join()
 
 
 def check(releases: Path) -> None:
@@ -75,12 +37,12 @@ def check(releases: Path) -> None:
 
 def test_processes_take_turns(copy: Path, first: str) -> None:
     """Every change of one begins where another's ended: the lines of the history form one chain."""
-    processes = [start(copy, seed, count=60) for seed in range(2)]
+    processes = [start_changing(copy, seed, "--count", "60") for seed in range(2)]
     with watched(copy) as seen:
         assert [process.wait(60) for process in processes] == [0, 0]
     for process in processes:
         process.communicate()
-    assert seen == []
+    assert seen.faults == []
     check(copy)
     events = history.read(copy).events
     assert len(events) > 40
@@ -94,12 +56,12 @@ def test_kill_9_at_any_moment(copy: Path, first: str) -> None:
     rng = random.Random(0)  # noqa: S311 (no secret)
     for seed in range(KILLS):
         with watched(copy) as seen:
-            process = start(copy, seed)
+            process = start_changing(copy, seed)
             time.sleep(rng.uniform(0, 0.1))
             process.send_signal(signal.SIGKILL)
             process.communicate()
         assert process.returncode == -signal.SIGKILL
-        assert seen == []
+        assert seen.faults == []
         check(copy)
     last = clone(copy / str(current_id(copy)), -1)
     before = current_id(copy)

@@ -87,10 +87,12 @@ def test_a_line_that_is_none_is_passed_over(
     assert (copy / HISTORY).read_bytes().endswith(b"}\n")
 
 
-def test_a_field_of_a_later_version_is_no_fault(copy: Path, first: str) -> None:
-    line = (copy / HISTORY).read_bytes().replace(b'"forced"', b'"ticket":"OPS-1","forced"')
-    (copy / HISTORY).write_bytes(line)
-    assert [event.release for event in read(copy).events] == [first]
+def test_what_a_later_version_says_is_no_fault(copy: Path, first: str, release: Release) -> None:
+    line = (copy / HISTORY).read_bytes()
+    later = line.replace(b'"forced"', b'"ticket":"OPS-1","forced"') + line.replace(b'"promote"', b'"retire"')
+    (copy / HISTORY).write_bytes(later)
+    assert [event.release for event in read(copy).events] == [first, first]
+    assert not any("interrupted" in line for line in release("history")[1].splitlines())
 
 
 def test_a_terminal_is_not_told_what_to_do(copy: Path, release: Release) -> None:

@@ -126,6 +126,23 @@ def test_what_cannot_be_recorded_is_not_promoted(
     assert release("promote", three[0])[0] == 0
 
 
+def test_a_pointer_that_cannot_be_replaced_is_as_it_was(
+    copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        code, out, error = release("promote", three[0])
+    assert (code, out) == (1, "")
+    assert error == f"taugate: {copy / CURRENT}: cannot be replaced (No space left on device); it is as it was\n"
+    assert current_id(copy) == first
+    assert sorted(path.name for path in copy.glob(".*")) == [LOCK]
+    assert "interrupted" in release("history")[1]
+    assert release("rollback")[0] == 2, "what was interrupted is no place to go back to"
+
+
 def test_half_a_line_is_not_a_promotion(
     copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +170,9 @@ def test_who_may_write_to_the_directory_may_promote(copy: Path, three: list[str]
         os.umask(before)
     modes = {name: (copy / name).stat().st_mode & 0o777 for name in (HISTORY, LOCK, CURRENT)}
     assert modes == {HISTORY: 0o664, LOCK: 0o664, CURRENT: 0o644}
+    (copy / HISTORY).chmod(0o640)
+    promote(copy, three[1])
+    assert (copy / HISTORY).stat().st_mode & 0o777 == 0o640, "nor against what somebody chose"
 
 
 def test_a_link_in_place_of_the_history_is_not_followed(copy: Path, three: list[str], tmp_path: Path) -> None:

@@ -1,0 +1,177 @@
+"""kill -9 of whatever changes a releases directory, at random moments, and what is there afterwards."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import page
+from place import Place
+from plan import Plan
+
+import taugate
+from retrieval.errors import ReleaseError
+from retrieval.release import history
+from retrieval.release.catalog import pointed_id, release_ids
+from retrieval.release.layout import CURRENT, PRUNED_PREFIX, SHADOW, STAGING_PREFIX
+from retrieval.release.prune import prune
+from retrieval.release.verify import verify
+from tests.retrieval.release.watched import start_changing, watched
+
+HEADING = "kill -9"
+_KEEP = 5  # so that looking at every release after every kill stays short
+_CALIBRATIONS = 0.4  # share of the kills; the others are shared by promotions and prunes
+_LATEST = 1.2  # of the time that it took once: some take longer
+_SECONDS = 0.1  # in which a process that changes one thing after the other is killed: some twenty changes
+
+
+@dataclass
+class Found:
+    """After the kills of one kind of command."""
+
+    kills: int = 0
+    inside: int = 0
+    looks: int = 0
+    verified: int = 0
+    damaged: list[str] = field(default_factory=list)
+    without: list[str] = field(default_factory=list)
+
+
+def options(plan: Plan) -> str:
+    """Of the command line, that this section depends on."""
+    return f"--kills {plan.kills}"
+
+
+def section(plan: Plan) -> str:
+    """The tables."""
+    rng = random.Random(plan.seed)  # noqa: S311 (no secret)
+    place = Place.prepared(plan.work)
+    calibrations = round(_CALIBRATIONS * plan.kills)
+    promotions = (plan.kills - calibrations) // 2
+    pruned = plan.kills - calibrations - promotions
+    found = {
+        "`taugate calibrate`": _killed(place, _calibrations(place, calibrations, rng)),
+        "promote and rollback": _killed(place, _changes(place, promotions, rng, 0, ["promote", "rollback"])),
+        "prune": _killed(place, _changes(place, pruned, rng, promotions, ["prune"])),
+    }
+    _goes_on(place.releases, place.calibrate(0))
+    return _text(found)
+
+
+def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
+    """What was killed keeps nobody from the next calibration, rollback and prune, which leaves nothing behind."""
+    codes = [process.wait()]
+    for action in (["rollback"], ["prune", "--keep", "2"], ["verify"]):
+        codes += [taugate.main(["release", *action, "--releases", str(releases)])]
+    if any(codes):
+        sys.exit(f"what was killed keeps others from their work: exit codes {codes}")
+
+
+def _calibrations(place: Place, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
+    """Half of the moments anywhere, half where the release is written and promoted."""
+    for seed in range(kills):
+        moment = rng.uniform(0, _LATEST * place.seconds[seed % 2])
+
+        def kill(seed: int = seed, moment: float = moment) -> None:
+            process = place.calibrate(2 + seed)
+            if seed % 2:
+                place.until_it_writes(process)
+            _kill(process, moment)
+
+        yield kill
+        list(prune(place.releases, _KEEP))
+
+
+def _changes(
+    place: Place, kills: int, rng: random.Random, first: int, actions: list[str]
+) -> Iterable[Callable[[], None]]:
+    for seed in range(first, first + kills):
+        moment = rng.uniform(0, _SECONDS)
+
+        def kill(seed: int = seed, moment: float = moment) -> None:
+            _kill(start_changing(place.releases, seed, "--actions", *actions), moment)
+
+        yield kill
+
+
+def _kill(process: "subprocess.Popen[str]", moment: float) -> None:
+    time.sleep(moment)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def _killed(place: Place, kills: Iterable[Callable[[], None]]) -> Found:
+    found, before = Found(), _begun(place.releases)
+    for kill in kills:
+        with watched(place.releases) as seen:
+            kill()
+        seen.look(place.releases)
+        found.kills += 1
+        found.looks += seen.looks
+        found.without += seen.faults
+        after = _begun(place.releases)
+        found.inside += not after <= before
+        before = after
+        for name in release_ids(place.releases):
+            found.verified += 1
+            try:
+                verify(place.releases / name)
+            except (ReleaseError, OSError) as error:
+                found.damaged.append(str(error))
+    return found
+
+
+def _begun(releases: Path) -> set[object]:
+    """Traces of changes that did not come to their end."""
+    past = history.read(releases)
+    pointers = {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)}
+    done = history.took_effect(past.events, pointers)
+    interrupted = {number for number, moved in enumerate(done) if not moved}
+    left = {
+        entry.name for prefix in (STAGING_PREFIX, PRUNED_PREFIX, f".{CURRENT}") for entry in releases.glob(f"{prefix}*")
+    }
+    return {*interrupted, *left, *(f"line {number}" for number in past.unreadable)}
+
+
+def _text(found: dict[str, Found]) -> str:
+    header = ["killed", "kills", "traces left", "looks at `current`", "without one", "releases verified", "that do not"]
+    rows = [
+        [
+            name,
+            each.kills,
+            each.inside,
+            f"{each.looks:,}",
+            len(each.without),
+            f"{each.verified:,}",
+            len(each.damaged),
+        ]
+        for name, each in found.items()
+    ]
+    kills = sum(each.kills for each in found.values())
+    damaged = [fault for each in found.values() for fault in each.damaged]
+    without = [fault for each in found.values() for fault in each.without]
+    targets = [
+        [
+            f"releases that list but do not verify, after {kills} kills",
+            0,
+            len(damaged),
+            page.verdict(reached=not damaged),
+        ],
+        ["times without a current release", 0, len(without), page.verdict(reached=not without)],
+    ]
+    faults = "".join(f"\n- {fault}" for fault in sorted({*damaged, *without}))
+    return f"{_INTRODUCTION}\n\n{page.table(header, rows)}\n\n{page.table(['target', 'wanted', 'measured', ''], targets)}\n{faults}"
+
+
+_INTRODUCTION = """\
+The sample data set and an encoder of random word vectors, so that a calibration takes about two seconds. `taugate calibrate`
+is killed at a random moment, every second time in the part where it writes and promotes. Promotions, rollbacks
+and prunes are short beside the start of a process, so that one process makes them one after the other, and is killed at a random moment
+of its first 100 ms. After each kill every release that is listed is verified; a reader looks all the time which one is
+current. A kill has left a trace where something was begun and not ended: a staging folder, a half-removed release, a
+line of the history without its promotion. In the end a calibration, a rollback and a prune do their work, and every release
+verifies."""

@@ -1,0 +1,57 @@
+"""A data set, an encoder and a releases directory with a current release, and calibrations of it as processes."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import zaragoza_construction_faq
+
+from calibration.data.sample import write_sample
+from retrieval.release.catalog import current_id
+from retrieval.release.layout import STAGING_PREFIX
+from tests.fake_encoder import write_fake_encoder
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Place:
+    """seconds: that a calibration takes until it is promoted, and its part from the first file of the release on."""
+
+    data: Path
+    encoder: Path
+    releases: Path
+    seconds: tuple[float, float] = (0, 0)
+
+    @classmethod
+    def prepared(cls, work: Path) -> Self:
+        """With two releases, the second of which was timed."""
+        write_sample(work / "data")
+        texts = [entry[part] for entry in zaragoza_construction_faq.load(lang="en") for part in ("q", "a")]
+        place = cls(work / "data", write_fake_encoder(work / "encoder", texts), work / "releases")
+        place.calibrate(0).wait()
+        before = current_id(place.releases)
+        began = time.perf_counter()
+        process = place.calibrate(1)
+        place.until_it_writes(process)
+        writes = time.perf_counter()
+        while current_id(place.releases) == before and process.poll() is None:
+            time.sleep(0.0005)
+        ended = time.perf_counter()
+        process.wait()
+        return cls(place.data, place.encoder, place.releases, (ended - began, ended - writes))
+
+    def calibrate(self, seed: int) -> "subprocess.Popen[str]":
+        """`taugate calibrate`, begun."""
+        command = [sys.executable, "-m", "taugate", "calibrate", str(self.data), "--releases", str(self.releases)]
+        command += ["--encoder", str(self.encoder), "--seed", str(seed)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, cwd=_ROOT)
+
+    def until_it_writes(self, process: "subprocess.Popen[str]") -> None:
+        """Wait for the staging folder of a calibration."""
+        before = set(self.releases.glob(f"{STAGING_PREFIX}*"))
+        while set(self.releases.glob(f"{STAGING_PREFIX}*")) <= before and process.poll() is None:
+            time.sleep(0.0005)
