@@ -41,9 +41,11 @@ def _named(releases: Path, pointer: str, remedy: str) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise ReleaseError(f"{path}: cannot be read as one line with a release id; {remedy}") from error
-    if not is_release_id(name) or not (releases / name / MANIFEST).is_file():
-        raise ReleaseError(f"{path}: names {name!r}, which is no release in {releases}; {remedy}")
-    return name
+    if is_release_id(name) and (releases / name / MANIFEST).is_file():
+        return name
+    if pointed_id(releases, pointer) not in {None, name}:  # moved meanwhile, and what it named before was pruned
+        return _named(releases, pointer, remedy)
+    raise ReleaseError(f"{path}: names {name!r}, which is no release in {releases}; {remedy}")
 
 
 def find(releases: Path, name: str | None = None) -> Path:

@@ -141,11 +141,11 @@ def test_two_operators_do_not_go_back_twice(
     promote_all(copy, three)
     verify = promotion.verify
 
-    def slow(folder: Path) -> object:
+    def slow(folder: Path, trusted: None) -> object:
         with monkeypatch.context() as patched:
             patched.setattr(promotion, "verify", verify)
             rollback(copy)
-        return verify(folder)
+        return verify(folder, trusted)
 
     monkeypatch.setattr(promotion, "verify", slow)
     with pytest.raises(ReleaseError, match="meanwhile"):
