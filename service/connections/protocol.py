@@ -28,13 +28,15 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._table: Connections = app_state[CONNECTIONS]
         self._waiting_since = self.loop.time()  # for the client to begin a request, or to end it
+        self._kept = self.timeout_keep_alive + 1.0
         self._unread_since: float | None = None  # replies that the client did not take yet
         self._refused = False
-        # Of a head that is not all there: bytes of what came since it began, and of that the first part, in which other
+        self._whole = True  # the request that began last, if any
+        # Of a head that is not all there: bytes of what came since it began, and of the first part of that, where other
         # requests may lie before it.
         self._in_head = False
-        self._whole = True
         self._came, self._first, self._chunk = 0, 0, 0
+        self._alone = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """Take a place, or say that there is none."""
@@ -54,7 +56,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._unset_keepalive_if_required()
-        self._chunk = len(data)
+        self._chunk, self._alone = len(data), self._whole
         if self._in_head:
             self._came += len(data)
         try:
@@ -71,7 +73,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """A request begins."""
         super().on_message_begin()
         self._in_head, self._whole = True, False
-        self._came = self._first = self._chunk
+        self._came = self._chunk
+        self._first = 0 if self._alone else self._chunk
+        self._alone = False
         self._waiting_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
@@ -110,7 +114,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         if self.flow.read_paused:  # it is the service that takes its time
             self._waiting_since = now
-        elif not self._at_work() and now - self._waiting_since > seconds:
+        elif not self._at_work() and now - self._waiting_since > (self._kept if self._is_kept() else seconds):
             self._give_up()
 
     def shutdown(self) -> None:
@@ -132,6 +136,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def _at_work(self) -> bool:
         """Whether a whole request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
+
+    def _is_kept(self) -> bool:
+        """Whether it is between two requests. uvicorn ends it then, unless something came that is no request."""
+        return self._whole and self.cycle is not None
 
     def _give_up(self) -> None:
         if self._refused:  # answered before, and the client does not hang up
