@@ -100,22 +100,20 @@ class GuardedProtocol(HttpToolsProtocol):
             self._waiting_since = self.loop.time()
         super().on_response_complete()
 
-    def look(self, now: float, seconds: float) -> None:
+    def look(self, now: float, seconds: float) -> bool:
         """End if the client took longer than `seconds` to send a request, or to take what was written."""
-        if not self.transport.get_write_buffer_size():
-            self._unread_since = None
-        elif self._unread_since is None:
-            self._unread_since = now
-        elif now - self._unread_since > seconds:
+        if self._is_unread(now, seconds):
             self._table.count("unread")
             self.transport.abort()
-            return
+            return True
         if self.transport.is_closing():
-            return
+            return False
         if self.flow.read_paused:  # it is the service that takes its time
             self._waiting_since = now
-        elif not self._at_work() and now - self._waiting_since > (self._kept if self._is_kept() else seconds):
-            self._give_up()
+        if self._at_work() or now - self._waiting_since <= (self._kept if self._is_kept() else seconds):
+            return False
+        self._give_up()
+        return True
 
     def shutdown(self) -> None:
         """Nobody waits for a client that was refused."""
@@ -132,6 +130,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What uvicorn finds wrong, in the one shape of an error."""
         self._refuse(MALFORMED)
+
+    def _is_unread(self, now: float, seconds: float) -> bool:
+        """Whether something was waiting to be taken all the time since `seconds` ago."""
+        if not self.transport.get_write_buffer_size():
+            self._unread_since = None
+        elif self._unread_since is None:
+            self._unread_since = now
+        return self._unread_since is not None and now - self._unread_since > seconds
 
     def _at_work(self) -> bool:
         """Whether a whole request is being answered."""
