@@ -95,6 +95,24 @@ def test_what_is_no_http(strict: ServiceProcess, sent: bytes) -> None:
     assert strict.http.get("/livez").status_code == 200
 
 
+@pytest.mark.parametrize(
+    "wrong", [b"\x00", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", HERE + b"X-A: b\r\n" * 200 + b"\r\n"]
+)
+def test_a_reply_is_never_that_to_something_else(strict: ServiceProcess, wrong: bytes) -> None:
+    """What is wrong behind a request at work ends both: an error now would be taken for the first one's reply."""
+    with connected(strict, WHOLE.replace(b"marmalade", b"marmelada") + wrong) as connection:
+        reply, _ = rest(connection)
+    assert reply == b""
+    early = b"POST /admin/reload HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with connected(strict, early) as connection:
+        received = b""
+        while not received.endswith(b"}"):
+            received += connection.recv(65536)
+        connection.sendall(b"zz\r\n")
+        reply, _ = rest(connection)
+    assert (received[:13], reply) == (b"HTTP/1.1 403 ", b"")
+
+
 def test_an_upgrade_is_answered_without_one(strict: ServiceProcess) -> None:
     for to in (b"websocket", b"h2c"):
         reply = answer(strict, HERE + b"Upgrade: " + to + b"\r\nConnection: Upgrade, close\r\n\r\n")
@@ -116,6 +134,10 @@ def test_nothing_of_it_is_in_the_log(releases: Path) -> None:
         for sent in (b"GET /secret\r\n\r\n", HERE + b"X-Secret\r\n\r\n", b"secret secret secret\r\n\r\n"):
             answer(service, sent)
         answer(service, HERE + b"Upgrade: secret\r\nConnection: Upgrade, close\r\n\r\n")
+        with connected(service, WHOLE.replace(b"marmalade", b"marmelada") * 2):
+            pass  # gone before the first of two is answered
+        answer(service, WHOLE + b"\x00")
+        answer(service, WHOLE + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
         _, log = service.stop()
     assert "secret" not in log.lower()
     assert not [line for line in map(json.loads, log.splitlines()) if line["level"] in ("warning", "error")]
