@@ -86,7 +86,8 @@ class Server:
     def _exchange(self, method: str, path: str, body: bytes | None) -> bytes:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
         try:
-            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            kind = {"Content-Type": "application/json"} if body else {}
+            connection.request(method, path, body, kind | self.service.headers)
             reply = connection.getresponse()
             content = reply.read()
             if reply.status != 200:

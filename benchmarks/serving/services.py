@@ -17,7 +17,7 @@ Call = tuple[str, str, bytes | None]  # method, path, body
 
 @dataclass(frozen=True)
 class Service:
-    """command: of a port; call: of a query text; found: ids of the documents in a reply."""
+    """command: of a port; call: of a query text; found: ids of the documents in a reply; headers: of each request."""
 
     name: str
     command: Callable[[int], list[str]]
@@ -25,11 +25,14 @@ class Service:
     found: Callable[[bytes], list[str]]
     environment: dict[str, str] = field(default_factory=dict)
     folder: Path = _ROOT
+    headers: dict[str, str] = field(default_factory=dict)
 
     def request(self, text: str) -> bytes:
         """A whole HTTP request for a query."""
         _, path, body = self.call(text)
-        return get(path) if body is None else post(path, body)
+        line, rest = (get(path) if body is None else post(path, body)).split(b"\r\n", 1)
+        headers = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
+        return line + b"\r\n" + headers.encode() + rest
 
 
 def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:

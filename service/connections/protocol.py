@@ -4,14 +4,15 @@ import asyncio
 from typing import Any
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from service.connections.head import Head
 from service.connections.refusals import HEADERS, MALFORMED, TOO_MANY, TOO_SLOW, Refusal, raw_reply
 from service.connections.table import CONNECTIONS, Connections
 
-_MOST_HEADERS = 100  # Apache's default
 _MOST_PIPELINED = 100  # requests of one connection that wait for the one before; none of the usual clients sends two
 
 
@@ -28,13 +29,12 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._table: Connections = app_state[CONNECTIONS]
         self._waiting_since = self.loop.time()  # for the client to begin a request, or to end it
+        self._kept = self.timeout_keep_alive + 1.0
         self._unread_since: float | None = None  # replies that the client did not take yet
         self._refused = False
-        # Of a head that is not all there: bytes of what came since it began, and of that the first part, in which other
-        # requests may lie before it.
-        self._in_head = False
-        self._whole = True
-        self._came, self._first, self._chunk = 0, 0, 0
+        self._running: RequestResponseCycle | None = None
+        self._whole = True  # the request that began last, if any
+        self._head = Head(self._table.max_header_bytes)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """Take a place, or say that there is none."""
@@ -47,6 +47,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         self._table.leave(self)
+        self._hang_up()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -54,9 +55,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._refused:
             return
         self._unset_keepalive_if_required()
-        self._chunk = len(data)
-        if self._in_head:
-            self._came += len(data)
+        self._head.part(len(data), alone=self._whole)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -64,21 +63,19 @@ class GuardedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._refuse(HEADERS if isinstance(error.__context__, _HeadTooLargeError) else MALFORMED)
         else:
-            if self._in_head and self._came - self._first > self._table.max_header_bytes:
+            if self._head.is_endless():
                 self._refuse(HEADERS)
 
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self._in_head, self._whole = True, False
-        self._came = self._first = self._chunk
+        self._head.begin()
+        self._whole = False
         self._waiting_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        """Raises _HeadTooLargeError. The head is measured only where it may be too long."""
-        self._in_head = False
-        most = self._table.max_header_bytes
-        if len(self.headers) > _MOST_HEADERS or (self._came > most and self._head_bytes() > most):
+        """The head is there. What is raised here reaches `data_received`, and the request goes no further."""
+        if not self._head.end(self.url, self.headers):
             raise _HeadTooLargeError
         if len(self.pipeline) >= _MOST_PIPELINED:
             raise ValueError("too many requests at once")
@@ -96,46 +93,82 @@ class GuardedProtocol(HttpToolsProtocol):
             self._waiting_since = self.loop.time()
         super().on_response_complete()
 
-    def look(self, now: float, seconds: float) -> None:
+    def look(self, now: float, seconds: float) -> bool:
         """End if the client took longer than `seconds` to send a request, or to take what was written."""
-        if not self.transport.get_write_buffer_size():
-            self._unread_since = None
-        elif self._unread_since is None:
-            self._unread_since = now
-        elif now - self._unread_since > seconds:
+        if self._is_unread(now, seconds):
             self._table.count("unread")
-            self.transport.abort()
-            return
+            self._abort()
+            return True
         if self.transport.is_closing():
-            return
+            return False
         if self.flow.read_paused:  # it is the service that takes its time
             self._waiting_since = now
-        elif not self._at_work() and now - self._waiting_since > seconds:
-            self._give_up()
+        if self._at_work() or now - self._waiting_since <= (self._kept if self._is_kept() else seconds):
+            return False
+        self._give_up()
+        return True
 
     def shutdown(self) -> None:
         """Nobody waits for a client that was refused."""
         if self._refused:
-            self.transport.abort()
+            self._abort()
         else:
             super().shutdown()
 
     def make_room(self) -> None:
         """End at once."""
         self._refused = True
+        self._abort()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _hang_up(self) -> None:
+        """Tell the request that is being answered. uvicorn tells the one that came last, which may wait for another."""
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+
+    def _abort(self) -> None:
+        self._hang_up()
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
         """What uvicorn finds wrong, in the one shape of an error."""
         self._refuse(MALFORMED)
 
+    def _is_unread(self, now: float, seconds: float) -> bool:
+        """Whether something was waiting to be taken all the time since `seconds` ago."""
+        if not self.transport.get_write_buffer_size():
+            self._unread_since = None
+        elif self._unread_since is None:
+            self._unread_since = now
+        return self._unread_since is not None and now - self._unread_since > seconds
+
     def _at_work(self) -> bool:
         """Whether a whole request is being answered."""
         return self.cycle is not None and not self.cycle.response_complete and not self.cycle.more_body
 
+    def _owes_another(self) -> bool:
+        """Whether a whole request before this one is being answered, or a reply has begun."""
+        return (
+            bool(self.pipeline)
+            or self._at_work()
+            or (self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete)
+        )
+
+    def _has_replied(self) -> bool:
+        """Whether the reply was sent before the body was there."""
+        return self.cycle is not None and self.cycle.response_complete and not (self._whole or self._head.open)
+
+    def _is_kept(self) -> bool:
+        """Whether it is between two requests. uvicorn ends it then, unless something came that is no request."""
+        return self._whole and self.cycle is not None
+
     def _give_up(self) -> None:
         if self._refused:  # answered before, and the client does not hang up
-            self.transport.abort()
+            self._abort()
         elif self._whole:  # nothing was asked
             self.transport.close()
         else:
@@ -144,26 +177,18 @@ class GuardedProtocol(HttpToolsProtocol):
     def _refuse(self, refusal: Refusal) -> None:
         """Answer and close, without a reset that would take the reply from the client's hands.
 
-        What is in hand before it is given up: its reply could be taken for this one.
+        Where the client waits for another reply, or has had that to what is wrong, there is none: it would be taken for
+        the reply to something else.
         """
         self._refused = True
         self._table.count(refusal.reason)
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if cycle.response_started or not cycle.more_body:
-                self.transport.abort()
-                return
-            cycle.disconnected = True
-            cycle.message_event.set()
-        elif cycle is not None and refusal is TOO_SLOW and not self._in_head:  # it has had its reply, with body to come
-            self.transport.abort()
+        if self._owes_another() or self._has_replied():
+            self._abort()
             return
+        self._hang_up()
         self.transport.write(raw_reply(refusal, self.server_state.default_headers))
         self.transport.write_eof()
         self.flow.resume_reading()
-
-    def _head_bytes(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
 
 class _HeadTooLargeError(Exception):

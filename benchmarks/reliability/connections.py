@@ -1,0 +1,123 @@
+"""10,000 connections that ask nothing beside clients that do: who is answered, how late, and what it takes."""
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from load import Job, run
+from page import table
+from plan import Plan
+from sample import Sample
+from servers import Server
+from services import taugate
+from targets import Target, targets
+from traffic import asked, released
+
+HEADING = "Open connections"
+CONNECTIONS, CLIENTS = 10_000, 16
+_SET, _KNOWN = "squad_v2_dev", 500
+
+
+@dataclass(frozen=True)
+class Measured:
+    """before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
+
+    opened: by the crowd in all; open: those the service had at the end; refusals: by reason.
+    """
+
+    before: Sample
+    during: Sample
+    resident: tuple[int, int]
+    opened: int
+    open: float
+    refusals: dict[str, float]
+
+
+def measure(releases: Path, texts: list[str], seconds: float, connections: int = CONNECTIONS) -> Measured:
+    """The same clients on the same service, without the crowd and with it."""
+    service = taugate(releases, "float32", cache=True)
+    with Server(service) as server:
+        requests = [service.request(text) for text in texts]
+        job = Job(server.port, [*range(_KNOWN)], seconds, clients=CLIENTS)
+        run(job, requests)
+        before, resident = run(job, requests), server.resident_bytes
+        with _crowd(server.port, connections) as crowd, _peak(server) as most:
+            during = run(job, requests)
+            shown = server.get("/metrics").decode()
+            opened = crowd()
+        refusals = dict(re.findall(r'^taugate_refused_total\{reason="(\w+)"\} (\S+)$', shown, re.MULTILINE))
+        (there,) = re.findall(r"^taugate_connections (\S+)$", shown, re.MULTILINE)
+    counted = {reason: float(count) for reason, count in refusals.items() if float(count)}
+    return Measured(before, during, (resident, max(most)), opened, float(there), counted)
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    released(plan.data, _SET, plan.work)
+    texts = sorted({*asked(plan.data, _SET)})
+    measured = measure(plan.work / _SET, texts, plan.seconds)
+    rows = [
+        [name, f"{sample.rate:,.0f}", *(f"{sample.milliseconds(p):.2f}" for p in (50, 99)), f"{resident / 1e6:,.0f} MB"]
+        for name, sample, resident in zip(
+            ("before", "with them"), (measured.before, measured.during), measured.resident, strict=True
+        )
+    ]
+    grown = measured.resident[1] - measured.resident[0]
+    refusals = ", ".join(f"{reason} {count:,.0f}" for reason, count in measured.refusals.items())
+    wanted = [
+        Target("failed searches", failed(measured.during), at_most=0),
+        Target("memory of a connection", grown / CONNECTIONS / 1000, at_most=64, unit=" kB"),
+    ]
+    return f"""\
+{_SET}, float32, {_KNOWN} known queries, {CLIENTS} clients in a closed loop for {plan.seconds:g} s. Then {CONNECTIONS:,} connections beside them, half of which are
+silent and half send half a body; what the service closes is opened again, {measured.opened:,} in all. At the end the service had
+{measured.open:,.0f} open. Refused: {refusals}. Memory is the most that was seen; both sides share the machine.
+
+{table(["", "replies/s", "p50 ms", "p99 ms", "memory"], rows)}
+
+{targets(wanted)}
+"""
+
+
+def failed(sample: Sample) -> int:
+    """Searches without a reply, or with another than 200."""
+    return sum(count for status, count in sample.statuses.items() if status != 200)
+
+
+@contextmanager
+def _crowd(port: int, connections: int) -> Iterator[object]:
+    """Yields what sends the crowd home and returns how many connections it opened."""
+    command = [sys.executable, str(Path(__file__).with_name("crowd.py")), str(port), str(connections)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None  # noqa: S101 (for the type checker)
+        if process.stdout.readline() != "all\n":
+            raise RuntimeError("the connections could not be opened")
+        yield lambda: int(process.communicate()[0])
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+@contextmanager
+def _peak(server: Server) -> Iterator[list[int]]:
+    """Resident bytes, four times a second."""
+    seen, ended = [server.resident_bytes], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.25):
+            seen.append(server.resident_bytes)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
