@@ -3,12 +3,15 @@
 Inputs that found something are left in WORK, a folder with the folders `scratch` and `corpus`.
 """
 
+import random
 import sys
 from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["retrieval", "service", "calibration"]):
+from tests.fuzz.mutations import mutated
+
+with atheris.instrument_imports(include=["retrieval", "service", "calibration", "tests.fuzz"]):
     from tests.fuzz.readers import readers
 
 
@@ -21,7 +24,14 @@ def main() -> None:
     words = "\n".join(f'"{_escaped(word)}"' for word in reader.words)
     (work / "words").write_text(f"{words}\n", encoding="ascii")
     flags = [f"-dict={work / 'words'}", f"-artifact_prefix={work}/", "-print_final_stats=1", *sys.argv[4:]]
-    atheris.Setup([sys.argv[0], *flags, str(work / "corpus")], reader)
+
+    def mutate(content: bytes, most: int, seed: int) -> bytes:
+        """By turns as libFuzzer does, and as somebody does who knows what a JSON value is."""
+        rng = random.Random(seed)  # noqa: S311 (nothing secret)
+        by_hand = content and rng.random() < 0.5
+        return mutated(content, reader.words, rng)[:most] if by_hand else atheris.Mutate(content, most)
+
+    atheris.Setup([sys.argv[0], *flags, str(work / "corpus")], reader, custom_mutator=mutate)
     atheris.Fuzz()
 
 

@@ -15,10 +15,15 @@ def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Ite
         yield from (seed[: len(seed) * part // 16] for part in range(16))
         yield seed + seed
     for _ in range(count):
-        content = bytearray(rng.choice(seeds))
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            _change(content, rng, [*words, *_NUMBERS])
-        yield bytes(content[:_MOST_BYTES])
+        yield mutated(rng.choice(seeds), words, rng)[:_MOST_BYTES]
+
+
+def mutated(content: bytes, words: Sequence[bytes], rng: random.Random) -> bytes:
+    """One input with some changes."""
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        _change(changed, rng, [*words, *_NUMBERS])
+    return bytes(changed)
 
 
 def _change(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
