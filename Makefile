@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks lint format openapi dashboards constraints clean
+.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks fuzz lint format openapi dashboards constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ drift-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/drift.md, from 
 
 reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliability.md
 	$(BIN)/python benchmarks/reliability/tables.py $(ARGS)
+
+fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
+	$(BIN)/python benchmarks/reliability/fuzz.py $(ARGS)
 
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
@@ -77,4 +80,8 @@ $(VENV)/.benchmarks: $(VENV)/.test
 
 $(VENV)/.dev: $(VENV)/.test
 	$(PIP) --editable '.[calibration,sample,test,dev]'
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.test
+	$(PIP) --editable '.[calibration,sample,test,fuzz]'
 	@touch $@

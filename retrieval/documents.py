@@ -86,10 +86,11 @@ class DocumentStore(Sequence[Document]):
         if not rising or offsets[0] != 0 or offsets[-1] != len(self._bytes):
             raise ReleaseError(f"{folder / TEXTS}: does not match {OFFSETS}; calibrate again")
         try:
-            for position in {0, len(self) // 2, len(self) - 1}:
-                self[position]
+            looked_at = [self[position] for position in {0, len(self) // 2, len(self) - 1}]
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ReleaseError(f"{folder / TEXTS}: holds no documents; calibrate again") from error
+        if not all(map(_is_one, looked_at)):
+            raise ReleaseError(f"{folder / TEXTS}: holds something else than documents; calibrate again")
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -109,3 +110,12 @@ class DocumentStore(Sequence[Document]):
 
     def __iter__(self) -> Iterator[Document]:
         return (self[position] for position in range(len(self)))
+
+
+def _is_one(document: Document) -> bool:
+    """Whether its fields are of the types that they are said to be of."""
+    texts = isinstance(document.id, str) and isinstance(document.text, str) and isinstance(document.title, str | None)
+    scalars = isinstance(document.metadata, dict) and all(
+        isinstance(value, str | int | float | None) for value in document.metadata.values()
+    )
+    return texts and scalars

@@ -20,6 +20,8 @@ MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
 FILES = (MODEL, TOKENIZER, CONFIG)
 Role = Literal["query", "document"]
 
+# Far above any encoder: what is larger was not written by an export, and no memory holds its vectors.
+_MOST_DIMENSIONS, _MOST_LENGTH = 1 << 16, 1 << 20
 # Tokens a batch: no other size is faster by more than the noise (docs/benchmarks/encoder.md).
 _BATCH_TOKENS = 1024
 _REMEDY = "give another encoder, or remove this one from the cache"
@@ -40,14 +42,14 @@ class EncoderConfig(BaseModel):
     revision: str
     runtime: Literal["onnxruntime"] = "onnxruntime"
     precision: Literal["float32", "int8"] = "float32"
-    dimension: int
-    max_length: int
+    dimension: int = Field(ge=1, le=_MOST_DIMENSIONS)
+    max_length: int = Field(ge=1, le=_MOST_LENGTH)
     pooling: str
     normalize: Literal[True] = True
     query_prompt: str = ""
     document_prompt: str = ""
     special_tokens: bool = True
-    pad_multiple: int = Field(default=1, ge=1)
+    pad_multiple: int = Field(default=1, ge=1, le=_MOST_LENGTH)
     pair_lone_texts: bool = True
     max_cosine_difference: float
 

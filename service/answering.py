@@ -102,5 +102,5 @@ def _reply(packed: bytes | None) -> Reply | None:
     """What may be anything, as a reply."""
     try:
         return None if packed is None else Reply.unpack_strange(packed)
-    except (ValueError, TypeError):
+    except ValueError:
         return None

@@ -54,9 +54,14 @@ class Batcher(Generic[Item, Result]):
             thread.start()
 
     async def submit(self, item: Item) -> Result:
-        """The result of an item. What its caller leaves before its turn is never worked on."""
+        """The result of an item. What its caller leaves before its turn is never worked on.
+
+        Raises NotReady when it is closed before the item had its turn, or was already.
+        """
         job = Job[Item, Result](item, asyncio.get_running_loop().create_future())
         self._queue.put(job)
+        if self._closed:  # looked at afterwards: whoever closes may have emptied the queue by now
+            tell([job], _closing())
         return await job.answer
 
     def close(self) -> None:
@@ -68,7 +73,7 @@ class Batcher(Generic[Item, Result]):
         left = [job for group in self._groups.values() for job in group]
         while not self._queue.empty():
             left += filter(None, [self._queue.get()])
-        tell(left, NotReady("the service is shutting down"))
+        tell(left, _closing())
 
     def _run(self) -> None:
         self._prepare()
@@ -122,6 +127,10 @@ class Batcher(Generic[Item, Result]):
                 tell([job], error)
                 continue
             self._groups.setdefault(group, deque()).append(job)
+
+
+def _closing() -> NotReady:
+    return NotReady("the service is shutting down")
 
 
 def tell(jobs: Sequence[Job[Item, Result]], outcome: Sequence[Result] | Exception) -> None:

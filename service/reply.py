@@ -1,7 +1,7 @@
 """What is sent for one query: built once from our own values, not validated again, and kept as bytes."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, get_args
 
 import numpy as np
 import orjson
@@ -57,13 +57,25 @@ class Reply:
     @classmethod
     def unpack_strange(cls, packed: bytes) -> Self:
         """The same from where others can write as well. Raises ValueError for what is no reply."""
-        reply = cls.unpack(packed)
-        if not isinstance(orjson.loads(reply.body), dict):
+        try:
+            reply = cls.unpack(packed)
+        except TypeError as error:  # lengths that are none
+            raise ValueError("no reply") from error
+        if reply.pack() != packed or not _counted(reply):
+            raise ValueError("no counts of results")
+        # Of several fields at least, and nothing behind them: the id of the answer is put before the last brace.
+        if not orjson.loads(reply.body) or not (reply.body.startswith(b"{") and reply.body.endswith(b"}")):
             raise ValueError("no JSON object")
         similarities_of(reply.shown)
         if not np.isfinite(np.frombuffer(reply.observed, dtype=np.float32)).all():
             raise ValueError("no similarities")
         return reply
+
+
+def _counted(reply: Reply) -> bool:
+    """Whether the metrics can count it."""
+    counts = type(reply.kept) is int and type(reply.considered) is int and 0 <= reply.kept <= reply.considered
+    return counts and (reply.reason is None or reply.reason in get_args(Reason))
 
 
 def similarities_of(shown: bytes) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """The query log of the service (TAUGATE_QUERY_LOG), read back."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from retrieval.drift.observations import Judgements, Observations
 from retrieval.errors import InputError
 
 _MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
+_LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 _REMEDY = "the line is not as the service wrote it; remove it"
 
 
@@ -52,7 +52,7 @@ def read_log(path: Path, release: str, k: int) -> QueryLog:
 
 def _number(path: Path, line: int, record: dict[str, Any], name: str) -> float:
     value = record.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _LARGEST:
         raise Fault(path, line, f'"{name}" is no number', _REMEDY)
     return float(value)
 

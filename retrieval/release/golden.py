@@ -36,12 +36,20 @@ def read(path: Path) -> list[GoldenQuery]:
     """Raises ReleaseError when the file does not hold golden queries, each with as many scores as the first."""
     try:
         queries = [GoldenQuery(**orjson.loads(line)) for line in path.read_bytes().splitlines()]
-        scores = np.array([query.scores for query in queries], dtype=np.float32)
+        with np.errstate(over="ignore"):  # infinite then, and refused below
+            scores = np.array([query.scores for query in queries], dtype=np.float32)
     except (ValueError, TypeError) as error:
         raise ReleaseError(f"{path}: does not hold golden queries; calibrate again") from error
-    if scores.ndim != 2 or not scores.size or not np.isfinite(scores).all():
+    if scores.ndim != 2 or not scores.size or not np.isfinite(scores).all() or not all(map(_of_texts, queries)):
         raise ReleaseError(f"{path}: does not hold golden queries with scores; calibrate again")
     return queries
+
+
+def _of_texts(query: GoldenQuery) -> bool:
+    """Whether what is a text, or a list of ids, is one."""
+    lists = (query.relevant, query.documents)
+    ids = all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in lists)
+    return ids and isinstance(query.text, str)
 
 
 def ask(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:

@@ -2,6 +2,7 @@
 
 from typing import Literal, Self
 
+import numpy as np
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -22,6 +23,7 @@ from retrieval.release.interval import Interval, Record
 from retrieval.release.query_set import QuerySetRecord
 
 SCHEMA_VERSION: Literal[2] = 2
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class Data(Record):
@@ -85,6 +87,8 @@ class PolicyRecord(Record):
     def _tau_fits_the_kind(self) -> Self:
         if (self.tau is None) != (self.kind == "none"):
             raise PydanticCustomError("tau", "a policy has a tau unless its kind is none")
+        if self.tau is not None and abs(self.tau) > _LARGEST_FLOAT32:
+            raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
         return self
 
 

@@ -1,6 +1,7 @@
 """A release whose digests fit but whose contents do not is refused at load, with one message that names the file."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from hashlib import sha256
@@ -55,14 +56,27 @@ def tensor(dtype: str) -> Callable[[bytes], bytes]:
     return lambda content: len(header).to_bytes(8, "little") + header + bytes(8)
 
 
+def retyped(found: re.Match[bytes]) -> bytes:
+    """A text as a list of nothing, as long as before: the offsets still fit."""
+    return b'"text":[' + b" " * (len(found[0]) - 9) + b"]"
+
+
 CHANGES = {
     "golden without scores": (golden(lambda queries: [query | {"scores": []} for query in queries]), "golden"),
     "golden scores null": (golden(lambda queries: [query | {"scores": [None] * 5} for query in queries]), "golden"),
     "golden ragged": (golden(lambda queries: [queries[0] | {"scores": [1.0]}, *queries[1:]]), "golden"),
     "golden empty": (rewrite("golden.jsonl", lambda content: b""), "golden"),
     "golden of another encoder": (golden(lambda queries: [q | {"scores": [0.9] * 5} for q in queries]), "golden"),
+    "golden text a number": (golden(lambda queries: [query | {"text": 5} for query in queries]), "golden"),
+    "golden ids a text": (golden(lambda queries: [query | {"documents": "abcde"} for query in queries]), "golden"),
+    "golden ids numbers": (golden(lambda queries: [query | {"relevant": [1]} for query in queries]), "golden"),
+    "golden scores beyond float32": (golden(lambda queries: [q | {"scores": [1e300] * 5} for q in queries]), "golden"),
     "documents empty": (rewrite("documents.jsonl", lambda content: b""), "documents.jsonl"),
     "documents garbage": (rewrite("documents.jsonl", lambda content: b"x" * len(content)), "documents.jsonl"),
+    "documents without text": (
+        rewrite("documents.jsonl", lambda content: re.sub(rb'"text":"[^"\\]+"', retyped, content)),
+        "something else than documents",
+    ),
     "offsets falling": (offsets(lambda array: array[::-1].copy()), "documents.jsonl"),
     "offsets fractions": (offsets(lambda array: array.astype(np.float64)), "documents.jsonl"),
     "offsets negative": (offsets(lambda array: array - 1), "documents.jsonl"),
@@ -79,9 +93,14 @@ CHANGES = {
         rewrite("encoder/encoder.json", lambda content: content.replace(b'"dimension":128', b'"dimension":64')),
         "model.onnx",
     ),
+    "encoder without length": (
+        rewrite("encoder/encoder.json", lambda content: content.replace(b'"max_length":64', b'"max_length":-1')),
+        "encoder.json: max_length",
+    ),
     "no metrics": (lambda release, raw: raw.update(metrics={}), "metrics"),
     "tau missing": (lambda release, raw: raw["policy"].update(tau=None), "tau"),
     "tau infinite": (lambda release, raw: raw["policy"].update(tau=1e999), "policy.tau|JSON"),
+    "tau beyond float32": (lambda release, raw: raw["policy"].update(tau=1e300), "float32"),
     "other document count": (lambda release, raw: raw["data"].update(documents=5), "count"),
 }
 

@@ -202,3 +202,12 @@ def test_closing_waits_for_the_batch_at_work_and_tells_those_that_wait() -> None
             await waiting
 
     assert run(scenario, most=1).batches == [[1]]
+
+
+def test_who_comes_after_it_was_closed_is_told_so() -> None:
+    async def scenario(worker: Worker, batcher: Batcher[int, int]) -> None:
+        await asyncio.to_thread(batcher.close)
+        with pytest.raises(NotReady, match="shutting down"):
+            await asyncio.wait_for(batcher.submit(1), PATIENCE)
+
+    assert run(scenario).batches == []

@@ -113,6 +113,7 @@ CHANGES: dict[str, tuple[Callable[[dict], object], str]] = {
     "time as text": (lambda line: line | {"at": "noon"}, '"at" is no number'),
     "no similarities": (lambda line: line | {"topk": None}, '"topk" is no list'),
     "a similarity that is none": (lambda line: line | {"topk": [*line["topk"][:-1], "x"]}, '"topk" is no number'),
+    "beyond float32": (lambda line: line | {"topk": [1e300, *line["topk"][1:]]}, '"topk" is no number'),
     "another K": (lambda line: line | {"topk": line["topk"][:3]}, "3 and 4 similarities"),
     "no random documents": (lambda line: line | {"random": []}, "5 and 0 similarities"),
     "a list": (lambda line: [1, 2], "an array, not an object"),

@@ -1,0 +1,91 @@
+"""Readers of a release's safetensors files."""
+
+from pathlib import Path
+
+import numpy as np
+
+from retrieval.documents import DocumentStore
+from retrieval.drift.reference import Reference
+from retrieval.filters.conditions import OneOf, Range
+from retrieval.filters.metadata import Metadata
+from retrieval.index.topk import TopK
+from retrieval.projection import Projection
+from retrieval.release.layout import METADATA, REFERENCE, RELEVANCE
+from retrieval.relevance.background import Background
+from retrieval.relevance.features import FEATURES
+from retrieval.relevance.model import Logistic, Relevance
+from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
+
+DOCUMENTS = 20  # that the relevance model is of
+BEFORE, AFTER = 6, 3  # dimensions of the projection
+
+
+def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> list[Reader]:
+    """documents: that the metadata are of; scratch: a folder to write in."""
+    return [
+        Reader(
+            "projection", of_file(scratch / "projection", _projection), (_a_projection(scratch),), words=TENSOR_WORDS
+        ),
+        Reader(
+            "reference", of_file(scratch / REFERENCE, _reference), (_a_reference(release, scratch),), words=TENSOR_WORDS
+        ),
+        Reader("relevance", of_file(scratch / RELEVANCE, _relevance), (_a_relevance(scratch),), words=TENSOR_WORDS),
+        Reader(
+            "metadata",
+            of_file(scratch / METADATA, lambda path: _metadata(path, documents)),
+            (_some_metadata(documents, scratch),),
+            words=TENSOR_WORDS,
+        ),
+    ]
+
+
+def _a_projection(scratch: Path) -> bytes:
+    rng = np.random.default_rng(0)
+    Projection(rng.normal(size=BEFORE), rng.normal(size=(BEFORE, AFTER))).save(scratch / "projection")
+    return (scratch / "projection").read_bytes()
+
+
+def _projection(path: Path) -> None:
+    with np.errstate(all="ignore"):  # sums beyond any number: the golden queries find them out
+        Projection.load(path, BEFORE, AFTER).apply(np.eye(BEFORE, dtype=np.float32))
+
+
+def _a_reference(release: Path, scratch: Path) -> bytes:
+    whole = Reference.load(release / REFERENCE)
+    parts = {name: getattr(whole, name)[:4] for name in Reference.__dataclass_fields__}
+    Reference(**parts).save(scratch / REFERENCE)
+    return (scratch / REFERENCE).read_bytes()
+
+
+def _reference(path: Path) -> None:
+    assert len(Reference.load(path).observations)
+
+
+def _a_relevance(scratch: Path) -> bytes:
+
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(DOCUMENTS, AFTER)).astype(np.float32)
+    background = Background.of(vectors, vectors, np.arange(1, DOCUMENTS + 1))
+    center, scale, weights = (rng.uniform(0.5, 1, size=len(FEATURES)) for _ in range(3))
+    Relevance(Logistic(center, scale, weights, 0.1), background, 5).save(scratch / RELEVANCE)
+    return (scratch / RELEVANCE).read_bytes()
+
+
+def _relevance(path: Path) -> None:
+    model = Relevance.load(path, AFTER, DOCUMENTS)
+    scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
+    with np.errstate(all="ignore"):
+        model.estimate(np.ones((1, AFTER), dtype=np.float32), TopK(scores, np.array([[0, 1, DOCUMENTS - 1]])))
+
+
+def _some_metadata(documents: DocumentStore, scratch: Path) -> bytes:
+    Metadata.of(documents).save(scratch / METADATA)
+    return (scratch / METADATA).read_bytes()
+
+
+def _metadata(path: Path, documents: DocumentStore) -> None:
+
+    metadata = Metadata.load(path, documents)
+    for name in metadata.columns:
+        for wanted in (OneOf.of(name, "bygglov", 1, True), Range(name, gt=0, lte=9)):
+            assert metadata.where((wanted,)).shape == (len(documents),)

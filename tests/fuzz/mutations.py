@@ -1,0 +1,55 @@
+"""Changes of an input without a fuzzer: the same every time, so that CI can run them."""
+
+import random
+from collections.abc import Iterator, Sequence
+
+_NUMBERS = [b"-1", b"0", b"1e999", b"9" * 30, b"0.5", b"null", b"true", b"[]", b"{}", b'""', b"NaN", b'"\\ud800"']
+_MOST_BYTES = 1 << 16
+
+
+def mutations(seeds: Sequence[bytes], words: Sequence[bytes], count: int) -> Iterator[bytes]:
+    """The seeds, each cut short, and `count` more that differ from one of them in some places."""
+    rng = random.Random(0)  # noqa: S311 (nothing secret)
+    yield from (b"", b"\x00", b"{}", b"[]", b"null", *seeds)
+    for seed in seeds:
+        yield from (seed[: len(seed) * part // 16] for part in range(16))
+        yield seed + seed
+    for _ in range(count):
+        yield mutated(rng.choice(seeds), words, rng)[:_MOST_BYTES]
+
+
+def mutated(content: bytes, words: Sequence[bytes], rng: random.Random) -> bytes:
+    """One input with some changes."""
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        _change(changed, rng, [*words, *_NUMBERS])
+    return bytes(changed)
+
+
+def _change(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
+    """One of: a bit, a byte, a word in place of others, a value in place of a JSON scalar, a part lost or doubled."""
+    place = rng.randrange(len(content) + 1)
+    length = rng.choice((1, 2, 4, 8, 32))
+    kind = rng.randrange(6)
+    if kind == 0 and content:
+        content[place % len(content)] ^= 1 << rng.randrange(8)
+    elif kind == 1 and content:
+        content[place % len(content)] = rng.choice((0, 1, 9, 10, 34, 44, 58, 91, 123, 127, 128, 255))
+    elif kind == 2:
+        content[place : place + length] = rng.choice(words)
+    elif kind == 3:
+        del content[place : place + length]
+    elif kind == 4:
+        content[place:place] = content[place : place + length]
+    else:
+        _replace_value(content, rng, words)
+
+
+def _replace_value(content: bytearray, rng: random.Random, words: Sequence[bytes]) -> None:
+    """What stands between a colon or comma and the next comma or bracket."""
+    starts = [place + 1 for place, byte in enumerate(content[:4096]) if byte in b":,["]
+    if not starts:
+        return
+    start = rng.choice(starts)
+    end = next((place for place in range(start, len(content)) if content[place] in b",]}\n"), len(content))
+    content[start:end] = rng.choice(words)

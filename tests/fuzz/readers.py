@@ -1,0 +1,14 @@
+"""All readers, by name."""
+
+from pathlib import Path
+
+from tests.fuzz.input_readers import input_readers
+from tests.fuzz.reader import Reader
+from tests.fuzz.release_readers import release_readers
+
+
+def readers(releases: Path, scratch: Path) -> dict[str, Reader]:
+    """releases: a directory with one release, of documents with metadata; scratch: an empty folder, best in memory."""
+    (scratch / "release").mkdir()
+    every = [*release_readers(releases, scratch / "release"), *input_readers(scratch / "input")]
+    return {reader.name.replace("/", "-"): reader for reader in every}
