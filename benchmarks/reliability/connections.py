@@ -58,9 +58,9 @@ def measure(releases: Path, texts: list[str], seconds: float, connections: int =
 
 def section(plan: Plan) -> str:
     """The section of the page."""
-    released(plan.data, _SET, plan.work)
+    released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})
-    measured = measure(plan.work / _SET, texts, plan.seconds)
+    measured = measure(plan.kept / _SET, texts, plan.seconds)
     rows = [
         [name, f"{sample.rate:,.0f}", *(f"{sample.milliseconds(p):.2f}" for p in (50, 99)), f"{resident / 1e6:,.0f} MB"]
         for name, sample, resident in zip(

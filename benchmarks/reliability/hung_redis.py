@@ -23,12 +23,12 @@ _WARM_UP, _FIRST = 5.0, 1.0  # seconds
 
 def section(plan: Plan) -> str:
     """The section of the page."""
-    released(plan.data, _SET, plan.work)
-    service = taugate(plan.work / _SET, "float32")
+    released(plan.data, _SET, plan.kept)
+    service = taugate(plan.kept / _SET, "float32")
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
         shared = replace(service, environment=service.environment | {"TAUGATE_REDIS_URL": redis.url})
         with Server(shared) as server:
-            load = CheckedLoad(server.port, _CLIENTS, sorted({*asked(plan.data, _SET)}), [find(plan.work / _SET)])
+            load = CheckedLoad(server.port, _CLIENTS, sorted({*asked(plan.data, _SET)}), [find(plan.kept / _SET)])
             with load:
                 time.sleep(_WARM_UP)
                 times = [time.monotonic()]

@@ -29,9 +29,9 @@ _NEVER_REACHED = 1e6  # queries a second
 
 def section(plan: Plan) -> str:
     """The section of the page."""
-    released(plan.data, _SET, plan.work)
+    released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})[:_KNOWN]
-    cells = turns(plan.work / _SET, texts, plan.seconds, plan.rounds)
+    cells = turns(plan.kept / _SET, texts, plan.seconds, plan.rounds)
     first = cells[_WITHOUT]
     rows = [
         [

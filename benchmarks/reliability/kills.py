@@ -41,11 +41,6 @@ class Found:
     without: list[str] = field(default_factory=list)
 
 
-def options(plan: Plan) -> str:
-    """Of the command line, that this section depends on."""
-    return f"--kills {plan.kills}"
-
-
 def section(plan: Plan) -> str:
     """The tables."""
     rng = random.Random(plan.seed)  # noqa: S311 (no secret)

@@ -6,8 +6,24 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Plan:
-    """work: a folder for releases, removed afterwards; kills: of all commands together; seed: of every random choice."""
+    """How long, and how often.
 
+    data: the folder with the public data sets; kept: releases of these, for the next time; work: a folder that is
+    removed afterwards; kills: of all commands together; swaps: promotions under load; restarts: of each replica;
+    seconds, rounds: of each load; hung_seconds: that Redis does not answer; fuzz_seconds: of all readers together; corrupted:
+    releases; examples: of each operation and phase; seed: of every random choice.
+    """
+
+    data: Path
+    kept: Path
     work: Path
     kills: int
+    swaps: int
+    restarts: int
+    seconds: float
+    rounds: int
+    hung_seconds: float
+    fuzz_seconds: int
+    corrupted: int
+    examples: int
     seed: int

@@ -26,8 +26,8 @@ _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 def section(plan: Plan) -> str:
     """The section of the page."""
-    released(plan.data, _SET, plan.work)
-    service = taugate(plan.work / _SET, "float32")
+    released(plan.data, _SET, plan.kept)
+    service = taugate(plan.kept / _SET, "float32")
     ports = [free_port() for _ in range(_REPLICAS)]
     stopped: list[float] = []
     with ExitStack() as stack:
@@ -35,7 +35,7 @@ def section(plan: Plan) -> str:
         for port, replica in replicas.items():
             replica.enter_context(Server(service, port=port))
         front = stack.enter_context(_nginx(ports))
-        load = CheckedLoad(front, _CLIENTS, sorted({*asked(plan.data, _SET)}), [find(plan.work / _SET)])
+        load = CheckedLoad(front, _CLIENTS, sorted({*asked(plan.data, _SET)}), [find(plan.kept / _SET)])
         with load:
             time.sleep(_PAUSE)
             for _ in range(plan.restarts):

@@ -100,8 +100,8 @@ def _swapped(plan: Plan) -> _Found:
 
 def _copied(plan: Plan, name: str, releases: Path) -> str:
     """The release of a data set, among others."""
-    released(plan.data, name, plan.work)
-    source = find(plan.work / name)
+    released(plan.data, name, plan.kept)
+    source = find(plan.kept / name)
     shutil.copytree(source, releases / source.name)
     return source.name
 
