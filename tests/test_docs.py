@@ -76,7 +76,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 
 COMMANDS = [
     *("calibrate", "serve", "quickstart", "release list", "release show", "release verify", "release promote"),
-    *("release diff", "release correlations", "drift replay"),
+    *("release diff", "release correlations", "drift replay", "key new"),
 ]
 
 
