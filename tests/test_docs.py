@@ -78,6 +78,7 @@ COMMANDS = [
     *("calibrate", "serve", "quickstart", "release list", "release show", "release verify", "release promote"),
     *("release diff", "release correlations", "release rollback", "release history", "release shadow", "release prune"),
     "drift replay",
+    "key new",
 ]
 
 

@@ -6,6 +6,7 @@ from alerts import provisioned
 from drift import drift
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from serving import serving
+from shadow import shadow
 
 HERE = Path(__file__).parent
 ALERTS = HERE.parent / "prometheus" / "rules" / "taugate.alerts.yml"
@@ -14,7 +15,7 @@ ALERTS = HERE.parent / "prometheus" / "rules" / "taugate.alerts.yml"
 def generated() -> dict[Path, str]:
     """Every file with its content."""
     encoder = JSONEncoder(sort_keys=True, indent=2)
-    boards = {"drift": drift(), "serving": serving()}
+    boards = {"drift": drift(), "serving": serving(), "shadow": shadow()}
     files = {
         HERE / "dashboards" / f"{name}.json": encoder.encode(board.build()) + "\n" for name, board in boards.items()
     }

@@ -28,6 +28,10 @@ def serving() -> Dashboard:
         .with_panel(threshold())
         .with_panel(loaded())
         .with_panel(redis())
+        .with_panel(reloads())
+        .with_panel(connections())
+        .with_panel(refused())
+        .with_panel(keys())
         .with_panel(memory())
         .with_panel(processor())
     )
@@ -132,6 +136,38 @@ def loaded() -> Stat:
 def redis() -> Stat:
     return number(
         "Redis", "1 where every replica has it; nothing where none is wanted.", f"min(taugate_redis_up{{{JOB}}})"
+    )
+
+
+def reloads() -> Lines:
+    return lines(
+        "Reloads",
+        "Looks at which release is current, an hour; a failed one leaves the release before in service.",
+        {"{{outcome}}": f"sum by (outcome) (increase(taugate_reloads_total{{{JOB}}}[1h]))"},
+    )
+
+
+def connections() -> Lines:
+    return lines(
+        "Open connections",
+        "Of each replica; beyond TAUGATE_MAX_CONNECTIONS the next is refused.",
+        {"{{instance}}": f"taugate_connections{{{JOB}}}"},
+    )
+
+
+def refused() -> Lines:
+    return lines(
+        "Refused",
+        "A second, before anything was searched: keys, scopes, rates, connections, requests that never became whole.",
+        {"{{reason}}": f"sum by (reason) (rate(taugate_refused_total{{{JOB}}}{_RATE}))"},
+    )
+
+
+def keys() -> Lines:
+    return lines(
+        "Requests by key",
+        "A second; one that stands still can be taken away.",
+        {"{{key}}": f"sum by (key) (rate(taugate_key_requests_total{{{JOB}}}{_RATE}))"},
     )
 
 

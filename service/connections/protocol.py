@@ -1,10 +1,9 @@
 """uvicorn's HTTP protocol, for clients who are slow, silent, greedy or no clients at all."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httptools
-from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -12,6 +11,9 @@ from uvicorn.server import ServerState
 from service.connections.head import Head
 from service.connections.refusals import HEADERS, MALFORMED, TOO_MANY, TOO_SLOW, Refusal, raw_reply
 from service.connections.table import CONNECTIONS, Connections
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 _MOST_PIPELINED = 100  # requests of one connection that wait for the one before; none of the usual clients sends two
 
@@ -120,7 +122,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refused = True
         self._abort()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: "ASGI3Application") -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 

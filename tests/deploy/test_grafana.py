@@ -3,22 +3,27 @@
 import importlib.util
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
 
+from retrieval.release import promotion
+from retrieval.release.catalog import find
 from tests.deploy.test_rules import ALERTS, RULES
 from tests.prometheus_process import DEPLOY, Prometheus, until
+from tests.retrieval.release.clones import clone
 from tests.service_process import ServiceProcess
 
 GRAFANA = DEPLOY / "grafana"
 BOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (GRAFANA / "dashboards").glob("*.json")}
-# Nothing before Redis is configured, or somebody judges replies.
-NOT_HERE = ("taugate_redis_up", 'set="correct"')
+# Nothing before Redis or keys are configured, somebody judges replies, or a request is refused.
+NOT_HERE = ("taugate_redis_up", 'set="correct"', "taugate_key_requests", "taugate_refused")
 
 
 def panels(board: dict) -> list[dict]:
@@ -45,6 +50,15 @@ def generate() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     sys.path.remove(str(GRAFANA))
+
+
+@pytest.fixture(scope="module")
+def service(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """One that tries another release beside its own: a copy of it under another id."""
+    folder = shutil.copytree(releases, tmp_path_factory.mktemp("shadowed") / "releases")
+    promotion.shadow(folder, clone(find(folder), minute=0))
+    with ServiceProcess(folder, TAUGATE_SHADOW_SHARE="1") as process:
+        yield process.ready()
 
 
 @pytest.fixture(scope="module")
