@@ -68,9 +68,12 @@ def changed() -> Lines:
 
 
 def overlap() -> Lines:
-    mean = f"sum (rate(taugate_shadow_overlap_sum{{{JOB}}}{_RATE})) / sum (rate(taugate_shadow_overlap_count{{{JOB}}}{_RATE}))"
+    total, count = (f"sum (rate(taugate_shadow_overlap_{name}{{{JOB}}}{_RATE}))" for name in ("sum", "count"))
     return lines(
-        "Overlap of the top-K", "Share of the documents that both find, before the cut.", {"mean": mean}, "percentunit"
+        "Overlap of the top-K",
+        "Share of the documents that both find, before the cut.",
+        {"mean": f"{total} / {count}"},
+        "percentunit",
     )
 
 
