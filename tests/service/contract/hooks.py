@@ -8,8 +8,8 @@ from pathlib import Path
 
 import schemathesis
 from schemathesis import Case, CheckContext, HookContext, Response
-from schemathesis.core.failures import Failure
-from schemathesis.openapi.checks import AcceptedNegativeData, RejectedPositiveData
+from schemathesis.core.failures import AcceptedNegativeData, Failure
+from schemathesis.openapi.checks import RejectedPositiveData
 
 _API = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 # Rows of the table of errors: | 429 | `overloaded` | … |, or several codes of one status.
