@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,11 +12,10 @@ ROOT = Path(__file__).parents[2]
 MEMORY_MIB = 1024
 INPUT_SECONDS = 5  # a thousand times what the slowest of them takes
 LONGEST = 1 << 16  # bytes of an input: several times the largest seed
-_STARTING = 60  # seconds, to import and to make the seeds
+_STARTING = 180  # seconds, to import and to make the seeds
 
 # Of the last lines of libFuzzer: counts of what it did, and what of the code it reached.
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
-_MEMORY = re.compile(r"stat::peak_rss_mb:\s*(\d+)")
 _REACHED = re.compile(r"cov: (\d+) ft: (\d+)")
 
 
@@ -44,25 +44,25 @@ def fuzz(reader: str, releases: Path, seconds: int, seed: int = 1) -> Fuzzed:
         command = [sys.executable, "-m", "tests.fuzz.atheris_run", reader, str(releases), str(work)]
         command += [f"-max_total_time={seconds}", f"-seed={seed}", f"-max_len={LONGEST}"]
         command += [f"-rss_limit_mb={MEMORY_MIB}", f"-timeout={INPUT_SECONDS}"]
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds + _STARTING,
-            check=False,
-        )
+        code, memory, said = _watched(command, work / "said", seconds + _STARTING)
         inputs = tuple(each.read_bytes() for each in sorted(work.glob("*-*")) if each.is_file())
-    said = done.stdout + done.stderr
     reached = _REACHED.findall(said)
-    counts = [int(found[-1]) if (found := pattern.findall(said)) else 0 for pattern in (_EXECUTED, _MEMORY)]
-    failed = done.returncode or not reached or inputs
-    return Fuzzed(
-        reader,
-        counts[0],
-        *map(int, reached[-1] if reached else (0, 0)),
-        counts[1],
-        said[-4000:] if failed else "",
-        inputs,
-    )
+    executed = _EXECUTED.findall(said)
+    finding = said[-4000:] if code or inputs or not (reached and executed) else ""
+    edges, features = map(int, reached[-1] if reached else (0, 0))
+    return Fuzzed(reader, int(executed[-1]) if executed else 0, edges, features, memory, finding, inputs)
+
+
+def _watched(command: list[str], output: Path, seconds: int) -> tuple[int, int, str]:
+    """Exit code, the most memory in MiB, and what was said.
+
+    libFuzzer's own figure of its memory is at least that of the process which started it.
+    """
+    memory, deadline = 0, time.monotonic() + seconds
+    with output.open("wb") as file, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file) as process:
+        while process.poll() is None and time.monotonic() < deadline:
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+            memory = max([memory, *(int(kib) // 1024 for kib in re.findall(r"VmHWM:\s*(\d+) kB", status))])
+            time.sleep(0.2)
+        process.kill()
+    return process.returncode, memory, output.read_text(encoding="utf-8", errors="replace")

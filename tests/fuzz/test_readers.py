@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import orjson
 import pytest
 
 from tests.fuzz.mutations import mutations
@@ -40,3 +41,10 @@ def test_it_takes_what_the_product_wrote_and_refuses_the_rest(every: dict[str, R
             reader(content)
         except Exception as error:  # noqa: BLE001 (any other than the reader may raise is the finding)
             pytest.fail(f"{name}: {type(error).__name__}: {error}, on {content!r}")
+
+
+def test_a_careless_reader_is_found_out() -> None:
+    careless = Reader("careless", lambda content: orjson.loads(content)["a"] + 1, (b'{"a": 1, "b": 2}',), (ValueError,))
+    with pytest.raises((KeyError, TypeError)):
+        for content in mutations(careless.seeds, (), CHANGES):
+            careless(content)
