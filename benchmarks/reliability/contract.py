@@ -10,10 +10,15 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "benchmarks" / each) for each in ("calibration", "serving")]  # Markdown and targets
 sys.path.append(str(ROOT))  # the tests' own service and runner
 
+from page import table  # noqa: E402
+from plan import Plan  # noqa: E402
+from targets import Target, targets  # noqa: E402
+
 from tests.sample_release import write_sample_release  # noqa: E402
-from tests.service.contract.conformance import CHECKS, conformance  # noqa: E402
+from tests.service.contract.conformance import CHECKS, KEY, conformance, with_keys  # noqa: E402
 from tests.service_process import ServiceProcess  # noqa: E402
 
 HEADING = "The API against its description"
@@ -21,15 +26,34 @@ HEADER = ("requests", "outside the contract", "with status 500", "could not be s
 EXAMPLES = 600  # of each operation and phase: over 5,000 requests
 
 
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    (row,) = rows = measure(plan.examples, plan.seed)
+    cases, failing, broken, *_ = row
+    wanted = [
+        Target("requests", cases, at_least=5000),
+        Target("replies outside the contract", failing, at_most=0),
+        Target("replies with status 500", broken, at_most=0),
+    ]
+    return f"""\
+schemathesis against a service with an API key, by its own /openapi.json: examples, edge cases of every field, random requests that the
+document allows and that it does not, with and without the key, and chains of a search with the judgement of its result.
+
+{table(HEADER, rows)}
+
+{targets(wanted)}
+"""
+
+
 def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[object, ...]]:
     """One row, as HEADER says; examples: of each operation and phase of schemathesis."""
     with tempfile.TemporaryDirectory(prefix="taugate-contract-") as folder:
         work = Path(folder)
         releases = write_sample_release(work)
-        with ServiceProcess(releases) as process:
+        with ServiceProcess(releases, **with_keys()) as process:
             process.ready()
             found = conformance(f"http://127.0.0.1:{process.port}", work, examples, seed)
-            broken = status_500(process.http.get("/metrics").text)
+            broken = status_500(process.http.get("/metrics", headers={"X-API-Key": KEY}).text)
     if not found.clean:
         print(found.report, file=sys.stderr)
     return [(found.cases, found.failing, broken, found.errors, len(CHECKS), f"{found.seconds:.0f}")]

@@ -10,7 +10,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "benchmarks" / each) for each in ("calibration", "serving")]  # Markdown and targets
 sys.path.append(str(ROOT))  # the tests' own readers
+
+from page import table  # noqa: E402
+from plan import Plan  # noqa: E402
+from targets import Target, targets  # noqa: E402
 
 from tests.fuzz.campaign import MEMORY_MIB, Fuzzed, fuzz  # noqa: E402
 from tests.fuzz.readers import readers  # noqa: E402
@@ -19,6 +24,25 @@ from tests.sample_release import write_sample_release  # noqa: E402
 HEADING = "Readers under a fuzzer"
 HEADER = ("reader", "inputs", "edges reached", "peak MiB", "findings")
 SECONDS = 600  # of all readers together
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    rows = measure(plan.fuzz_seconds, plan.seed)
+    *_, memory, found = rows[-1]
+    wanted = [
+        Target("findings", found, at_most=0),
+        Target("peak memory", memory, at_most=MEMORY_MIB, unit=" MiB"),
+    ]
+    return f"""\
+atheris over every reader of what anybody may have written, {plan.fuzz_seconds} s of all together, one process at a time. Each begins with files as the
+service and the calibration write them; whatever is raised but the errors that the reader documents is a finding. Edges are of
+Python code: those inside of orjson, pydantic and safetensors are not seen.
+
+{table(HEADER, rows)}
+
+{targets(wanted)}
+"""
 
 
 def measure(seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None) -> list[tuple[object, ...]]:

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import orjson
 
 ROOT = Path(__file__).parents[3]
+KEY = "the-key-of-the-contract"
 # All but those about objects that are created and deleted, of which this API has none.
 CHECKS = (
     "not_a_server_error",
@@ -43,6 +45,13 @@ class Conformance:
         return not self.failing and not self.errors and {*self.phases.values()} <= {"success"}
 
 
+def with_keys() -> dict[str, str]:
+    """Environment of a service that lets in nobody but schemathesis, which sends KEY unless it tries without."""
+    hashed = sha256(KEY.encode()).hexdigest()
+    scopes = ["search", "feedback", "metrics", "admin"]
+    return {"TAUGATE_KEYS": orjson.dumps([{"name": "contract", "sha256": hashed, "scopes": scopes}]).decode()}
+
+
 def conformance(url: str, work: Path, examples: int, seed: int, *options: str) -> Conformance:
     """Check a service against its own /openapi.json; examples: of each operation and phase; work: an empty folder.
 
@@ -53,6 +62,7 @@ def conformance(url: str, work: Path, examples: int, seed: int, *options: str) -
     command += ["--checks", ",".join(CHECKS), "--max-examples", str(examples), "--seed", str(seed)]
     command += ["--continue-on-failure", "--no-shrink", "--generation-database", "none", "--warnings", "off"]
     command += ["--report", "json", "--report-json-path", str(report), "--request-timeout", "10", *options]
+    command += ["--header", f"Authorization: Bearer {KEY}"]
     environment = os.environ | {"SCHEMATHESIS_HOOKS": "tests.service.contract.hooks", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr

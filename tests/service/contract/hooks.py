@@ -14,7 +14,9 @@ from schemathesis.openapi.checks import RejectedPositiveData
 _API = (Path(__file__).parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
 # Rows of the table of errors: | 429 | `overloaded` | … |, or several codes of one status.
 _ROWS = re.findall(r"^\| (\d{3}) \| ([^|]+) \|", _API, re.MULTILINE)
-CODES = {int(status): {*re.findall(r"`([a-z_]+)`", codes)} for status, codes in _ROWS}
+CODES: dict[int, set[str]] = {}
+for _status, _codes in _ROWS:
+    CODES.setdefault(int(_status), set()).update(re.findall(r"`([a-z_]+)`", _codes))
 
 # What a request may ask depends on the release in service, on the replies of the last hour, and on its own other
 # fields; JSON Schema has no words for these. Anything else that the schema allows has to be answered.

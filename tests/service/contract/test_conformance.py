@@ -10,20 +10,23 @@ import orjson
 import pytest
 
 from service.openapi import document
-from tests.service.contract.conformance import conformance
+from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
 
 FEW = 15  # of each operation and phase: some 400 requests in 10 s; benchmarks/reliability/contract.py sends thousands
 
 
-def test_the_service_keeps_to_its_description(service: ServiceProcess, tmp_path: Path) -> None:
-    found = conformance(f"http://127.0.0.1:{service.port}", tmp_path, FEW, seed=7)
+def test_the_service_keeps_to_its_description(releases: Path, tmp_path: Path) -> None:
+    with ServiceProcess(releases, **with_keys()) as process:
+        process.ready()
+        found = conformance(f"http://127.0.0.1:{process.port}", tmp_path, FEW, seed=7)
+        counted = process.http.get("/metrics", headers={"X-API-Key": KEY}).text
     assert found.clean, found.report
     assert found.cases >= 300
     assert {*found.phases} == {"examples", "coverage", "fuzzing", "stateful"}
-    counted = service.http.get("/metrics").text
-    for route, status in (("/search", 200), ("/search", 422), ("/search/batch", 200), ("/feedback", 202)):
+    tried = [("/search", 200), ("/search", 422), ("/search", 401), ("/search/batch", 200), ("/feedback", 202)]
+    for route, status in (*tried, ("/admin/reload", 200), ("/admin/reload", 401)):
         assert f'taugate_requests_total{{code="{status}",route="{route}"}}' in counted, "what was meant to be tried"
 
 
@@ -52,8 +55,8 @@ def test_a_whole_number_is_an_integer_however_it_is_written(service: ServiceProc
 
 
 def test_the_documented_codes_are_read() -> None:
-    assert CODES[400] == {"bad_json"}
-    assert "overloaded" in CODES[429]
+    assert CODES[400] == {"bad_json", "bad_request"}
+    assert CODES[429] == {"overloaded", "rate_limited"}
     assert 200 not in CODES
 
 
