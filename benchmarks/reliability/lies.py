@@ -31,7 +31,7 @@ def lying(release: Path, rng: random.Random) -> Damage:
         path = copy / name
         path.write_bytes(way(path.read_bytes(), random.Random(seed)))  # noqa: S311 (nothing secret)
 
-    return Damage(f"{suffix}: {way.__name__.strip('_')}", forged, change, frozenset({name}))
+    return Damage(f"forged, {suffix}: {way.__name__.strip('_')}", forged, change, frozenset({name}))
 
 
 def _noise(content: bytes, rng: random.Random) -> bytes:
@@ -79,7 +79,8 @@ def _array(content: bytes, rng: random.Random) -> bytes:
         case 0:
             array = array[: rng.randrange(len(array) + 1)]
         case 1:
-            array = array.astype(rng.choice([np.float16, np.float64, np.int8, np.uint64, np.bool_]))
+            with np.errstate(over="ignore"):
+                array = array.astype(rng.choice([np.float16, np.float64, np.int8, np.uint64, np.bool_]))
         case 2:
             array = array.reshape(-1, 1)
         case 3 if array.dtype.kind == "f" and array.size:

@@ -13,6 +13,7 @@ from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import AnyIndex
 from retrieval.index.flat import FlatIndex
 from retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
+from retrieval.index.lists import hold_every_document
 
 INDEX = "index.faiss"
 VECTORS = "vectors.faiss"  # of an index whose own codes are not exact
@@ -49,6 +50,8 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
         raise ReleaseError(f"{path}: does not say how wide to search; calibrate again")
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
+    if kind != "hnsw" and not hold_every_document(index):
+        raise ReleaseError(f"{path}: its lists do not hold every document once; calibrate again")
     exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if kind == "ivf-pq" else None
     if exact is not None and len(exact) != index.ntotal:
         raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
@@ -60,7 +63,7 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
         with _bounded(path.stat().st_size * (_TABLE if kind == "ivf-pq" else 1)):
             index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     except (OSError, RuntimeError, MemoryError) as error:
-        raise ReleaseError(f"{path}: FAISS cannot read this index; calibrate again") from error
+        raise ReleaseError(f"{path}: FAISS cannot read it as {kind}; calibrate again") from error
     if not (_is_whole(index, kind) and index.ntotal and index.d):
         raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
     if index.d != padded_dimension(kind, dimension):
