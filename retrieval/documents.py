@@ -62,7 +62,8 @@ class DocumentWriter:
 class DocumentStore(Sequence[Document]):
     """The documents of a folder written by DocumentWriter, as a read-only sequence. Safe to read from many threads.
 
-    Raises ReleaseError when the two files do not belong together.
+    Raises ReleaseError when the two files do not belong together, and when what is read at a position is no document:
+    to look at every one of them first would keep a service of millions waiting for seconds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +71,8 @@ class DocumentStore(Sequence[Document]):
         if {*arrays} != {"offsets"}:
             raise ReleaseError(f"{folder / OFFSETS}: not an array of offsets; calibrate again")
         self._offsets = arrays["offsets"]
-        with (folder / TEXTS).open("rb") as file:
+        self._path = folder / TEXTS
+        with self._path.open("rb") as file:
             try:
                 self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError as error:  # an empty file
@@ -85,12 +87,8 @@ class DocumentStore(Sequence[Document]):
         )
         if not rising or offsets[0] != 0 or offsets[-1] != len(self._bytes):
             raise ReleaseError(f"{folder / TEXTS}: does not match {OFFSETS}; calibrate again")
-        try:
-            looked_at = [self[position] for position in {0, len(self) // 2, len(self) - 1}]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            raise ReleaseError(f"{folder / TEXTS}: holds no documents; calibrate again") from error
-        if not all(map(_is_one, looked_at)):
-            raise ReleaseError(f"{folder / TEXTS}: holds something else than documents; calibrate again")
+        for position in {0, len(self) // 2, len(self) - 1}:
+            self[position]
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -105,8 +103,14 @@ class DocumentStore(Sequence[Document]):
             return [self[i] for i in range(*position.indices(len(self)))]
         if not 0 <= position < len(self):
             raise IndexError(position)
-        record = orjson.loads(self._bytes[self._offsets[position] : self._offsets[position + 1]])
-        return Document(record["_id"], record["text"], record["title"], record["metadata"])
+        try:
+            record = orjson.loads(self._bytes[self._offsets[position] : self._offsets[position + 1]])
+            found = Document(record["_id"], record["text"], record["title"], record["metadata"])
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again") from error
+        if not _is_one(found):
+            raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again")
+        return found
 
     def __iter__(self) -> Iterator[Document]:
         return (self[position] for position in range(len(self)))

@@ -20,10 +20,12 @@ MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
 FILES = (MODEL, TOKENIZER, CONFIG)
 Role = Literal["query", "document"]
 
-# Far above any encoder: what is larger was not written by an export, and no memory holds its vectors.
-_MOST_DIMENSIONS, _MOST_LENGTH = 1 << 16, 1 << 20
 # Tokens a batch: no other size is faster by more than the noise (docs/benchmarks/encoder.md).
 _BATCH_TOKENS = 1024
+# Far beyond any encoder that there is, so that a file that lies cannot ask for all memory. Tokens are as many as the
+# tokenizer can count: some encoders read texts of any length.
+_MOST_DIMENSIONS, _MOST_TOKENS, _MOST_PADDING = 1 << 16, (1 << 31) - 1, 1 << 10
+_MOST_BYTES = {TOKENIZER: 256 << 20, CONFIG: 1 << 20}  # a vocabulary of 250,000 pieces takes 17 MB
 _REMEDY = "give another encoder, or remove this one from the cache"
 
 
@@ -43,13 +45,13 @@ class EncoderConfig(BaseModel):
     runtime: Literal["onnxruntime"] = "onnxruntime"
     precision: Literal["float32", "int8"] = "float32"
     dimension: int = Field(ge=1, le=_MOST_DIMENSIONS)
-    max_length: int = Field(ge=1, le=_MOST_LENGTH)
+    max_length: int = Field(ge=1, le=_MOST_TOKENS)
     pooling: str
     normalize: Literal[True] = True
     query_prompt: str = ""
     document_prompt: str = ""
     special_tokens: bool = True
-    pad_multiple: int = Field(default=1, ge=1, le=_MOST_LENGTH)
+    pad_multiple: int = Field(default=1, ge=1, le=_MOST_PADDING)
     pair_lone_texts: bool = True
     max_cosine_difference: float
 
@@ -81,10 +83,10 @@ class OnnxEncoder:
             raise EncoderError(f"{folder / MODEL}: inputs or dimension are not those of {CONFIG}; {_REMEDY}")
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+            self._tokenizer.no_padding()
+            self._tokenizer.enable_truncation(config.max_length)
         except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
             raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(config.max_length)
 
     def single(self) -> Self:
         """The same encoder on one thread, for callers who embed in several threads at once; the same bits."""
@@ -99,6 +101,9 @@ class OnnxEncoder:
         missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
             raise EncoderError(f"{folder}: {', '.join(missing)} missing; {_REMEDY}")
+        for name, most in _MOST_BYTES.items():
+            if (folder / name).stat().st_size > most:
+                raise EncoderError(f"{folder / name}: more than {most} bytes; {_REMEDY}")
         try:
             config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
         except ValidationError as error:

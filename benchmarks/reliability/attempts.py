@@ -1,6 +1,7 @@
 """What comes of opening many releases, each of which may take its process with it."""
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import IO
 
 _PATIENCE = 60  # seconds for one release: the sound one takes less than one
 _WORKER = Path(__file__).with_name("open_releases.py")
+_ROOT = str(Path(__file__).resolve().parents[2])  # so that this checkout is what is measured
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,7 @@ class _Opener:
         self._begin()
 
     def open(self, folder: Path) -> Attempt:
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{folder}\n")
-        self._process.stdin.flush()
+        print(folder, file=self._process.stdin, flush=True)
         try:
             line = self._lines.get(timeout=_PATIENCE)
         except queue.Empty:
@@ -63,14 +63,14 @@ class _Opener:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": _ROOT},
             text=True,
         )
-        assert self._process.stdout is not None
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
 
 
-def _read(pipe: IO[str], lines: "queue.Queue[str]") -> None:
-    for line in pipe:
+def _read(pipe: IO[str] | None, lines: "queue.Queue[str]") -> None:
+    for line in pipe or ():
         lines.put(line)
     lines.put("")

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retrieval.release.layout import MANIFEST, content_digest
+from retrieval.digest import sha256_files
+from retrieval.encoder import FILES
+from retrieval.release.layout import ENCODER_FOLDER, MANIFEST, content_digest
 
 Change = Callable[[Path, dict[str, Any]], None]
 
@@ -31,6 +33,8 @@ def forged(release: Path, folder: Path, change: Change) -> Path:
         if isinstance(record, dict) and path.is_file():
             content = path.read_bytes()
             record.update(sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
+    if isinstance(raw.get("encoder"), dict) and all((copy / ENCODER_FOLDER / name).is_file() for name in FILES):
+        raw["encoder"]["sha256"] = sha256_files(copy / ENCODER_FOLDER, FILES)
     if isinstance(files, dict) and isinstance(raw.get("release_id"), str):
         raw["release_id"] = raw["release_id"][:17] + content_digest(raw)[:12]
         copy = copy.rename(folder / raw["release_id"])

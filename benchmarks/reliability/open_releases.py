@@ -4,6 +4,7 @@ A process of its own: what a reader in C++ does to it is seen from outside. Not 
 """
 
 import json
+import os
 import resource
 import sys
 from pathlib import Path
@@ -19,12 +20,14 @@ _ADDRESSES = 8 << 30  # bytes: a machine must survive what is measured here
 
 def main() -> None:
     """Until stdin ends."""
+    results = os.fdopen(os.dup(1), "w")  # libraries in C++ print to stdout what they think of a file
+    os.dup2(2, 1)
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
     for line in sys.stdin:
         folder = Path(line.rstrip("\n"))
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
         outcome, said = _open(folder)
-        print(json.dumps({"outcome": outcome, "said": said, "peak": _peak()}), flush=True)
+        print(json.dumps({"outcome": outcome, "said": said, "peak": _peak()}), file=results, flush=True)
 
 
 def _open(folder: Path) -> tuple[str, str]:
@@ -32,11 +35,13 @@ def _open(folder: Path) -> tuple[str, str]:
         release = load(folder, 1)
     except (TaugateError, OSError) as error:
         return "refused", str(error)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 (what escapes the reader is what is looked for)
         return "crashed", f"{type(error).__name__}: {error}"
     try:
         _use(release)
-    except BaseException as error:
+    except TaugateError as error:
+        return "refused later", str(error)
+    except BaseException as error:  # noqa: BLE001
         return "crashed", f"served, then {type(error).__name__}: {error}"
     return "served", ""
 

@@ -1,6 +1,9 @@
 """Indexes in files, in FAISS's own format: written whole, and mapped into memory when read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import faiss
@@ -9,10 +12,15 @@ from retrieval.errors import ReleaseError
 from retrieval.index.approximate import ApproximateIndex
 from retrieval.index.build import AnyIndex
 from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
+from retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
+from retrieval.index.lists import hold_every_document
 
 INDEX = "index.faiss"
 VECTORS = "vectors.faiss"  # of an index whose own codes are not exact
+_WIDEST = 4096  # list of candidates in a graph of fewer documents: four times the widest that calibration tries
+# FAISS makes 256 distances of each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each as they are.
+_TABLE = 256 // COMPONENTS_A_CODE
+_READING = Lock()
 
 
 def save(index: AnyIndex, folder: Path) -> None:
@@ -36,10 +44,14 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     index = _read(path, kind, dimension)
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension)
-    if not (index.hnsw.efSearch >= 1 if kind == "hnsw" else 1 <= index.nprobe <= index.nlist):
+    if not (
+        1 <= index.hnsw.efSearch <= max(index.ntotal, _WIDEST) if kind == "hnsw" else 1 <= index.nprobe <= index.nlist
+    ):
         raise ReleaseError(f"{path}: does not say how wide to search; calibrate again")
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
+    if kind != "hnsw" and not hold_every_document(index):
+        raise ReleaseError(f"{path}: its lists do not hold every document once; calibrate again")
     exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if kind == "ivf-pq" else None
     if exact is not None and len(exact) != index.ntotal:
         raise ReleaseError(f"{path}: has {index.ntotal} documents, {VECTORS} {len(exact)}; calibrate again")
@@ -48,14 +60,29 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
 
 def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss has no types)
     try:
-        index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
-    except (RuntimeError, MemoryError) as error:
-        raise ReleaseError(f"{path}: FAISS cannot read this index; calibrate again") from error
+        with _bounded(path.stat().st_size * (_TABLE if kind == "ivf-pq" else 1)):
+            index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except (OSError, RuntimeError, MemoryError) as error:
+        raise ReleaseError(f"{path}: FAISS cannot read it as {kind}; calibrate again") from error
     if not (_is_whole(index, kind) and index.ntotal and index.d):
         raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
     if index.d != padded_dimension(kind, dimension):
         raise ReleaseError(f"{path}: has dimension {index.d}, not the {dimension} of the queries; calibrate again")
     return index
+
+
+@contextmanager
+def _bounded(size: int) -> Iterator[None]:
+    """Nothing that FAISS makes of a file takes more bytes, whatever the file says; its limits are the process's."""
+    with _READING:
+        before = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
+        faiss.set_deserialization_vector_byte_limit(size)
+        faiss.set_deserialization_loop_limit(size)
+        try:
+            yield
+        finally:
+            faiss.set_deserialization_vector_byte_limit(before[0])
+            faiss.set_deserialization_loop_limit(before[1])
 
 
 def _is_whole(index: Any, kind: Kind) -> bool:  # noqa: ANN401

@@ -7,7 +7,7 @@ another kind of processor does (docs/gate.md), so that the threshold holds for e
 from pathlib import Path
 from typing import Literal, get_args
 
-from retrieval.encoder import OnnxEncoder
+from retrieval.encoder import FILES, OnnxEncoder
 from retrieval.errors import InputError, ReleaseError
 from retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
 from retrieval.release.manifest import EncoderRecord, Manifest
@@ -39,7 +39,8 @@ def open_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxE
     encoder = OnnxEncoder.load(folder, threads)
     record: EncoderRecord | None = manifest.encoder if folder.name == ENCODER_FOLDER else manifest.float32_encoder
     if record is None or encoder.sha256 != record.sha256:
-        raise ReleaseError(f"{folder}: the encoder is not the one in the manifest; calibrate again")
+        names = ", ".join(FILES)
+        raise ReleaseError(f"{folder}: its files ({names}) are not the encoder in the manifest; calibrate again")
     if encoder.config.dimension != manifest.encoder.dimension:
         dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
         raise ReleaseError(f"{folder}: manifest and encoder have dimensions {dimensions}; calibrate again")

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 
 from retrieval.errors import ReleaseError
 from retrieval.index.topk import TopK
+from retrieval.plain_file import read_plain
 from retrieval.retriever import Retriever
 from retrieval.similarity import Float32
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.
 TOLERANCE = 1e-4
+_MOST_BYTES = 64 << 20  # a thousand times what calibration writes: as many queries as anyone would wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +38,27 @@ def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
 def read(path: Path) -> list[GoldenQuery]:
     """Raises ReleaseError when the file does not hold golden queries, each with as many scores as the first."""
     try:
-        queries = [GoldenQuery(**orjson.loads(line)) for line in path.read_bytes().splitlines()]
+        queries = [_query(orjson.loads(line)) for line in read_plain(path, _MOST_BYTES).splitlines()]
         with np.errstate(over="ignore"):  # infinite then, and refused below
             scores = np.array([query.scores for query in queries], dtype=np.float32)
-    except (ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise ReleaseError(f"{path}: does not hold golden queries; calibrate again") from error
-    if scores.ndim != 2 or not scores.size or not np.isfinite(scores).all() or not all(map(_of_texts, queries)):
+    if scores.ndim != 2 or not scores.size or not np.isfinite(scores).all():
         raise ReleaseError(f"{path}: does not hold golden queries with scores; calibrate again")
     return queries
 
 
-def _of_texts(query: GoldenQuery) -> bool:
-    """Whether what is a text, or a list of ids, is one."""
-    lists = (query.relevant, query.documents)
-    ids = all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in lists)
-    return ids and isinstance(query.text, str)
+def _query(record: dict[str, Any]) -> GoldenQuery:
+    """Raises ValueError or TypeError when it is none: what encodes the text takes nothing but texts."""
+    query = GoldenQuery(**record)
+    ids = (query.relevant, query.documents)
+    if not isinstance(query.text, str) or not all(isinstance(each, list) for each in (*ids, query.scores)):
+        raise ValueError("not a golden query")
+    if not all(isinstance(name, str) for names in ids for name in names):
+        raise ValueError("ids that are no texts")
+    if not all(type(score) in (int, float) for score in query.scores):
+        raise ValueError("scores that are no numbers")
+    return query
 
 
 def ask(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:

@@ -5,19 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from retrieval.documents import DocumentStore
+from retrieval.documents import TEXTS, DocumentStore
 from retrieval.drift.reference import Reference
+from retrieval.encoder import MODEL
 from retrieval.errors import ReleaseError
 from retrieval.filters.metadata import Metadata
 from retrieval.index import files
 from retrieval.index.build import AnyIndex
-from retrieval.index.files import VECTORS
+from retrieval.index.files import INDEX, VECTORS
 from retrieval.policy import Policy
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import GOLDEN, METADATA, PROJECTION, REFERENCE, RELEVANCE
+from retrieval.release.layout import GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
 from retrieval.release.lock import Hold
 from retrieval.release.manifest import Manifest
 from retrieval.release.trusted_keys import TrustedKeys
@@ -82,7 +83,7 @@ def load(
         encoder = open_encoder(folder, manifest, threads)
         retriever = Retriever(encoder, index, policy, relevance, projection, metadata)
         try:
-            _answers(retriever, asked, release, manifest)
+            _answers(retriever, asked, release, folder, manifest.golden_tolerance)
             break
         except ReleaseError:
             if folder is last:
@@ -90,12 +91,17 @@ def load(
     return Release(manifest, retriever, documents, encoder.config.precision, asked, reference)
 
 
-def _answers(retriever: Retriever, queries: Sequence[GoldenQuery], release: Path, manifest: Manifest) -> None:
-    """As recorded; what FAISS and NumPy say of an index whose parts do not fit is said in one message."""
+def _answers(retriever: Retriever, queries: Sequence[GoldenQuery], release: Path, encoder: Path, most: float) -> None:
+    """As recorded, but for `most`. Raises ReleaseError: each library has types of its own for parts that do not fit."""
     try:
-        golden.check(retriever, queries, manifest.golden_tolerance)
-    except (RuntimeError, ValueError, IndexError, AssertionError) as error:
-        raise ReleaseError(f"{release}: its index cannot be searched; calibrate again") from error
+        golden.check(retriever, queries, most)
+    except ReleaseError as error:
+        raise ReleaseError(f"{release / GOLDEN}: {error}") from error
+    except Exception as error:
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ReleaseError(
+            f"{release}: {encoder.name}/{MODEL} or {INDEX} cannot answer the golden queries ({said}); calibrate again"
+        ) from error
 
 
 def _index(release: Path, manifest: Manifest) -> AnyIndex:
@@ -131,5 +137,5 @@ def _agree(release: Path, manifest: Manifest, index: AnyIndex, documents: Docume
     counts = {manifest.data.documents, manifest.index.documents, len(index), len(documents)}
     if len(counts) != 1:
         raise ReleaseError(
-            f"{release}: manifest, index and documents count {sorted(counts)} documents; calibrate again"
+            f"{release}: {MANIFEST}, {INDEX} and {TEXTS} count {sorted(counts)} documents; calibrate again"
         )

@@ -53,7 +53,7 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
             f"{SCHEMA_VERSION}; calibrate with this version, or install the one that wrote it"
         )
     try:
-        manifest = Manifest.model_validate(raw)
+        manifest = Manifest.model_validate(raw, strict=True)
     except ValidationError as error:
         detail = error.errors()[0]
         where = ".".join(map(str, detail["loc"]))[:_MOST_SHOWN]

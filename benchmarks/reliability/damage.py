@@ -1,0 +1,132 @@
+"""What befalls a release: bits that flip, files cut short or mixed up, and manifests, arrays and graphs that lie.
+
+Every function makes one change at random; `name` is that of the file which a message has to say.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forge import Change, forged, tampered
+
+from retrieval.release.layout import MANIFEST
+
+Make = Callable[[Path, Path, Change], Path]
+# Values that a reader of JSON may meet where it expects another.
+STRANGE: list[Any] = [
+    None,
+    "",
+    "x" * 5000,
+    "-1",
+    [],
+    [[]],
+    {},
+    {"a": {}},
+    True,
+    1e308,
+    -1,
+    2**63,
+    0.5,
+    "\u0000",
+    "../x",
+]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One change: `names` are the files of which the message has to say one."""
+
+    kind: str
+    make: Make
+    change: Change
+    names: frozenset[str]
+
+    def to(self, release: Path, folder: Path) -> Path:
+        """A damaged copy in an empty folder."""
+        return self.make(release, folder, self.change)
+
+
+def flipped(release: Path, rng: random.Random) -> Damage:
+    """One bit of one file."""
+    name = rng.choice(files(release))
+    place = rng.randrange((release / name).stat().st_size * 8)
+
+    def change(copy: Path, _: dict[str, Any]) -> None:
+        content = bytearray((copy / name).read_bytes())
+        content[place // 8] ^= 1 << place % 8
+        (copy / name).write_bytes(content)
+
+    return Damage("a bit flipped", tampered, change, frozenset({name}))
+
+
+def truncated(release: Path, rng: random.Random) -> Damage:
+    """A file cut short, emptied, gone, or longer."""
+    name = rng.choice(files(release))
+    size = (release / name).stat().st_size
+    # Less its last line feed, a manifest is the same.
+    left = rng.choice([None, 0, size - 2, rng.randrange(size - 1), size + 1, size * 2])
+
+    def change(copy: Path, _: dict[str, Any]) -> None:
+        if left is None:
+            (copy / name).unlink()
+        else:
+            with (copy / name).open("r+b") as file:
+                file.truncate(left)
+
+    return Damage("a file cut short, longer or gone", tampered, change, frozenset({name}))
+
+
+def swapped(release: Path, rng: random.Random) -> Damage:
+    """Two files in each other's place; with digests that fit, the parsers meet each other's files."""
+    # The report is for people: nothing reads it, so that anything may stand in its place.
+    names = [name for name in files(release) if name not in (MANIFEST, "report.html")]
+    one, other = rng.sample(names, 2)
+
+    def change(copy: Path, _: dict[str, Any]) -> None:
+        contents = (copy / one).read_bytes(), (copy / other).read_bytes()
+        (copy / other).write_bytes(contents[0])
+        (copy / one).write_bytes(contents[1])
+
+    make = rng.choice([tampered, forged])
+    return Damage("two files swapped", make, change, frozenset({one, other}))
+
+
+def mistyped(release: Path, rng: random.Random) -> Damage:
+    """A value of the manifest replaced by one of another JSON type, or its key gone; digest and id fit."""
+    manifest = json.loads((release / MANIFEST).read_bytes())
+    # What is null may be something else; digests of files are made to fit.
+    there = [path for path in paths(manifest) if value_at(manifest, path) is not None]
+    path = rng.choice([path for path in there if path[0] != "files" or len(path) < 3])
+    old = value_at(manifest, path)
+    value = rng.choice([value for value in STRANGE if value is not None and kind_of(value) != kind_of(old)])
+
+    def change(_: Path, raw: dict[str, Any]) -> None:
+        value_at(raw, path[:-1])[path[-1]] = value
+
+    return Damage("a value of another type in the manifest", forged, change, frozenset({MANIFEST}))
+
+
+def files(release: Path) -> list[str]:
+    """Every file of a release by its name in it."""
+    return sorted(path.relative_to(release).as_posix() for path in release.rglob("*") if path.is_file())
+
+
+def paths(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401 (any JSON value)
+    """Ways to every value in a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [way for key, each in items for way in ((*prefix, key), *paths(each, (*prefix, key)))]
+
+
+def value_at(value: Any, path: tuple[Any, ...]) -> Any:  # noqa: ANN401
+    """What such a way leads to."""
+    for key in path:
+        value = value[key]
+    return value
+
+
+def kind_of(value: Any) -> str:  # noqa: ANN401
+    """JSON's type; a number is a number."""
+    return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
