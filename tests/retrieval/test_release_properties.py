@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id, find, promote, release_ids
+from retrieval.release.catalog import current_id, find, release_ids
 from retrieval.release.layout import CURRENT, FILES, MANIFEST, OPTIONAL_FILES, content_digest, is_release_id
+from retrieval.release.promotion import promote
 from retrieval.release.verify import verify
 from retrieval.release.writer import write
 

@@ -10,8 +10,9 @@ import fsspec.registry  # noqa: F401 (a test looks it up, where the package has 
 import pytest
 
 from retrieval.errors import InputError, ReleaseError
-from retrieval.release.catalog import current_id, find, promote, release_ids
+from retrieval.release.catalog import current_id, find, release_ids
 from retrieval.release.layout import CURRENT, MANIFEST
+from retrieval.release.promotion import promote
 from retrieval.release.push import promote_there, push
 from retrieval.release.reader import load
 from retrieval.release.remote import ORIGIN, bring
