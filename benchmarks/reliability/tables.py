@@ -18,7 +18,7 @@ sys.path.append(str(ROOT / "benchmarks" / "drift"))  # releases of data sets, an
 
 import connections  # noqa: E402
 import contract  # noqa: E402
-import corruption  # noqa: E402
+import corrupted_releases  # noqa: E402
 import fuzz  # noqa: E402
 import hung_redis  # noqa: E402
 import keys  # noqa: E402
@@ -40,7 +40,7 @@ SECTIONS = {
     "connections": connections,
     "keys": keys,
     "kills": kills,
-    "corruption": corruption,
+    "corruption": corrupted_releases,
     "contract": contract,
     "fuzz": fuzz,
 }

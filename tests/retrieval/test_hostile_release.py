@@ -75,7 +75,7 @@ CHANGES = {
     "documents garbage": (rewrite("documents.jsonl", lambda content: b"x" * len(content)), "documents.jsonl"),
     "documents without text": (
         rewrite("documents.jsonl", lambda content: re.sub(rb'"text":"[^"\\]+"', retyped, content)),
-        "something else than documents",
+        "holds no document at",
     ),
     "offsets falling": (offsets(lambda array: array[::-1].copy()), "documents.jsonl"),
     "offsets fractions": (offsets(lambda array: array.astype(np.float64)), "documents.jsonl"),

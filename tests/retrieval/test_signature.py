@@ -33,7 +33,7 @@ def test_what_a_trusted_key_signed_loads_and_verifies(release: Path, tmp_path: P
     assert verify(release) == verify(release, trusted) == before
     assert load(release, trusted=trusted).manifest == before
     assert (release / SIGNATURE).stat().st_mode & 0o777 == 0o644
-    assert [path.name for path in release.parent.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in release.parent.iterdir() if path.name.startswith(".staging")] == []
 
 
 def test_one_of_several_signatures_is_enough(release: Path, tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""The section of corrupted and of forged releases."""
+
+import contextlib
+import io
+from pathlib import Path
+
+import corruption
+from corruption import Row, corrupted, forged
+from page import table
+from plan import Plan
+from targets import Target, targets
+
+import taugate
+from retrieval.release.catalog import find
+from tests.sample_release import write_sample_release
+
+HEADING = corruption.HEADING
+_KINDS = (["--index", "hnsw", "--projection", "query-pca", "--retention", "0.5"], ["--index", "ivf-flat"])
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    releases = _releases(plan.work)
+    (plan.work / "damaged").mkdir()
+    broken = corrupted(releases, plan.corrupted, plan.work / "damaged", plan.seed)
+    lies = forged(releases, plan.corrupted, plan.work / "damaged", plan.seed)
+    wanted = [
+        Target("corrupted releases", sum(row.releases for row in broken), at_least=plan.corrupted),
+        Target("of these served", sum(row.served for row in broken), at_most=0),
+        Target("crashes", sum(row.crashed for row in (*broken, *lies)), at_most=0),
+        Target("refused without the name of a file", sum(row.unnamed for row in (*broken, *lies)), at_most=0),
+        Target("peak memory", max(row.peak for row in (*broken, *lies)) / 2**20, at_most=1024, unit=" MiB"),
+    ]
+    header = ["damage", "releases", "served", "refused", "refused when read", "crashed", "without a name", "peak MiB"]
+    return f"""\
+Copies of three releases of the sample data set, with a file of every kind between them, each damaged once and opened in a process of its
+own kind, as a service does. Forged ones have ids and digests that fit the damage, as whoever may write to the directory could make them: a
+release that lies without contradicting itself is served, and what keeps it out is a signature.
+
+{table(header, [_cells(row) for row in (*broken, *lies)])}
+
+{targets(wanted)}
+"""
+
+
+def _cells(row: Row) -> list[object]:
+    outcomes = [row.served, row.refused, row.refused_later, row.crashed, row.unnamed]
+    return [row.kind, row.releases, *outcomes, f"{row.peak / 2**20:.0f}"]
+
+
+def _releases(work: Path) -> list[Path]:
+    """Of every kind of file one, between them."""
+    found = [find(write_sample_release(work))]
+    for number, options in enumerate(_KINDS):
+        folder = work / f"releases-{number}"
+        command = ["calibrate", str(work / "zaragoza"), "--releases", str(folder), "--encoder", str(work / "encoder")]
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            if taugate.main([*command, "--margin", "0.9", *options]):
+                raise RuntimeError("the sample could not be calibrated")
+        found.append(find(folder))
+    return found
