@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 from forge import Change, forged, tampered
 
-from retrieval.release.layout import MANIFEST
+from retrieval.release.layout import MANIFEST, content_digest
 
 Make = Callable[[Path, Path, Change], Path]
 # Values that a reader of JSON may meet where it expects another.
@@ -50,16 +51,32 @@ class Damage:
 
 
 def flipped(release: Path, rng: random.Random) -> Damage:
-    """One bit of one file."""
+    """One bit of one file; of a manifest, in what its id covers: times, parent and gains are for people to read."""
     name = rng.choice(files(release))
-    place = rng.randrange((release / name).stat().st_size * 8)
+    content = (release / name).read_bytes()
+    damaged = _flip(content, rng)
+    while name == MANIFEST and _covered(damaged) == _covered(content):
+        damaged = _flip(content, rng)
 
     def change(copy: Path, _: dict[str, Any]) -> None:
-        content = bytearray((copy / name).read_bytes())
-        content[place // 8] ^= 1 << place % 8
-        (copy / name).write_bytes(content)
+        (copy / name).write_bytes(damaged)
 
     return Damage("a bit flipped", tampered, change, frozenset({name}))
+
+
+def _flip(content: bytes, rng: random.Random) -> bytes:
+    place, damaged = rng.randrange(len(content) * 8), bytearray(content)
+    damaged[place // 8] ^= 1 << place % 8
+    return bytes(damaged)
+
+
+def _covered(manifest: bytes) -> tuple[str, str] | None:
+    """A manifest's digest and id, None where it has none any more."""
+    try:
+        raw = orjson.loads(manifest)
+        return content_digest(raw), raw["release_id"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def truncated(release: Path, rng: random.Random) -> Damage:

@@ -74,6 +74,9 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
 @contextmanager
 def _bounded(size: int) -> Iterator[None]:
     """Nothing that FAISS makes of a file takes more bytes, whatever the file says; its limits are the process's."""
+    if not hasattr(faiss, "set_deserialization_loop_limit"):  # the builds for GPUs are older
+        yield
+        return
     with _READING:
         before = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
         faiss.set_deserialization_vector_byte_limit(size)
