@@ -56,7 +56,7 @@ dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from the
 constraints: $(VENV)/.test $(VENV)/.dev ## write constraints.txt from what is installed
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
 
-test-servers: ## Prometheus, Alertmanager and Redis, from the system's package manager
+test-servers: ## Prometheus, Alertmanager, Redis and nginx, from the system's package manager
 	@sh tests/servers.sh
 
 clean: ## remove what these targets made

@@ -1,0 +1,52 @@
+"""nginx with the committed configuration, on free ports of this machine, stopped by its process id."""
+
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CONFIGURATION = Path(__file__).parents[1] / "deploy" / "nginx" / "taugate.conf"
+_TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+_SECONDS = 20.0
+
+
+@contextmanager
+def nginx(replicas: Sequence[int]) -> Iterator[int]:
+    """In front of two replicas; the port that it listens on. Raises ValueError where the configuration has changed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        front: int = probe.getsockname()[1]
+    text = CONFIGURATION.read_text(encoding="utf-8")
+    ports = {"listen 8000": front, "server 127.0.0.1:8001": replicas[0], "server 127.0.0.1:8002": replicas[1]}
+    for written, port in ports.items():
+        if text.count(written) != 1:
+            raise ValueError(f"{CONFIGURATION}: has no {written!r}")
+        text = text.replace(written, f"{written.split()[0]} 127.0.0.1:{port}")
+    with tempfile.TemporaryDirectory() as folder:
+        path, errors = Path(folder) / "nginx.conf", f"{folder}/error.log"
+        temporary = " ".join(f"{name}_temp_path {folder}/{name};" for name in _TEMPORARY)
+        path.write_text(
+            f"daemon off; worker_processes 1; pid {folder}/pid; error_log {errors};\n"
+            f"events {{ worker_connections 1024; }}\nhttp {{ access_log off; {temporary}\n{text}}}\n",
+            encoding="utf-8",
+        )
+        process = subprocess.Popen(["nginx", "-p", folder, "-c", str(path), "-e", errors])
+        try:
+            _wait(process, front)
+            yield front
+        finally:
+            process.terminate()
+            process.wait(_SECONDS)
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int) -> None:
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError("nginx did not start")
