@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
-from retrieval.release.layout import CURRENT, MANIFEST, SHADOW, is_release_id
+from retrieval.plain_file import read_plain
+from retrieval.release.layout import CURRENT, MANIFEST, POINTER_BYTES, SHADOW, is_release_id
 
 
 def release_ids(releases: Path) -> list[str]:
@@ -27,7 +28,7 @@ def shadow_id(releases: Path) -> str | None:
 def pointed_id(releases: Path, pointer: str) -> str | None:
     """What a pointer says, whether there is such a release or not; None where it says nothing of that form."""
     try:
-        name = (releases / pointer).read_text(encoding="ascii").strip()
+        name = read_plain(releases / pointer, POINTER_BYTES).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         return None
     return name if is_release_id(name) else None
@@ -36,7 +37,7 @@ def pointed_id(releases: Path, pointer: str) -> str | None:
 def _named(releases: Path, pointer: str, remedy: str) -> str | None:
     path = releases / pointer
     try:
-        name = path.read_text(encoding="ascii").strip()
+        name = read_plain(path, POINTER_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from retrieval.documents import OFFSETS, TEXTS
 from retrieval.index.files import INDEX, VECTORS
 
 CURRENT = "current"
+POINTER_BYTES = 64  # of `current` and `shadow` at most: a release id has 29
 SHADOW = "shadow"  # a release that is tried beside the current one
 HISTORY = "history.jsonl"
 MANIFEST = "manifest.json"

@@ -10,7 +10,7 @@ from retrieval.errors import InputError, ReleaseError
 from retrieval.plain_file import put_plain, read_plain
 from retrieval.release.catalog import sync_folder
 from retrieval.release.fetch import fetch
-from retrieval.release.layout import CURRENT, MANIFEST, STAGING_PREFIX, is_release_id
+from retrieval.release.layout import CURRENT, MANIFEST, POINTER_BYTES, STAGING_PREFIX, is_release_id
 from retrieval.release.store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
@@ -18,7 +18,6 @@ from retrieval.staging import publish, staging_folder
 
 ORIGIN = "origin"  # the URL that a copy is of: nothing is removed from a directory that is no copy
 _ORIGIN_BYTES = 4096
-CURRENT_BYTES = 64  # a release id has 29
 _LOCK = ".bring.lock"
 
 
@@ -49,7 +48,7 @@ def bring(url: str, copy: Path, trusted: TrustedKeys | None = None, *, mend: boo
 def current_of(store: Store) -> str | None:
     """The id of a store's current release, None before the first. Raises ReleaseError when it says anything else."""
     try:
-        name = store.read(CURRENT, CURRENT_BYTES).decode("ascii").strip()
+        name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
@@ -107,7 +106,7 @@ def _copy(store: Store, copy: Path, name: str, trusted: TrustedKeys | None) -> N
 
 def _kept(copy: Path) -> str:
     try:
-        return read_plain(copy / CURRENT, CURRENT_BYTES).decode(errors="replace").strip()
+        return read_plain(copy / CURRENT, POINTER_BYTES).decode(errors="replace").strip()
     except OSError:
         return ""
 
