@@ -69,7 +69,8 @@ class Serving:
         async with self._one_at_a_time:  # what is being opened is neither in service yet nor refused
             current, shadow = await self._opener.pointers()
         in_service = self.answering.release_id
-        return current not in {in_service, self.refused} or self.shadowing.is_behind(shadow, in_service)
+        known = self.refused or in_service  # back to the one in service is news as well, where another was refused
+        return current not in {None, known} or self.shadowing.is_behind(shadow, in_service)
 
     async def start(self) -> None:
         """Load the current release in a thread, so that /livez answers meanwhile."""
@@ -119,10 +120,11 @@ class Serving:
             await asyncio.to_thread(engine.close)
             engine.release.close()
             raise NotReady("the service is shutting down")
-        leaving = asyncio.create_task(self._leave(self.answering))
+        old = self.answering
+        self._begin(engine, self._cache)
+        leaving = asyncio.create_task(self._leave(old))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
-        self._begin(engine, self._cache)
         return Turn(previous, release.name)
 
     def _begin(self, engine: Engine, cache: Cache) -> None:
@@ -147,7 +149,7 @@ class Serving:
         self._stopping = True
         if self._answering is not None:
             await self._answering.close()
-        await asyncio.gather(*self._leaving)
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.shadowing.close()
         if self._cache is not None:
             await self._cache.close()

@@ -104,8 +104,8 @@ def test_it_looks_by_itself_where_asked_to_and_tries_a_bad_one_once(two: Two) ->
         until(lambda: scrape(service)["taugate_reloads_total{failed}"] == 1)
         time.sleep(0.5)
         assert scrape(service)["taugate_reloads_total{failed}"] == 1
-        promote(two.folder, two.new)
-        time.sleep(0.3)
+        (two.folder / "current").write_text(f"{two.new}\n")
+        until(lambda: scrape(service)["taugate_reload_failed{}"] == 0)
         assert in_service(service) == two.new
         _, log = service.stop()
     assert log.count("which release is current cannot be read") == 1
