@@ -34,7 +34,7 @@ def section(plan: Plan) -> str:
     header = ["damage", "releases", "served", "refused", "refused when read", "crashed", "without a name", "peak MiB"]
     return f"""\
 Copies of three releases of the sample data set, with a file of every kind between them, each damaged once and opened in a process of its
-own kind, as a service does. Forged ones have ids and digests that fit the damage, as whoever may write to the directory could make them: a
+own kind, as a service does. Forged ones have ids and digests that fit the damage, as somebody who may write to the directory would: a
 release that lies without contradicting itself is served, and what keeps it out is a signature.
 
 {table(header, [_cells(row) for row in (*broken, *lies)])}
