@@ -41,8 +41,9 @@ class SharedRates:
         numbers = [repr(each) for each in (queries / rate, ahead, furthest)]
         try:
             async with asyncio.timeout(self._timeout):
-                wait = float(await self._spend(keys=[_PREFIX + name], args=numbers))
-            if not 0 <= wait <= furthest:
+                said = await self._spend(keys=[_PREFIX + name], args=numbers)
+            wait = float(said)
+            if not (isinstance(said, bytes) and 0 <= wait <= furthest):
                 raise ValueError("it answers something else than was asked")
         except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._breaker.failed(error, failures)

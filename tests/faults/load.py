@@ -53,7 +53,7 @@ class Load:
         with httpx.Client(base_url=self._url, timeout=30) as kept:
             while not self._done.is_set():
                 number += 1
-                time.sleep(0.005)  # so that clients leave the service some of a small machine
+                time.sleep(0.02)  # so that clients leave the service some of a small machine
                 if self._keep:
                     self.told.append(self._ask(kept, QUERIES[number % len(QUERIES)]))
                     continue
