@@ -5,17 +5,17 @@ is scraped tells of every one.
 """
 
 import logging
+import multiprocessing
 import os
 import signal
 import socket
 import sys
-import tempfile
+import threading
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
-from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
 
 from retrieval.errors import ReleaseError, TaugateError
 from retrieval.threads import one_for_blas
@@ -26,6 +26,8 @@ from service.metrics import SHARED_FOLDER
 from service.server import announce, options
 from service.serving import Serving
 from service.settings import Settings
+from service.supervisor import Supervisor
+from service.worker_folder import reserve, worker_folder
 
 _log = logging.getLogger("taugate.serve")
 
@@ -33,22 +35,28 @@ _log = logging.getLogger("taugate.serve")
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
     """Run the service in several processes until told to stop. Raises ReleaseError when they cannot start."""
     configure(settings.log_level)
-    with tempfile.TemporaryDirectory(prefix="taugate-metrics-") as folder:
+    with worker_folder() as folder:
         # A worker reads its settings as this process did, so that what was given by option is put beside the rest.
-        os.environ |= {SHARED_FOLDER: folder, **settings.as_environment()}
+        os.environ |= {SHARED_FOLDER: str(folder), **settings.as_environment()}
         config = uvicorn.Config("service.workers:app", factory=True, workers=settings.workers, **options(settings))
-        supervisor = _Supervisor(config, [listener])
+        supervisor = Supervisor(config, [listener])
         announce(settings, listener)
         supervisor.run()
-        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        if supervisor.failed:
             raise ReleaseError("no worker could start: what it said is above")
 
 
 def app() -> FastAPI:
     """The application of one worker."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
+    threading.Thread(target=_end_with_supervisor, name="taugate-supervisor", daemon=True).start()
     settings = Settings()  # all of them are in the environment
     configure(settings.log_level)
+    try:
+        if SHARED_FOLDER in os.environ:  # not where another supervisor than ours starts it
+            reserve(Path(os.environ[SHARED_FOLDER]))
+    except TaugateError as error:
+        _give_up(error)
     one_for_blas()
     application = create_app(settings, accept_when_ready=True)
     serving: Serving = application.state.serving
@@ -57,30 +65,19 @@ def app() -> FastAPI:
     return application
 
 
+def _end_with_supervisor() -> None:
+    """Nobody would end or replace a worker whose supervisor was killed, and it would keep the port from the next."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _give_up(failure: Exception | None) -> None:
-    """Every other worker would fail likewise: the supervisor is told by the exit status not to try again."""
+    """The supervisor is told by the exit status that it could not start."""
     if isinstance(failure, TaugateError):
         sys.stderr.write(f"taugate: {failure}\n")
     else:
         _log.critical("the release could not be loaded", exc_info=failure)
     logging.shutdown()
     os._exit(STARTUP_FAILURE)
-
-
-class _Supervisor(Multiprocess):
-    """Takes what a dead worker measured of the moment, such as its queue, out of the metrics; its counts stay.
-
-    SIGHUP is for the workers, each of which looks for another current release: none is restarted for it.
-    """
-
-    def handle_hup(self) -> None:
-        for process in self.processes:
-            if process.pid is not None and process.exitcode is None:
-                os.kill(process.pid, signal.SIGHUP)
-
-    def keep_subprocess_alive(self) -> None:
-        before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
-        for pid in before - {process.pid for process in self.processes}:
-            if pid is not None:
-                mark_process_dead(pid, os.environ[SHARED_FOLDER])  # type: ignore[no-untyped-call]

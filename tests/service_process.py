@@ -34,7 +34,7 @@ class ServiceProcess:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
-                raise AssertionError(f"the service ended with {self.process.returncode}: {self._logged()}")
+                raise AssertionError(f"the service ended with {self.process.returncode}: {self.log()}")
             try:
                 if self.http.get("/readyz").status_code == 200:
                     return self
@@ -47,11 +47,12 @@ class ServiceProcess:
         """Signal the process; returns its exit code and what it logged."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
-        return self.process.wait(timeout=60), self._logged()
+        return self.process.wait(timeout=60), self.log()
 
-    def _logged(self) -> str:
-        self._log.seek(0)
-        return self._log.read()
+    def log(self) -> str:
+        """What it has logged so far."""
+        descriptor = self._log.fileno()  # whose offset is the process's as well
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode()
 
     def __enter__(self) -> Self:
         return self

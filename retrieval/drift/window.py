@@ -1,6 +1,7 @@
 """The last things seen: at most so many, and none older than so long."""
 
 from collections import deque
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -29,9 +30,16 @@ class Window(Generic[Batch]):
 
     def at(self, now: float) -> list[Batch]:
         """What is in the window at a Unix time, oldest first."""
+        self._bring_back(now)
         while self._batches and (old := int(np.searchsorted(self._batches[0].at, now - self._seconds))):
             self._drop(old)
         return list(self._batches)
+
+    def _bring_back(self, now: float) -> None:
+        """What a clock that was set back has left ahead would stay, and keep what follows, until the clock is there."""
+        for place, batch in enumerate(self._batches):
+            if batch.at[-1] > now:
+                self._batches[place] = replace(batch, at=np.minimum(batch.at, now))
 
     def _drop(self, rows: int) -> None:
         while rows > 0:

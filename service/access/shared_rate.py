@@ -2,8 +2,6 @@
 
 import asyncio
 
-from redis.exceptions import RedisError
-
 from service.access.rate import tolerance
 from service.schemas import MOST_QUERIES
 from service.shared_redis import Breaker, connect
@@ -39,11 +37,15 @@ class SharedRates:
             return None
         failures = self._breaker.failures
         ahead = tolerance(rate)
-        numbers = [repr(each) for each in (queries / rate, ahead, ahead + MOST_QUERIES / rate)]
+        furthest = ahead + MOST_QUERIES / rate
+        numbers = [repr(each) for each in (queries / rate, ahead, furthest)]
         try:
             async with asyncio.timeout(self._timeout):
-                wait = float(await self._spend(keys=[_PREFIX + name], args=numbers))
-        except (RedisError, OSError, TimeoutError) as error:
+                said = await self._spend(keys=[_PREFIX + name], args=numbers)
+            wait = float(said)
+            if not (isinstance(said, bytes) and 0 <= wait <= furthest):
+                raise ValueError("it answers something else than was asked")
+        except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._breaker.failed(error, failures)
             return None
         self._breaker.answered()

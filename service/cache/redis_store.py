@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Literal, cast
-
-from redis.exceptions import RedisError
 
 from service.shared_redis import Breaker, connect
 
@@ -34,7 +33,8 @@ class RedisStore:
         try:
             async with asyncio.timeout(self._timeout):
                 values = cast("list[bytes | None]", await self._redis.mget(keys))
-        except (RedisError, OSError, TimeoutError) as error:
+                _check(values, len(keys))
+        except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._breaker.failed(error, failures)
             return "error", nothing
         self._breaker.answered()
@@ -62,5 +62,11 @@ class RedisStore:
                 for key, value in values.items():
                     pipeline.set(key, value, ex=self._ttl)
                 await pipeline.execute()
-        except (RedisError, OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 (as in `get`)
             self._breaker.failed(error, failures)
+
+
+def _check(values: object, count: int) -> None:
+    """Raises ValueError for what no Redis answers when asked for so many values."""
+    if not isinstance(values, list) or len(values) != count or not {type(each) for each in values} <= {bytes, NoneType}:
+        raise ValueError("it answers something else than was asked")

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
-from redis.exceptions import RedisError
 from redis.retry import Retry
 
 _log = logging.getLogger("taugate.drift")
@@ -48,7 +47,9 @@ class Fleet:
                 pipeline.expire(key, int(seconds))
             pipeline.hgetall(key)
 
-        samples: dict[bytes, bytes] = self._piped(commands, [{}])[-1]
+        samples = self._piped(commands, [{}])[-1]
+        if not isinstance(samples, dict):  # nor is it a Redis that answers so
+            return {}
         return {replica: each for replica, each in samples.items() if replica != self._replica.encode()}
 
     def forget(self, kind: str, replica: bytes) -> None:
@@ -69,10 +70,11 @@ class Fleet:
         """What a reply showed, None where it is not known (any more)."""
 
         def commands(pipeline: Pipeline) -> None:
-            for age in range(0, self._seconds + _BUCKET_SECONDS, _BUCKET_SECONDS):
+            # From the bucket ahead on: the clock of whoever remembered it may be ahead of this one's.
+            for age in range(-_BUCKET_SECONDS, self._seconds + _BUCKET_SECONDS, _BUCKET_SECONDS):
                 pipeline.hget(self._bucket(now - age), query_id)
 
-        return next((shown for shown in self._piped(commands, []) if shown is not None), None)
+        return next((shown for shown in self._piped(commands, []) if isinstance(shown, bytes)), None)
 
     def is_first(self, judgement: str) -> bool:
         """Whether no replica was told this before, as far as can be known."""
@@ -102,7 +104,7 @@ class Fleet:
             return otherwise
         try:
             result = work()
-        except (RedisError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._paused_until = time.monotonic() + _PAUSE_SECONDS
             if self._answers:
                 _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})

@@ -2,16 +2,20 @@
 
 import hashlib
 import logging
+import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from retrieval.drift.observations import Observations
+from retrieval.flock import ALONE, acquire
 from service.drift.seen import Judged, Seen
 
 _log = logging.getLogger("taugate.drift")
+_LOCK_SECONDS = 1.0  # other workers append to the same file, each for a millisecond every few seconds
 
 
 class QueryLog:
@@ -57,9 +61,30 @@ class QueryLog:
         }
 
     def _append(self, lines: Sequence[dict[str, Any]]) -> None:
-        if lines:
-            with self._path.open("ab") as file:
-                file.write(b"".join(orjson.dumps(line | {"release": self._release}) + b"\n" for line in lines))
+        if not lines:
+            return
+        content = b"".join(orjson.dumps(line | {"release": self._release}) + b"\n" for line in lines)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            with suppress(OSError):  # a file system without locks
+                acquire(descriptor, ALONE, _LOCK_SECONDS)
+            _append_whole(descriptor, content)
+        finally:
+            os.close(descriptor)
+
+
+def _append_whole(descriptor: int, content: bytes) -> None:
+    """All of it or nothing: half a line, as a full disk leaves it, is none that a replay reads. Raises OSError."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":  # its writer was killed
+        content = b"\n" + content
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+    except OSError:
+        with suppress(OSError):  # no file that could be cut, such as a pipe
+            os.ftruncate(descriptor, size)
+        raise
 
 
 def _hashed(text: str) -> str:

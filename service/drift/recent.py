@@ -19,7 +19,7 @@ class Recent:
         self._bytes = 0
 
     def add(self, at: float, replies: Mapping[str, bytes]) -> None:
-        """Remember the replies of a moment; at: Unix time."""
+        """Remember the replies of a moment; at: seconds of a clock that is never set, so that none is too old early."""
         size = sum(map(len, replies.values())) + _ENTRY_BYTES * len(replies)
         self._moments.append((at, size, replies))
         self._bytes += size

@@ -66,13 +66,13 @@ class Watch:
 
     def _taken(self) -> list[Seen]:
         taken, self._seen = self._seen, []
-        self._recent.add(time.time(), {each.query_id: each.shown for each in taken})
+        self._recent.add(time.monotonic(), {each.query_id: each.shown for each in taken})
         self._look.lost(self._lost)
         self._lost = 0
         return taken
 
     def _find(self, query_id: str) -> bytes | None:
-        found = self._recent.find(query_id, time.time())
+        found = self._recent.find(query_id, time.monotonic())
         return found or next((each.shown for each in self._seen if each.query_id == query_id), None)
 
 

@@ -1,0 +1,120 @@
+"""Clocks that are set, forward and back, by hours: what has to be measured in elapsed time is."""
+
+import asyncio
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+
+from retrieval.drift.observations import Judgements
+from retrieval.drift.window import Window
+from service.access.keys import digest
+from service.app import create_app
+from service.drift.fleet import Fleet
+from service.settings import Settings
+from tests.redis_process import RedisProcess
+from tests.service.inprocess import serving, status, until
+
+HOURS = 3600.0
+ROOT = Path(__file__).resolve().parents[2]
+# Where the time of day is meant, and why.
+TIME_OF_DAY = {
+    "service/access/access.py": "a key expires at a date",
+    "service/drift/watch.py": "queries of all replicas are compared, and logged, by date",
+    "service/drift/judging.py": "as they are, and for which of Redis's keys has a reply",
+    "service/drift/look.py": "now, as windows have it",
+    "retrieval/staging.py": "the age of a file, which only counts where nobody has locked it",
+}
+
+
+class Clock:
+    """The time of day, `ahead` seconds off; seconds elapse as ever."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead, right = 0.0, time.time
+        monkeypatch.setattr(time, "time", lambda: right() + self.ahead)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_nothing_else_reads_the_time_of_day() -> None:
+    """Everything else that waits, paces or expires goes by time.monotonic() or the event loop's clock."""
+    readers = {
+        str(path.relative_to(ROOT))
+        for folder in ("service", "retrieval")
+        for path in (ROOT / folder).rglob("*.py")
+        if re.search(r"\btime\.time\(", path.read_text(encoding="utf-8"))
+    }
+    assert readers == {*TIME_OF_DAY}
+
+
+def test_a_service_over_all_of_it(releases: Path, clock: Clock) -> None:
+    """Searches, judgements, rates and the canaries go on; a key has expired while the clock says so, and no longer."""
+    key = {"name": "k", "sha256": digest(b"secret").hex(), "scopes": ["search", "feedback", "metrics"]}
+    key |= {"queries_per_second": 1.0, "expires": (datetime.now(UTC) + timedelta(hours=3)).isoformat()}
+    endless = {"name": "endless", "sha256": digest(b"endless").hex(), "scopes": ["search", "feedback", "metrics"]}
+    settings = Settings(releases=releases, keys=orjson.dumps([key, endless]).decode(), encoder_threads=1)
+    always = {"X-API-Key": "endless"}
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await until(lambda: status(http, "/readyz", 200))
+        for ahead in (0.0, 6 * HOURS, -6 * HOURS, 0.0):
+            before = (
+                await http.post("/search", json={"query": f"before {ahead}", "threshold": -2}, headers=always)
+            ).json()
+            clock.ahead = ahead
+            asked = [
+                (await http.post("/search", json={"query": f"{ahead} {n}"}, headers=always)).status_code
+                for n in range(3)
+            ]
+            assert asked == [200] * 3
+            judged = {"query_id": before["query_id"], "document_id": before["results"][0]["id"], "relevant": True}
+            assert (await http.post("/feedback", json=judged, headers=always)).json() == {"status": "accepted"}
+            expired = ahead > 3 * HOURS
+            of_date = [
+                (await http.post("/search", json={"query": "permit"}, headers={"X-API-Key": "secret"})).status_code
+                for _ in range(2)
+            ]
+            assert of_date[0] == (401 if expired else 200), "a jump neither pays for a query nor takes one away"
+            assert of_date[1] == (401 if expired else 429)
+            assert (await http.get("/metrics", headers=always)).status_code == 200
+            await asyncio.sleep(1.1)  # the rate's second
+
+    async def run() -> None:
+        app = create_app(settings)
+        async with serving(app) as http:
+            await scenario(http)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_window_forgets_in_time_after_the_clock_was_set_back() -> None:
+    def judged(*at: float) -> Judgements:
+        return Judgements(np.array(at), np.array(at, dtype=np.float32))
+
+    window = Window[Judgements](100, seconds=60)
+    window.append(judged(6 * HOURS, 6 * HOURS + 1))
+    assert len(window) == sum(map(len, window.at(0.0))) == 2
+    window.append(judged(1.0))
+    assert [part.at.tolist() for part in window.at(30.0)] == [[0.0, 0.0], [1.0]]
+    assert [part.at.tolist() for part in window.at(60.5)] == [[1.0]]
+    assert window.at(62.0) == []
+
+
+def test_what_another_replica_remembers_is_found_within_ten_minutes_of_difference(tmp_path: Path) -> None:
+    with RedisProcess(tmp_path) as redis:
+        fast, slow = (Fleet(redis.url, "release", HOURS) for _ in range(2))
+        now = 600 * 1000 + 300.0
+        for ahead in (-590.0, -10.0, 0.0, 10.0, 590.0):
+            fast.remember(now + ahead, {f"id{ahead}": b"{}"})
+            assert slow.find(f"id{ahead}", now) == b"{}"
+        fast.close()
+        slow.close()

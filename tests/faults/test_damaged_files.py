@@ -1,0 +1,99 @@
+"""Files of a release that are changed in place: what is in service may end with it, what is not yet never gets there."""
+
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import httpx
+
+from retrieval.release.promotion import promote, rollback
+from tests.faults.load import NOT_CACHED, Load, answers
+from tests.prometheus_process import until
+from tests.service.conftest import Two
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+MAPPED = ("index.faiss", "documents.jsonl")
+
+
+def damage(path: Path, rng: random.Random) -> None:
+    content = path.read_bytes()
+    how = rng.choice(["cut", "flip", "empty", "gone", "folder"])
+    if how == "cut":
+        path.write_bytes(content[: rng.randrange(len(content))])
+    elif how == "flip":
+        place = rng.randrange(len(content))
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :])
+    elif how == "empty":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+        if how == "folder":
+            path.mkdir()
+
+
+def test_what_is_to_be_loaded(two: Two, tmp_path: Path, rng: random.Random, rounds: int) -> None:
+    """The one in service goes on answering, and the whole one is loaded in the end."""
+    whole = shutil.copytree(two.folder / two.new, tmp_path / "whole")
+    names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
+    (two.folder / "current").write_text(f"{two.old}\n")
+    with ServiceProcess(two.folder, **NOT_CACHED) as service:
+        with Load(service.ready().port, answers(service)) as load:
+            (two.folder / "current").write_text(f"{two.new}\n")
+            for number, name in enumerate(names * rounds, 1):
+                damage(two.folder / two.new / name, rng)
+                service.process.send_signal(signal.SIGHUP)
+                until(lambda number=number: scrape(service)["taugate_reloads_total{failed}"] == number)
+                shutil.rmtree(two.folder / two.new)
+                shutil.copytree(whole, two.folder / two.new)
+            assert service.http.get("/readyz").json()["release"] == two.old
+            load.goes_on()
+        assert not load.wrong
+        assert not load.broken
+        service.process.send_signal(signal.SIGHUP)
+        until(lambda: service.http.get("/readyz").json()["release"] == two.new)
+        code, log = service.stop()
+    assert code == 0
+    assert "Traceback" not in log
+    reasons = [line for line in log.splitlines() if "the one before stays" in line]
+    for name, said in zip(names * rounds, reasons, strict=True):
+        assert name in said
+
+
+def test_what_is_in_service(two: Two, rng: random.Random) -> None:
+    """A mapped file that is cut short ends the process at the next search (SIGBUS); it serves again after a rollback.
+
+    Nothing cheap prevents it, so that docs/releases.md says: a release is never changed in place.
+    """
+    promote(two.folder, two.new)
+    name = rng.choice(MAPPED)
+    with ServiceProcess(two.folder, **NOT_CACHED) as service:
+        service.ready()
+        os.truncate(two.folder / two.new / name, 10)
+        try:
+            reply = service.http.post("/search", json={"query": "permit", "threshold": -2})
+            raise AssertionError(f"answered from a file that is not there: {reply.text}")
+        except httpx.TransportError:
+            assert service.process.wait(30) == -signal.SIGBUS
+    with ServiceProcess(two.folder, service.port) as service:
+        assert service.process.wait(60) == 2
+        assert name in service.log()
+    assert rollback(two.folder) == two.old
+    with ServiceProcess(two.folder, service.port) as service:
+        assert service.ready().http.post("/search", json={"query": "permit"}).json()["release"] == two.old
+
+
+def test_what_is_in_service_is_replaced_by_name(two: Two) -> None:
+    """As rsync, a package manager and `mv` do it: the old file stays for whoever has it mapped."""
+    with ServiceProcess(two.folder, **NOT_CACHED) as service:
+        with Load(service.ready().port, answers(service)) as load:
+            for name in MAPPED:
+                (two.folder / ".partial").write_bytes(b"something else")
+                (two.folder / ".partial").replace(two.folder / two.old / name)
+            load.goes_on()
+            shutil.rmtree(two.folder / two.old)
+            load.goes_on()
+        assert not load.wrong
+        assert not load.broken

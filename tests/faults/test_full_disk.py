@@ -1,0 +1,104 @@
+"""A full disk under what writes releases: an error of one line, and everything is as it was."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.release import history
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.promotion import promote
+from retrieval.release.prune import prune
+from retrieval.release.verify import verify
+from tests.calibration.commands import arguments
+from tests.faults.disks import fill, small_disk
+from tests.service.conftest import Two
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def kilobytes(folder: Path) -> int:
+    sizes = (path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(-(-size // PAGE) for size in sizes) * PAGE >> 10
+
+
+def refused(command: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """The last line of a command that could not write."""
+    capfd.readouterr()
+    assert taugate.main(command) in {1, 2}
+    said = capfd.readouterr().err
+    assert "Traceback" not in said
+    last = said.splitlines()[-1]
+    assert last.startswith("taugate: ")
+    return last
+
+
+def test_a_calibration(
+    releases: Path, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Full in the encoder, in the index, in the manifest, and when only the history and the pointer are to come."""
+    whole = kilobytes(releases)
+    for number, room in enumerate((whole // 10, whole // 2, whole - 8, whole + 4)):
+        with small_disk(tmp_path / f"disk{number}", 2 * whole + 4 * 1024) as disk:
+            own = shutil.copytree(releases, disk / "releases")
+            fill(disk, leave=room << 10)
+            before = sorted(path.name for path in own.iterdir() if path.name != ".lock")
+            command = arguments(sample, own, encoder, "--seed", str(number + 1))
+            capfd.readouterr()
+            code = taugate.main(command)
+            said = capfd.readouterr().err
+            assert "Traceback" not in said
+            if code:
+                assert said.splitlines()[-1].startswith("taugate: ")
+                assert "No space left" in said
+            left = sorted(path.name for path in own.iterdir() if path.name not in {".lock", *release_ids(own)})
+            assert left == sorted({*before} - {*release_ids(own)})
+            for name in release_ids(own):
+                verify(own / name)
+            assert current_id(own) == current_id(releases) or not code
+            (disk / ".ballast").unlink()
+            assert taugate.main(arguments(sample, own, encoder, "--seed", "9")) == 0
+
+
+def test_a_promotion(two: Two, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No room for the pointer when the line of the history is written, then none for that line either."""
+    with small_disk(tmp_path / "disk", 2 * kilobytes(two.folder) + 64) as disk:
+        own = shutil.copytree(two.folder, disk / "releases")
+        ballast = fill(disk)
+        for _ in range(2):
+            for command in (["promote", two.new], ["shadow", two.new]):
+                said = refused(["release", *command, "--releases", str(own)], capfd)
+                assert "No space left" in said or "full" in said
+            assert current_id(own) == two.old
+            assert not (own / "shadow").exists()
+            assert not list(own.glob(".*.new"))
+            past = own / "history.jsonl"
+            lines = past.read_bytes()
+            past.write_bytes(lines.ljust(-(-len(lines) // PAGE) * PAGE, b"\n"))
+        ballast.unlink()
+        promote(own, two.new)
+        assert history.read(own).unreadable == []
+        assert history.read(own).events[-1].release == two.new
+        promote(own, two.old)
+        past.unlink()  # so that no rollback needs the other
+        fill(disk)
+        assert [each.name for each in prune(own, 0) if each.kept is None] == [two.new]
+
+
+def test_a_promotion_that_may_write_no_further(two: Two) -> None:
+    """As above where nothing can be mounted: the kernel refuses every byte beyond a size."""
+    command = ["prlimit", "--fsize=16", sys.executable, "-m", "taugate", "release", "promote", two.new]
+    done = subprocess.run(
+        [*command, "--releases", str(two.folder)], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("taugate: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert "nothing was changed" in done.stderr
+    assert current_id(two.folder) == two.old
+    promote(two.folder, two.new)
+    assert history.read(two.folder).events[-1].release == two.new
