@@ -5,7 +5,7 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,10 @@ HOSTILE = {
     "100,000 arrays": (b"[" * 100_000, 400, "bad_json"),
     "100,000 objects": (b'{"query":' * 100_000, 400, "bad_json"),
     "100,000 arrays in a filter": (b'{"query":"a","filter":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400, "bad_json"),
-    "a number of 100,000 digits": (b'{"query":"a","k":' + b"9" * 100_000 + b"}", 422, "invalid"),
+    "a number of 100,000 digits": (b'{"query":"a","k":' + b"9" * 100_000 + b"}", 400, "bad_json"),
     "an exponent": (b'{"query":"a","threshold":1e999999999}', 422, "invalid"),
     "a negative exponent for k": (b'{"query":"a","k":1e-999999999}', 422, "invalid"),
-    "digits without end in a filter": (b'{"query":"a","filter":{"x":' + b"1" * 50_000 + b"}}", 422, "invalid"),
+    "digits without end in a filter": (b'{"query":"a","filter":{"x":' + b"1" * 50_000 + b"}}", 400, "bad_json"),
     "invalid UTF-8": (b'{"query":"\xff\xfe"}', 400, "bad_json"),
     "UTF-8 longer than needed": (b'{"query":"\xc0\x80"}', 400, "bad_json"),
     "surrogates in UTF-8": (b'{"query":"\xed\xa0\x80"}', 400, "bad_json"),
@@ -49,7 +49,8 @@ def service(releases: Path) -> Iterator[ServiceProcess]:
 
 
 def head(length: int, path: str = "/search") -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
+    lines = (f"POST {path} HTTP/1.1", "Host: a", "Content-Type: application/json", f"Content-Length: {length}", "", "")
+    return "\r\n".join(lines).encode()
 
 
 def connect(service: ServiceProcess) -> socket.socket:
@@ -66,7 +67,7 @@ def test_one_clear_error(service: ServiceProcess, body: bytes, status: int, code
 
 
 def test_of_two_equal_names_the_last_counts(service: ServiceProcess) -> None:
-    """As in nearly every reader of JSON; whoever checks requests in front of the service has to read them so as well."""
+    """As in nearly every reader of JSON; who checks requests in front of the service has to read them so."""
     reply = service.http.post(
         "/search", content=b'{"query":"a","k":1,"k":2}', headers={"Content-Type": "application/json"}
     )
@@ -95,10 +96,8 @@ def test_clients_that_break_off(service: ServiceProcess, rng: random.Random, rou
                 client.sendall(request if rng.random() < 0.5 else request[: rng.randrange(len(request))])
                 if rng.random() < 0.3:
                     client.settimeout(0.2)
-                    try:
+                    with suppress(TimeoutError):
                         client.recv(100)
-                    except TimeoutError:
-                        pass
         load.goes_on()
     assert not load.wrong
     assert not load.broken

@@ -1,0 +1,96 @@
+"""Signals at moments that suit nobody: what was accepted is answered, and the process ends as it is told."""
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from retrieval.release.promotion import promote, shadow
+from tests.faults.load import CLIENTS, NOT_CACHED, Load
+from tests.faults.test_killed_service import both
+from tests.prometheus_process import until
+from tests.service.conftest import Two
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+SHUTDOWN = 20  # seconds, the default of TAUGATE_SHUTDOWN_SECONDS
+
+
+def answered(log: str) -> int:
+    """Searches that the service has answered with 200."""
+    lines = [json.loads(line) for line in log.splitlines()]
+    return sum(line.get("route") == "/search" and line["status"] == 200 for line in lines)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_while_releases_and_shadows_change(two: Two, rng: random.Random, workers: str) -> None:
+    """A hundred times SIGHUP in a second, under load; then SIGTERM in the middle of one more change."""
+    settings = {"TAUGATE_WORKERS": workers, "TAUGATE_SHADOW_SHARE": "0.5", **NOT_CACHED}
+    with ServiceProcess(two.folder, **settings) as service:
+        service.ready()
+        until(lambda: service.log().count('"ready"') == int(workers))
+        expected = both(two, service)
+        until(lambda: service.log().count('"ready"') >= 3 * int(workers))
+        known = answered(service.log())
+        with Load(service.port, expected) as load:
+            for number in range(100):
+                if number % 10 == 0:
+                    promote(two.folder, rng.choice([two.old, two.new]))
+                    promoted = (two.folder / "current").read_text().strip()
+                    shadow(two.folder, rng.choice([None, {two.old: two.new, two.new: two.old}[promoted]]))
+                service.process.send_signal(signal.SIGHUP)
+                time.sleep(0.01)
+            promote(two.folder, two.new)
+            service.process.send_signal(signal.SIGHUP)
+            until(lambda: service.http.get("/readyz").json()["release"] == two.new)
+            load.goes_on()
+            assert not load.broken
+            promote(two.folder, two.old)
+            service.process.send_signal(signal.SIGHUP)
+            time.sleep(rng.uniform(0, 0.3))
+            began = time.monotonic()
+            code, log = service.stop()
+            assert time.monotonic() - began < SHUTDOWN
+        assert code == 0
+        assert not load.wrong
+        assert sum(each.right for each in load.told) == answered(log) - known, (
+            "somebody was not told what was worked out"
+        )
+        assert "Traceback" not in log
+        assert "exceeded" not in log
+
+
+def test_sigterm_while_it_starts(releases: Path, rng: random.Random, rounds: int) -> None:
+    """By the time of its first log line signals are obeyed; Python itself ends before that as it does by default."""
+    for workers in ("1", "2") * rounds:
+        with ServiceProcess(releases, TAUGATE_WORKERS=workers) as service:
+            until(lambda service=service: '"listening"' in service.log())
+            time.sleep(rng.uniform(0, 1))
+            code, log = service.stop()
+        assert code == 0, log
+        assert "Traceback" not in log
+
+
+def test_sighup_before_there_is_anything_to_compare(releases: Path) -> None:
+    with ServiceProcess(releases) as service:
+        until(lambda: '"listening"' in service.log())
+        while '"ready"' not in service.log():
+            service.process.send_signal(signal.SIGHUP)
+            time.sleep(0.02)
+        assert service.ready().http.post("/search", json={"query": "permit"}).status_code == 200
+        assert scrape(service)["taugate_reload_failed{}"] == 0
+        assert service.stop()[0] == 0
+
+
+def test_a_second_sigterm_changes_nothing(two: Two) -> None:
+    with ServiceProcess(two.folder, **NOT_CACHED) as service:
+        expected = both(two, service.ready())
+        with Load(service.port, expected, CLIENTS, keep=True) as load:
+            load.goes_on()
+            service.process.send_signal(signal.SIGTERM)
+            service.process.send_signal(signal.SIGTERM)
+            assert service.process.wait(SHUTDOWN) == 0
+        assert not load.wrong
