@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks fuzz lint format openapi dashboards constraints clean
+.PHONY: help quickstart test test-servers faults acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks fuzz lint format openapi dashboards constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve
 
 test: $(VENV)/.test test-servers ## install what the tests need and run them
 	$(BIN)/pytest $(ARGS)
+
+faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moments, longer: FAULTS_SEED=… FAULTS_ROUNDS=…
+	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)
 
 acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/calibration/acceptance.py $(ARGS)
