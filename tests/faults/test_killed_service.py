@@ -59,7 +59,7 @@ def test_a_worker(two: Two, rng: random.Random, rounds: int) -> None:
         service.ready()
         until(lambda: len(pids(service)) == 2)
         with Load(service.port, answers(service)) as load:
-            for _ in range(2 * rounds):
+            for _ in range(rounds):
                 load.goes_on()
                 killed = rng.choice(pids(service))
                 before = len(load.broken)
@@ -107,7 +107,7 @@ def test_the_supervisor_of_workers(two: Two) -> None:
             service.process.kill()
             service.process.wait()
             ends(lambda: any(Path(f"/proc/{pid}").exists() for pid in alive))
-            with ServiceProcess(two.folder, service.port, TAUGATE_WORKERS="2", **NOT_CACHED) as again:
+            with ServiceProcess(two.folder, service.port, **NOT_CACHED) as again:
                 again.ready()
                 load.goes_on()
         assert not load.wrong
