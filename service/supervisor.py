@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import time
+from pathlib import Path
 
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
@@ -13,6 +14,7 @@ from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
 from service.metrics import SHARED_FOLDER
+from service.worker_folder import forget
 
 _log = logging.getLogger("taugate.serve")
 _RETRY_SECONDS = 5.0  # after which one that could not start is tried again: a promotion may have mended it by then
@@ -46,6 +48,7 @@ class Supervisor(Multiprocess):
                     continue
                 self._bury(process)
                 if process.exitcode == STARTUP_FAILURE:
+                    forget(Path(os.environ[SHARED_FOLDER]), pid)
                     if self._nobody_answers():
                         return
                     _log.error("a worker could not start; it is tried again", extra={"fields": {"pid": pid}})

@@ -42,3 +42,9 @@ def reserve(folder: Path) -> None:
             f"{folder}: no room for what a worker measures ({error.strerror}); make some, or name another folder with "
             "TMPDIR"
         ) from error
+
+
+def forget(folder: Path, pid: int) -> None:
+    """Remove the files of a process that has answered nobody."""
+    for path in folder.glob(f"*_{pid}.db"):
+        path.unlink()

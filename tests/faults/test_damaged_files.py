@@ -66,7 +66,7 @@ def test_what_is_to_be_loaded(two: Two, tmp_path: Path, rng: random.Random, roun
 def test_what_is_in_service(two: Two, rng: random.Random) -> None:
     """A mapped file that is cut short ends the process at the next search (SIGBUS); it serves again after a rollback.
 
-    Nothing cheap prevents it, so that docs/releases.md says: a release is never changed in place.
+    Nothing cheap prevents it: a release is never changed in place.
     """
     promote(two.folder, two.new)
     name = rng.choice(MAPPED)
