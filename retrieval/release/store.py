@@ -25,8 +25,8 @@ _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentia
 class Store:
     """Objects below a URL, by names with forward slashes.
 
-    Raises InputError for a URL that cannot be used. Every method raises ReleaseError where the store does not answer or
-    refuses; those that read, FileNotFoundError where there is no such object.
+    Raises InputError for a URL that cannot be used, ReleaseError where the store does not answer or refuses, as every
+    method does; those that read, FileNotFoundError where there is no such object.
     """
 
     def __init__(self, url: str) -> None:
@@ -45,6 +45,8 @@ class Store:
             raise InputError(f"{url}: the package for {protocol}:// is missing; {extra}") from error
         except ValueError as error:
             raise InputError(f"{url}: {error}; give a URL such as s3://bucket/prefix") from error
+        except OSError as error:  # some connect at once
+            raise ReleaseError(f"{url}: the store does not answer ({error}); see that it is there") from error
 
     def read(self, name: str, most: int) -> bytes:
         """A whole object. ReleaseError where it has more than `most` bytes."""

@@ -1,6 +1,7 @@
 """Releases in object storage: pushed so that half of one is none, copied so that nothing is opened unchecked."""
 
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -238,6 +239,14 @@ def test_a_url_that_cannot_be_used_is_said(tmp_path: Path, url: str, said: str) 
     with pytest.raises(InputError, match=said) as refused:
         bring(url, tmp_path / "copy")
     assert "secret" not in str(refused.value)
+
+
+def test_a_store_that_is_asked_at_once_and_is_not_there_is_said() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(ReleaseError, match="the store does not answer"):
+        Store(f"ftp://127.0.0.1:{port}/releases")
 
 
 @pytest.mark.parametrize("missing", ["fsspec.core", "s3fs"])
