@@ -54,7 +54,8 @@ class Clients:
         sent, done = self._sent.pop(connection), time.monotonic()
         place, fault = self._looked_at(status, body)
         self.rows.append((sent, done, status, place, fault))
-        if status == LOST:
+        if status == LOST or connection.ends:
+            connection.close()
             self._begun.append(asyncio.ensure_future(self.begin(1)))
         else:
             self._ask(connection)

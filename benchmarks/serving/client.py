@@ -23,6 +23,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, answered: Answered) -> None:
         self.busy = False
         self.closed = False
+        self.ends = False  # the server has said that it hangs up after its last reply, as nginx does every 1,000
         self._answered = answered
         self._transport: asyncio.Transport | None = None
         self._received = b""
@@ -61,6 +62,7 @@ class Connection(asyncio.Protocol):
             return
         self._received = b""
         self.busy = False
+        self.ends = b"\r\nconnection: close" in head
         self._answered(self, int(head[9:12]), received[body : body + length])
 
     def connection_lost(self, exc: Exception | None) -> None:
