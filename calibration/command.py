@@ -14,7 +14,7 @@ from calibration.margin import MARGIN, Gate
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
-from calibration.signing_command import signing_key
+from calibration.signing_keys import signing_key
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
 from retrieval.errors import ReleaseError

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from calibration.signing_command import trusted_keys
+from calibration.signing_keys import trusted_keys
 from retrieval.errors import InputError
 from retrieval.release import promotion
 from retrieval.release.catalog import release_ids

@@ -4,8 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from calibration import push_command, signing_command
-from calibration.releases import changes, shown
+from calibration.releases import changes, elsewhere, shown
 from retrieval.release.prune import KEEP
 
 
@@ -13,12 +12,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     """Add the subcommand `release` and its actions."""
     parser = commands.add_parser("release", help="list, compare, promote, roll back or prune releases")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    for add in (_add_shown, _add_compared, _add_promotion, _add_shadow_and_prune):
+    for add in (_add_shown, _add_compared, _add_promotion, _add_shadow_and_prune, _add_elsewhere):
         add(actions)
     for action in actions.choices.values():
         action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
-    signing_command.add_parser(actions)
-    push_command.add_parser(actions)
 
 
 def _add_shown(actions: Any) -> None:  # noqa: ANN401
@@ -59,6 +56,16 @@ def _add_shadow_and_prune(actions: Any) -> None:  # noqa: ANN401
     prune = _add(actions, "prune", changes.pruned, "remove old releases that nobody needs")
     prune.add_argument("--keep", metavar="N", type=int, default=KEEP, help=f"newest releases that stay ({KEEP})")
     prune.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+
+
+def _add_elsewhere(actions: Any) -> None:  # noqa: ANN401
+    sign = _add(actions, "sign", elsewhere.signed, "put a signature beside a release, if it verifies")
+    sign.add_argument("--key", metavar="PEM", type=Path, required=True, help="Ed25519 private key")
+    sign.add_argument("id", metavar="ID", help="release id")
+    push = _add(actions, "push", elsewhere.pushed, "copy a release to object storage")
+    push.add_argument("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
+    push.add_argument("--promote", action="store_true", help="make it the current one there, as it is in DIR")
+    push.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
 
 
 def _add(actions: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:  # noqa: ANN401

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from calibration.signing_command import trusted_keys
+from calibration.signing_keys import trusted_keys
 from retrieval.errors import ReleaseError
 from retrieval.release import history
 from retrieval.release.catalog import current_id, find, pointed_id, release_ids

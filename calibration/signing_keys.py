@@ -1,30 +1,17 @@
-"""Signatures on the command line: `taugate release sign`, `calibrate --sign-with`, and which keys are trusted."""
+"""Which keys a command of the offline job trusts, and with which it signs."""
 
-import argparse
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from retrieval.errors import InputError
-from retrieval.release.catalog import find
-from retrieval.release.signing import read_private_key, sign
+from retrieval.release.signing import read_private_key
 from retrieval.release.trusted_keys import TrustedKeys, key_id
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
-
-
-def add_parser(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the action `sign` of `taugate release`."""
-    text = "put a signature beside a release, if it verifies"
-    action: argparse.ArgumentParser = actions.add_parser("sign", help=text, description=text)
-    action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
-    action.add_argument("--key", metavar="PEM", type=Path, required=True, help="Ed25519 private key")
-    action.add_argument("id", metavar="ID", help="release id")
-    action.set_defaults(run=_sign)
 
 
 def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
@@ -50,10 +37,3 @@ def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | N
             "give --sign-with one of them, or --no-promote"
         )
     return key
-
-
-def _sign(arguments: argparse.Namespace) -> int:
-    key = read_private_key(arguments.key)
-    signer = sign(find(arguments.releases, arguments.id), key)
-    sys.stdout.write(f"signed {arguments.id} {signer}\n")
-    return 0

@@ -1,0 +1,33 @@
+"""`taugate release sign` and `push`: a release for services that read it elsewhere, and trust only some."""
+
+import argparse
+import sys
+
+from calibration.signing_keys import trusted_keys
+from retrieval.errors import InputError
+from retrieval.release.catalog import current_id, find
+from retrieval.release.push import promote_there, push
+from retrieval.release.signing import read_private_key, sign
+
+
+def signed(arguments: argparse.Namespace) -> int:
+    """Put a signature beside a release that verifies."""
+    key = read_private_key(arguments.key)
+    signer = sign(find(arguments.releases, arguments.id), key)
+    sys.stdout.write(f"signed {arguments.id} {signer}\n")
+    return 0
+
+
+def pushed(arguments: argparse.Namespace) -> int:
+    """DIR has the rules of promotion and the history, so that what is current at the URL was current there."""
+    release = find(arguments.releases, arguments.id)
+    if arguments.promote and release.name != current_id(arguments.releases):
+        raise InputError(
+            f"{release.name}: not the current release of {arguments.releases}; make it so with `taugate release "
+            "promote` or `rollback` first, or leave out --promote"
+        )
+    push(release, arguments.to, trusted_keys())
+    if arguments.promote:
+        promote_there(arguments.to, release.name)
+    sys.stdout.write(f"{'*' if arguments.promote else ' '} {arguments.to.rstrip('/')}/{release.name}\n")
+    return 0
