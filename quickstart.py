@@ -31,12 +31,13 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.add_argument(
         "--directory", metavar="DIR", type=Path, default=Path("quickstart"), help="for data and releases"
     )
+    parser.add_argument("--releases", metavar="DIR", type=Path, help="where releases are kept, if not in that folder")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate on the sample, then serve it until interrupted."""
-    data, releases = arguments.directory / "data", arguments.directory / "releases"
+    data, releases = arguments.directory / "data", arguments.releases or arguments.directory / "releases"
     settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
     listener = None if arguments.no_serve else listen(settings)  # a port in use is found out before the work
     write_sample(data)

@@ -1,0 +1,30 @@
+#!/bin/sh
+# Passwords and API keys of docker-compose.yml: .env and secrets/, made once, with random values, for this user alone.
+# Needs nothing but a POSIX shell and coreutils. What is there already stays as it is.
+set -eu
+umask 077
+cd "$(dirname "$0")/../.."
+
+random() { head -c 32 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=\n'; }
+sha256() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1; }
+
+if [ -e .env ] || [ -e secrets ]; then
+  echo "secrets.sh: .env or secrets/ is there already, nothing was changed; remove both to have new ones" >&2
+  exit 1
+fi
+app="taugate_$(random)" prometheus="taugate_$(random)" admin="taugate_$(random)"
+# The folder is closed, its files are open: containers run as other users, and have only the files mounted.
+mkdir secrets
+printf '%s' "$app" >secrets/app.key
+printf '%s' "$admin" >secrets/admin.key
+printf '%s' "$prometheus" >secrets/prometheus.key
+cat >secrets/keys.json <<JSON
+[
+  {"name": "app", "sha256": "$(printf '%s' "$app" | sha256)", "scopes": ["search", "feedback"]},
+  {"name": "prometheus", "sha256": "$(printf '%s' "$prometheus" | sha256)", "scopes": ["metrics"]},
+  {"name": "admin", "sha256": "$(printf '%s' "$admin" | sha256)", "scopes": ["admin"]}
+]
+JSON
+chmod 644 secrets/*
+printf 'REDIS_PASSWORD=%s\nGRAFANA_PASSWORD=%s\n' "$(random)" "$(random)" >.env
+echo "made .env (passwords of Redis and Grafana) and secrets/ (API keys: app, prometheus, admin)"
