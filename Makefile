@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers faults acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks fuzz lint format openapi dashboards constraints clean
+.PHONY: help quickstart test test-servers faults acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks fuzz lab-test lint format openapi dashboards constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliabili
 
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
 	$(BIN)/python benchmarks/reliability/fuzz.py $(ARGS)
+
+lab-test: $(VENV)/.test ## build the images and run tests/containers, with Docker or a container lab
+	sh tests/containers/setup.sh
+	CONTAINER_TESTS=1 $(BIN)/pytest tests/containers $(ARGS)
 
 lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .

@@ -1,0 +1,75 @@
+"""Docker or Podman, whichever there is, and the project as compose runs it: a copy, a name and ports of its own."""
+
+import os
+import shutil
+import socket
+import subprocess
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = ["service", "redis", "prometheus", "alertmanager"]  # a container lab has no Grafana
+
+
+@cache
+def engine() -> str:
+    """`docker` where its daemon answers, else `podman`."""
+    docker = shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True, check=False)
+    return "docker" if docker and docker.returncode == 0 else "podman"
+
+
+def run(*arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    """A command of the engine, with its output."""
+    return finished([engine(), *arguments], check=check, timeout=timeout)
+
+
+def finished(
+    command: list[str], *, check: bool = True, timeout: float = 300, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """A command that has ended; what it wrote is in the error where it failed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout, **options)
+    assert not check or done.returncode == 0, f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done
+
+
+class Project:
+    """docker-compose.yml with its override, in a folder with secrets of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, "taugate-test"
+        for name in ("docker-compose.yml", "docker-compose.override.yml"):
+            shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT / "deploy", folder / "deploy")
+        (folder / "data").mkdir()
+        finished(["sh", str(folder / "deploy" / "compose" / "secrets.sh")])
+        names = ["TAUGATE_HOST_PORT", "PROMETHEUS_HOST_PORT", "ALERTMANAGER_HOST_PORT"]
+        self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+
+    def compose(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """A compose command with both jobs' profiles, which do nothing until they are run."""
+        program = ["docker", "compose"] if engine() == "docker" else ["podman-compose"]
+        profiles = ["--profile", "demo", "--profile", "calibrate"]
+        environment = os.environ | {name: str(port) for name, port in self.ports.items()}
+        command = [*program, "--project-name", self.name, *profiles, *arguments]
+        return finished(command, check=check, timeout=timeout, cwd=self.folder, env=environment)
+
+    def url(self, name: str) -> str:
+        """Where a published port answers."""
+        return f"http://127.0.0.1:{self.ports[f'{name.upper()}_HOST_PORT']}"
+
+    def key(self, name: str) -> dict[str, str]:
+        """The headers of a request with one of the keys that secrets.sh made."""
+        return {"Authorization": f"Bearer {(self.folder / 'secrets' / f'{name}.key').read_text(encoding='utf-8')}"}
+
+    def named(self, kind: str) -> list[str]:
+        """Containers (`ps --all`), volumes or networks of this project that are there."""
+        listing = run(*kind.split(), "--format", "{{.Names}}" if kind.startswith("ps") else "{{.Name}}").stdout
+        return [line for line in listing.splitlines() if line.startswith(self.name)]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

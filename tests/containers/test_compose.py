@@ -1,0 +1,117 @@
+"""docker-compose.yml started for real: a search, Prometheus with rules, a second release, and a clean end."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from calibration.data.sample import write_sample
+from tests.containers.engine import SERVICES, Project, run
+
+_SECONDS = 120
+QUERY = {"query": "Who is liable for hidden defects?"}
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds; what it raised last is the error where it never did."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            assert condition()
+            return
+        except (AssertionError, httpx.TransportError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def up(project: Project) -> Project:
+    """As README, "Run it with containers", has it."""
+    project.compose("run", "--rm", "demo")
+    project.compose("up", "--detach", *SERVICES)
+    until(lambda: httpx.get(f"{project.url('taugate')}/readyz").status_code == 200)
+    return project
+
+
+def search(project: Project) -> httpx.Response:
+    return httpx.post(f"{project.url('taugate')}/search", json=QUERY, headers=project.key("app"))
+
+
+def prometheus(project: Project, path: str) -> dict[str, list[dict[str, object]]]:
+    return httpx.get(f"{project.url('prometheus')}/api/v1/{path}").raise_for_status().json()["data"]
+
+
+def test_a_search_is_answered_and_only_with_a_key(up: Project) -> None:
+    assert search(up).json()["results"][0]["id"] == "dolda-fel-013"
+    assert httpx.post(f"{up.url('taugate')}/search", json=QUERY).status_code == 401
+
+
+def test_prometheus_scrapes_every_target(up: Project) -> None:
+    def all_up() -> bool:
+        health = {each["labels"]["job"]: each["health"] for each in prometheus(up, "targets")["activeTargets"]}
+        return health == {"taugate": "up", "prometheus": "up", "alertmanager": "up"}
+
+    until(all_up)
+
+
+def test_prometheus_has_loaded_the_rules_byte_for_byte(up: Project) -> None:
+    folder = up.folder / "deploy" / "prometheus" / "rules"
+    for path in folder.glob("*.yml"):
+        inside = run("exec", container(up, "prometheus"), "cat", f"/etc/prometheus/rules/{path.name}").stdout
+        assert inside.encode() == path.read_bytes()
+    groups = prometheus(up, "rules")["groups"]
+    assert {group["file"].rpartition("/")[2] for group in groups} == {path.name for path in folder.glob("*.yml")}
+    until(lambda: {rule["health"] for group in prometheus(up, "rules")["groups"] for rule in group["rules"]} == {"ok"})
+
+
+def test_prometheus_tells_the_alertmanager(up: Project) -> None:
+    until(lambda: len(prometheus(up, "alertmanagers")["activeAlertmanagers"]) == 1)
+
+
+def test_replies_are_kept_in_a_redis_that_is_bounded_and_asks_for_a_password(up: Project) -> None:
+    search(up)
+    redis = container(up, "redis")
+    until(lambda: "keys=" in run("exec", redis, "redis-cli", "info", "keyspace").stdout)
+    assert run("exec", redis, "redis-cli", "config", "get", "maxmemory-policy").stdout.split()[-1] == "allkeys-lru"
+    assert int(run("exec", redis, "redis-cli", "config", "get", "maxmemory").stdout.split()[-1]) == 256 << 20
+    refused = run("exec", redis, "env", "-u", "REDISCLI_AUTH", "redis-cli", "ping", check=False)
+    assert "NOAUTH" in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_health_check_passes(up: Project, service: str) -> None:
+    name = container(up, service)
+    config = json.loads(run("container", "inspect", name).stdout)[0]["Config"]
+    command, *arguments = config["Healthcheck"]["Test"]
+    shell = ["sh", "-c"] if command == "CMD-SHELL" else []
+    run("exec", name, *shell, *arguments)
+
+
+def test_a_release_that_is_calibrated_comes_into_service_without_a_restart(up: Project) -> None:
+    write_sample(up.folder / "data" / "sample")
+    for path in [up.folder / "data", *(up.folder / "data").rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    before, started = search(up).json()["release"], started_at(up)
+    done = up.compose("run", "--rm", "calibrate", "sample", "--seed", "1", "--max-loss", "0.05")
+    name = Path(done.stdout.split()[-1]).name
+    assert name != before
+    until(lambda: search(up).json()["release"] == name)
+    assert started_at(up) == started
+
+
+def started_at(project: Project) -> str:
+    return run("container", "inspect", "--format", "{{.State.StartedAt}}", container(project, "service")).stdout
+
+
+def container(project: Project, service: str) -> str:
+    names = project.named("ps --all")
+    return next(name for name in names if name.removeprefix(project.name).strip("-_").startswith(f"{service}"))
+
+
+def test_down_leaves_nothing_behind(up: Project) -> None:
+    up.compose("down", "--volumes")
+    assert up.named("ps --all") == up.named("volume ls") == up.named("network ls") == []
