@@ -1,0 +1,119 @@
+"""docker-compose.yml as it is written: what must hold of every service, whoever adds one."""
+
+import re
+import shutil
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import yaml
+
+from service.access.keys import keys_of, parse_entries
+from service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+OVERRIDE = yaml.safe_load((ROOT / "docker-compose.override.yml").read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
+JOBS = {"calibrate", "demo"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_container_is_hardened_bounded_and_of_one_version(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["deploy"]["resources"]["limits"]["memory"]
+    assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+(-[a-z]+)?", service["image"])
+    assert service["restart"] == ("no" if name in JOBS else "unless-stopped")
+    assert ("healthcheck" in service) == (name not in JOBS)
+
+
+def test_no_port_is_published_but_by_the_override_and_on_loopback() -> None:
+    assert [name for name, service in SERVICES.items() if "ports" in service] == []
+    published = [port for service in OVERRIDE["services"].values() for port in service["ports"]]
+    assert set(OVERRIDE["services"]) == {"service", "prometheus", "alertmanager", "grafana"}
+    assert [port for port in published if not port.startswith("127.0.0.1:")] == []
+
+
+def test_only_the_service_reaches_redis() -> None:
+    reaching = {name for name, service in SERVICES.items() if "cache" in service.get("networks", [])}
+    assert reaching == {"service", "redis"}
+    assert COMPOSE["networks"]["cache"]["internal"]
+
+
+def test_passwords_are_asked_for_and_none_is_written_down() -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    passwords = re.findall(r"\$\{(\w+_PASSWORD):\?is not set, run sh deploy/compose/secrets\.sh\}", text)
+    assert set(passwords) == {"REDIS_PASSWORD", "GRAFANA_PASSWORD"}
+    assert len(passwords) == len(re.findall(r"PASSWORD}|PASSWORD:[^?\s]|PASSWORD:\?", text))
+
+
+def test_releases_are_the_jobs_to_write_and_the_services_to_read() -> None:
+    mounts = {name: service.get("volumes", []) for name, service in SERVICES.items()}
+    assert {name for name, volumes in mounts.items() if "releases:/releases" in volumes} == JOBS
+    assert {name for name, volumes in mounts.items() if "releases:/releases:ro" in volumes} == {"service"}
+
+
+def test_what_is_mounted_is_there() -> None:
+    sources = [
+        volume.split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+        if volume.startswith("./")
+    ]
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_what_it_sets_are_settings() -> None:
+    lines = (ROOT / "deploy" / "compose" / "service.env").read_text(encoding="utf-8").splitlines()
+    named = {line.split("=")[0] for line in lines if line and not line.startswith("#")}
+    named |= set(SERVICES["service"]["environment"])
+    assert named <= {f"TAUGATE_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
+    grace = int(SERVICES["service"]["stop_grace_period"].removesuffix("s"))
+    assert grace > Settings.model_fields["shutdown_seconds"].default
+
+
+def test_the_rules_of_compose_and_of_a_bare_machine_are_the_same() -> None:
+    paths = [ROOT / "deploy" / folder / "prometheus.yml" for folder in ("prometheus", "compose")]
+    bare, inside = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths)
+    for field in ("global", "rule_files"):
+        assert bare[field] == inside[field]
+    assert {each["job_name"] for each in bare["scrape_configs"]} <= {
+        each["job_name"] for each in inside["scrape_configs"]
+    }
+    assert "./deploy/prometheus/rules:/etc/prometheus/rules:ro" in SERVICES["prometheus"]["volumes"]
+
+
+def test_promtool_accepts_its_configuration(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "deploy" / "compose" / "prometheus.yml", tmp_path)
+    shutil.copytree(ROOT / "deploy" / "prometheus" / "rules", tmp_path / "rules")
+    (tmp_path / "taugate.key").touch()  # promtool looks whether the file of a key is there
+    config = tmp_path / "prometheus.yml"
+    config.write_text(config.read_text(encoding="utf-8").replace("/run/secrets/taugate.key", "taugate.key"), "utf-8")
+    done = subprocess.run(["promtool", "check", "config", str(config)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_secrets_are_made_once_and_for_one_user(tmp_path: Path) -> None:
+    script = tmp_path / "deploy" / "compose" / "secrets.sh"
+    script.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "deploy" / "compose" / "secrets.sh", script)
+    subprocess.run(["sh", str(script)], check=True, capture_output=True)
+    content = (tmp_path / "secrets" / "keys.json").read_bytes()
+    keys_of(parse_entries(content, "keys.json"), "keys.json")
+    for name in ("app", "prometheus", "admin"):
+        key = (tmp_path / "secrets" / f"{name}.key").read_bytes()
+        assert len(key) > 40
+        assert sha256(key).hexdigest().encode() in content
+    assert (tmp_path / "secrets").stat().st_mode & 0o077 == 0
+    assert (tmp_path / ".env").stat().st_mode & 0o077 == 0
+    again = subprocess.run(["sh", str(script)], check=False, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "nothing was changed" in again.stderr
+    assert (tmp_path / "secrets" / "keys.json").read_bytes() == content

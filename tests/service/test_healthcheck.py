@@ -1,0 +1,33 @@
+"""`python -m service.healthcheck`, as an image asks it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.service_process import ServiceProcess
+
+
+def check(port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"TAUGATE_PORT": str(port), "TAUGATE_HOST": host}
+    command = [sys.executable, "-m", "service.healthcheck"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_it_is_healthy_once_it_is_ready_and_not_after_its_end(releases: Path) -> None:
+    with ServiceProcess(releases) as service:
+        service.ready()
+        for host in ("127.0.0.1", "0.0.0.0"):  # noqa: S104 (an address to listen on)
+            healthy = check(service.port, host)
+            assert healthy.returncode == 0
+            assert '"status":"ready"' in healthy.stdout
+        service.stop()
+        gone = check(service.port)
+    assert gone.returncode == 1
+    assert f"127.0.0.1 port {service.port}: " in gone.stdout
+
+
+def test_it_imports_nothing_that_takes_long() -> None:
+    code = "import sys, service.healthcheck; print({'numpy', 'fastapi', 'pydantic'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
