@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers faults acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks fuzz lab-test lint format openapi dashboards constraints clean
+.PHONY: help quickstart test test-servers faults acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks container-benchmarks reliability-benchmarks fuzz lab-test lint format openapi dashboards constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving
 
 drift-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/drift/tables.py $(ARGS)
+
+container-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/containers.md, with Docker or a container lab
+	$(BIN)/python benchmarks/deploy/tables.py $(ARGS)
 
 reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliability.md
 	$(BIN)/python benchmarks/reliability/tables.py $(ARGS)

@@ -1,11 +1,13 @@
 """Docker or Podman, whichever there is, and the project as compose runs it: a copy, a name and ports of its own."""
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ["service", "redis", "prometheus", "alertmanager"]  # a container lab has no Grafana
@@ -32,14 +34,31 @@ def finished(
     return done
 
 
+def image(target: str) -> str:
+    """The name that docker-compose.yml gives to an image of the project."""
+    lines = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").splitlines()
+    return next(line.split()[-1] for line in lines if f"image: taugate/{target}:" in line)
+
+
+def base_image() -> str:
+    """What the Dockerfile builds on."""
+    lines = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    return next(line.removeprefix("ARG PYTHON=") for line in lines if line.startswith("ARG PYTHON="))
+
+
+def inspected(name: str) -> dict[str, Any]:
+    """What the engine says of an image."""
+    return json.loads(run("image", "inspect", name).stdout)[0]
+
+
 class Project:
-    """docker-compose.yml with its override, in a folder with secrets of its own."""
+    """A copy of docker-compose.yml with all that it mounts, and secrets of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, "taugate-test"
         for name in ("docker-compose.yml", "docker-compose.override.yml"):
             shutil.copy(ROOT / name, folder / name)
-        shutil.copytree(ROOT / "deploy", folder / "deploy")
+        shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
         (folder / "data").mkdir()
         finished(["sh", str(folder / "deploy" / "compose" / "secrets.sh")])
         names = ["TAUGATE_HOST_PORT", "PROMETHEUS_HOST_PORT", "ALERTMANAGER_HOST_PORT"]

@@ -1,6 +1,5 @@
 """The service's image: what is in it, as whom it runs, how it ends, and what it writes."""
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,19 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.containers.engine import ROOT, run
+from tests.containers.engine import base_image, image, inspected, run
 
 BEYOND_THE_BASE = 450_000_000  # bytes
 _SECONDS = 60
-
-
-def image(target: str) -> str:
-    lines = (ROOT / "docker-compose.yml").read_text(encoding="utf-8").splitlines()
-    return next(line.split()[-1] for line in lines if f"image: taugate/{target}:" in line)
-
-
-def inspected(name: str) -> dict[str, object]:
-    return json.loads(run("image", "inspect", name).stdout)[0]
 
 
 class Container:
@@ -117,8 +107,3 @@ def test_it_is_small_and_says_what_it_is() -> None:
     assert service["Config"]["User"] == "10001:10001"
     labels = service["Config"]["Labels"]
     assert {f"org.opencontainers.image.{name}" for name in ("title", "version", "licenses", "revision")} <= set(labels)
-
-
-def base_image() -> str:
-    lines = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    return next(line.removeprefix("ARG PYTHON=") for line in lines if line.startswith("ARG PYTHON="))
