@@ -45,8 +45,9 @@ template:
     {{- end }}
     volumes:
       {{- include "taugate.calibrationVolumes" $context | nindent 6 }}
-    {{- include "taugate.affinity" (list $context dict) | indent 4 }}
-    {{- include "taugate.nodes" $values | indent 4 }}
+    {{- with printf "%s%s" (include "taugate.affinity" (list $context dict)) (include "taugate.nodes" $values) | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
 {{- end }}
 
 {{/* The arguments of a calibration, as a JSON array. */}}
@@ -80,11 +81,11 @@ template:
         name: {{ . }}
   {{- end }}
   env:
-    {{- include "taugate.calibrationEnv" $context | nindent 4 }}
+    {{- include "taugate.calibrationEnv" . | nindent 4 }}
   resources:
     {{- toYaml $values.resources | nindent 4 }}
   securityContext:
     {{- include "taugate.containerSecurity" $context | nindent 4 }}
   volumeMounts:
-    {{- include "taugate.calibrationMounts" $context | nindent 4 }}
+    {{- include "taugate.calibrationMounts" . | nindent 4 }}
 {{- end }}
