@@ -6,7 +6,7 @@
 keys.existingSecret and keys.entries are both given: keep the Secret, or let the chart make one of the entries
 {{- end }}
 {{- if not (or (include "taugate.hasKeys" .) .Values.settings.allow_anyone) }}
-there are no API keys, and the service does not start without: make one with `taugate key new --file keys.json`, put the file into a Secret with `kubectl create secret generic taugate-keys --from-file=keys.json` and name it in keys.existingSecret; or let everybody in with settings.allow_anyone=true
+there are no API keys, and the service does not start without: make one with `taugate key new --name shop --scopes search,feedback --file keys.json`, put the file into a Secret with `kubectl create secret generic taugate-keys --from-file=keys.json` and name it in keys.existingSecret; or let everybody in with settings.allow_anyone=true
 {{- end }}
 {{- with .Values.trustedKeys }}
 {{- if gt (len (compact (list .pem .existingConfigMap .existingSecret))) 1 }}
