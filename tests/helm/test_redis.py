@@ -1,6 +1,13 @@
 """Redis: one that is there, or a simple one of the chart's own."""
 
+import subprocess
+from pathlib import Path
+
+import pytest
+import redis
+
 from tests.helm.rendered import KEYS, at, plain, render, secrets
+from tests.prometheus_process import free_port, until
 
 OWN = at("redis", {"enabled": True, "password": "0123456789abcdef"})
 
@@ -59,3 +66,28 @@ def test_a_password_in_a_secret_that_is_there() -> None:
     (container,) = rendered.one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
     assert secrets(container) == {"REDISCLI_AUTH": ("ours", "pass")}
     assert secrets(rendered.container) == {"REDIS_PASSWORD": ("ours", "pass")}
+
+
+def test_a_real_redis_takes_its_arguments(tmp_path: Path) -> None:
+    (container,) = render(KEYS, OWN).one("Deployment", "-redis")["spec"]["template"]["spec"]["containers"]
+    command = [part.replace("$(REDISCLI_AUTH)", "0123456789abcdef") for part in container["args"]]
+    command[command.index("--dir") + 1] = str(tmp_path)
+    port = free_port()
+    process = subprocess.Popen([*command, "--port", str(port), "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL)
+    try:
+        client = redis.Redis(port=port, password="0123456789abcdef")
+        until(lambda: _answers(client))
+        kept = {name: client.config_get(name)[name] for name in ("maxmemory", "maxmemory-policy", "save", "appendonly")}
+        assert kept == {"maxmemory": str(256 << 20), "maxmemory-policy": "allkeys-lru", "save": "", "appendonly": "no"}
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(port=port).ping()
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except redis.ConnectionError:
+        return False
