@@ -60,7 +60,7 @@ class NetworkPolicy(Group):
 
     enabled: bool = value(False, "off: a plugin that denies what is not known breaks an installation in silence")
     ingress_from: list[AsInKubernetes] = value(
-        [], "who may ask, as `from` of a NetworkPolicy; empty: everybody, on the service's port only"
+        [], "who may ask, as `from` of a NetworkPolicy, with Prometheus and the pod of `helm test`; empty: everybody"
     )
     redis_port: Port = value(6379, "of a Redis that is not the chart's own")
     object_storage_port: Port = value(443, "of object storage, where releases or data are at a URL")

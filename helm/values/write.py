@@ -23,6 +23,11 @@ def values_yaml() -> str:
 def schema_json() -> str:
     """What values are let through, as JSON Schema."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ChartValues.model_json_schema()
+    for each in _groups(ChartValues()):
+        part = schema["$defs"].get(type(each).__name__, schema)
+        part["required"] = [
+            name for name, inner in part["properties"].items() if {"type": "null"} not in inner.get("anyOf", [])
+        ]
     return json.dumps(_plain(schema), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -51,6 +56,17 @@ def leaves(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]
 def _fields(values: BaseModel) -> Iterator[tuple[str, Any, str]]:
     for name, field in type(values).model_fields.items():
         yield field.alias or name, getattr(values, name), field.description or ""
+
+
+def _groups(values: BaseModel) -> Iterator[BaseModel]:
+    """Those that values.yaml has: null in the place of a value takes it away, which no template is made for.
+
+    What a list may hold is not among them, as nothing there has a default that Helm puts in.
+    """
+    yield values
+    for _, default, _ in _fields(values):
+        if isinstance(default, BaseModel):
+            yield from _groups(default)
 
 
 def _lines(values: BaseModel, indent: str) -> Iterator[str]:

@@ -28,6 +28,9 @@ def test_probes_ask_what_needs_no_key(probe: str, path: str) -> None:
 def test_a_release_has_ten_minutes_to_be_loaded() -> None:
     startup = render(KEYS).container["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] == 600
+    assert render(KEYS).one("Deployment")["spec"]["progressDeadlineSeconds"] == 660
+    longer = at("probes.startup.failureThreshold", 900)
+    assert render(KEYS, longer).one("Deployment")["spec"]["progressDeadlineSeconds"] == 1860
 
 
 @pytest.mark.parametrize(

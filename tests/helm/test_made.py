@@ -76,6 +76,8 @@ def test_the_schema_is_strict_all_through() -> None:
     ("path", "given", "said"),
     [
         ("replica", 3, "'replica' not allowed"),
+        ("topologySpread", None, "missing property 'topologySpread'"),
+        ("service.port", None, "missing property 'port'"),
         ("settings.maxK", 5, "'maxK' not allowed"),
         ("settings.max_k", 0, "minimum: got 0, want 1"),
         ("settings.max_batch", 5000, "maximum: got 5,000, want 1,024"),
