@@ -12,15 +12,13 @@ class Autoscaling(Group):
 
     enabled: bool = value(False, "off: it needs metrics-server, or an adapter for queueDepth")
     min_replicas: int = value(2, "as replicas", ge=1)
-    max_replicas: int = value(
-        8, "some 2,900 queries/s of 18 tokens: 361/s on two processors (docs/benchmarks/serving.md)", ge=1
-    )
+    max_replicas: int = value(8, "some 2,900 queries/s: 361/s on two processors (docs/benchmarks/serving.md)", ge=1)
     metric: Literal["cpu", "queueDepth"] = value(
         "cpu", "queueDepth is taugate_queue_depth, which an adapter such as prometheus-adapter has to offer"
     )
     target_cpu_percent: int = value(
         70,
-        "of resources.requests.cpu: at 80 % of what it can do the p99 was below 0.2 s, and a new pod takes seconds",
+        "of resources.requests.cpu: at 80 % of what float32 can do the p99 was below 0.2 s; new pods take seconds",
         ge=1,
         le=100,
     )

@@ -38,19 +38,28 @@ def settings_json() -> str:
 
 def readme(before: str) -> str:
     """The chart's README with the table of all values in its place."""
-    rows = [f"| `{path}` | `{_flow(default)}` | {text} |" for path, default, text in leaves(ChartValues())]
+    rows = [
+        f"| **{path}** | | {text} |"
+        if isinstance(default, BaseModel)
+        else f"| `{path}` | `{_flow(default)}` | {text} |"
+        for path, default, text in _rows(ChartValues())
+    ]
     table = "\n".join(["| value | default | meaning |", "|---|---|---|", *rows])
     head, rest = before.split(BEGIN)
     return f"{head}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}"
 
 
-def leaves(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+def leaves(values: BaseModel) -> Iterator[tuple[str, Any, str]]:
     """Path, default and meaning of each value that is no group."""
+    return (row for row in _rows(values) if not isinstance(row[1], BaseModel))
+
+
+def _rows(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """The same with the groups, each before what is in it."""
     for name, default, text in _fields(values):
+        yield f"{prefix}{name}", default, text
         if isinstance(default, BaseModel):
-            yield from leaves(default, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", default, text
+            yield from _rows(default, f"{prefix}{name}.")
 
 
 def _fields(values: BaseModel) -> Iterator[tuple[str, Any, str]]:

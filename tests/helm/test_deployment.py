@@ -60,6 +60,7 @@ def test_pods_roll_when_what_is_read_at_the_start_changes_and_only_then() -> Non
     assert annotations(at("settings.max_k", 7))["checksum/settings"] != before["checksum/settings"]
     assert annotations(at("redis.url", "redis://a:6379"))["checksum/redis"] != before["checksum/redis"]
     assert annotations(at("service.port", 8080)) == before
+    assert annotations(at("redis.maxMemory", "1gb")) == before
     assert annotations({"keys": {"existingSecret": "others"}}) == before
 
 

@@ -60,6 +60,15 @@ def test_its_password_goes_into_the_url_in_the_pod() -> None:
     assert rendered.one("Service", "-redis")["spec"]["ports"][0]["port"] == 6379
 
 
+def test_it_starts_anew_with_another_password_and_not_with_another_version_of_the_service() -> None:
+    pod = render(KEYS, OWN).one("Deployment", "-redis")["spec"]["template"]["metadata"]
+    assert "app.kubernetes.io/version" not in pod["labels"]
+    other = render(KEYS, OWN, at("redis.password", "fedcba9876543210"))
+    assert other.one("Deployment", "-redis")["spec"]["template"]["metadata"]["annotations"] != pod["annotations"]
+    service = [each.one("Deployment")["spec"]["template"]["metadata"] for each in (other, render(KEYS, OWN))]
+    assert service[0]["annotations"] != service[1]["annotations"]
+
+
 def test_a_password_in_a_secret_that_is_there() -> None:
     rendered = render(KEYS, at("redis", {"enabled": True, "passwordSecret": {"existingSecret": "ours", "key": "pass"}}))
     assert rendered.of("Secret") == []
