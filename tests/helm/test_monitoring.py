@@ -60,6 +60,7 @@ def test_prometheus_scrapes_each_pod_with_a_key_under_the_job_that_the_alerts_na
     credentials = {"name": "taugate-metrics-key", "key": "key"}
     assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
     (job,) = endpoint["relabelings"]
+    assert job["targetLabel"] == "job"
     assert f'up{{job="{job["replacement"]}"}}' in RULES[0].read_text(encoding="utf-8")
     labels = ALL.one("Service")["metadata"]["labels"]
     assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
