@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "taugate"
 # The oldest that Chart.yaml lets in, and the newest that there are schemas of.
 VERSIONS = ("1.30", "1.37")
+APP_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"]
 KEYS = {"keys": {"existingSecret": "taugate-keys"}}
 
 helm_python.disable_logging()  # it says of each file that it was found behind a symbolic link

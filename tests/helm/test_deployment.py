@@ -4,7 +4,7 @@ import pytest
 
 from service.access.rules import RULES
 from service.settings import Settings
-from tests.helm.rendered import KEYS, Values, at, render
+from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 
 
 def test_an_update_never_has_fewer_pods_than_wanted() -> None:
@@ -98,7 +98,7 @@ def test_labels_and_annotations_of_pods() -> None:
 @pytest.mark.parametrize(
     ("values", "image"),
     [
-        ({}, "taugate/service:0.1.0"),
+        ({}, f"taugate/service:{APP_VERSION}"),
         ({"repository": "example.org/taugate", "tag": "2"}, "example.org/taugate:2"),
         ({"tag": "2", "digest": "sha256:" + "a" * 64}, "taugate/service@sha256:" + "a" * 64),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 import calibration.command
 import calibration.releases.command
-from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, plain, render, secrets
+from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
 JOB = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
@@ -173,7 +173,7 @@ def test_its_own_resources_nodes_and_cache() -> None:
     assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "batch"}, [{"operator": "Exists"}])
     assert {"name": "cache", "persistentVolumeClaim": {"claimName": "embeddings"}} in spec["volumes"]
     assert plain(container) == {"TAUGATE_CACHE": "/cache", "HF_HOME": "/cache/huggingface", "HF_HUB_OFFLINE": "1"}
-    assert container["image"] == "taugate/calibration:0.1.0"
+    assert container["image"] == f"taugate/calibration:{APP_VERSION}"
 
 
 @pytest.mark.parametrize("name", ["recalibrate", "command", "all"])
