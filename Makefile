@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers faults acceptance calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks container-benchmarks reliability-benchmarks fuzz lab-test lint format openapi dashboards constraints clean
+.PHONY: help quickstart test test-servers lab-test faults fuzz acceptance \
+  calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
+  lint format openapi dashboards chart constraints clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +64,9 @@ openapi: $(VENV)/.sample ## write docs/openapi.json from the code
 
 dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
 	$(BIN)/python deploy/grafana/generate.py
+
+chart: $(VENV)/.test ## write values, schema and the README's table of the Helm chart from helm/values
+	$(BIN)/python -m helm.values
 
 constraints: $(VENV)/.test $(VENV)/.dev ## write constraints.txt from what is installed
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt

@@ -1,0 +1,91 @@
+{{/* What the CronJob and the Job run. */}}
+
+{{/* A Job's spec: (list context arguments); without arguments it calibrates. */}}
+{{- define "taugate.jobSpec" -}}
+{{- $context := index . 0 }}
+{{- $values := $context.Values.recalibration -}}
+# Bad input, no safe threshold and a rule that does not hold stay so when they are tried again. A pod that a drain of its
+# node took is no failure, and has another in its place.
+backoffLimit: 0
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes:
+        operator: In
+        values: [2, 3, 4]
+    - action: Ignore
+      onPodConditions:
+        - type: DisruptionTarget
+          status: "True"
+{{- with $values.activeDeadlineSeconds }}
+activeDeadlineSeconds: {{ . }}
+{{- end }}
+template:
+  metadata:
+    labels:
+      {{- include "taugate.podLabels" (list $context "calibration") | nindent 6 }}
+      {{- include "taugate.releasesLabel" $context | nindent 6 }}
+  spec:
+    restartPolicy: Never
+    serviceAccountName: {{ include "taugate.account" (list $context $values.serviceAccount "-calibration") }}
+    {{- include "taugate.pod" $context | nindent 4 }}
+    {{- if index . 1 }}
+    containers:
+      {{- include "taugate.calibrationContainer" (list $context "command" (index . 1)) | nindent 6 }}
+    {{- else if and $context.Values.releases.url $values.promotion.enabled }}
+    # One after the other, each with its exit code: what was not promoted is not pushed.
+    initContainers:
+      {{- include "taugate.calibrationContainer" (list $context "calibrate" (include "taugate.calibrate" $context | fromJsonArray)) | nindent 6 }}
+    containers:
+      {{- $push := list "release" "push" "--releases" "/releases" "--to" $context.Values.releases.url "--promote" }}
+      {{- include "taugate.calibrationContainer" (list $context "push" $push) | nindent 6 }}
+    {{- else }}
+    containers:
+      {{- include "taugate.calibrationContainer" (list $context "calibrate" (include "taugate.calibrate" $context | fromJsonArray)) | nindent 6 }}
+    {{- end }}
+    volumes:
+      {{- include "taugate.calibrationVolumes" $context | nindent 6 }}
+    {{- with printf "%s%s" (include "taugate.affinity" (list $context dict)) (include "taugate.nodes" $values) | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
+{{- end }}
+
+{{/* The arguments of a calibration, as a JSON array. */}}
+{{- define "taugate.calibrate" -}}
+{{- $values := .Values.recalibration }}
+{{- $data := default (printf "/data/%s" $values.data.path | trimSuffix "/") $values.data.url }}
+{{- $arguments := concat (list "calibrate" $data "--releases" "/releases") $values.arguments }}
+{{- if not $values.promotion.enabled }}
+{{- $arguments = append $arguments "--no-promote" }}
+{{- else if $values.promotion.rule }}
+{{- $arguments = concat $arguments (list "--promote-if" $values.promotion.rule) }}
+{{- end }}
+{{- if $values.signingKey.existingSecret }}
+{{- $arguments = concat $arguments (list "--sign-with" (printf "/etc/taugate/signing/%s" $values.signingKey.key)) }}
+{{- end }}
+{{- $arguments | toJson }}
+{{- end }}
+
+{{/* (list context name arguments) */}}
+{{- define "taugate.calibrationContainer" -}}
+{{- $context := index . 0 }}
+{{- $values := $context.Values.recalibration -}}
+- name: {{ index . 1 }}
+  image: {{ include "taugate.image" (list $context $values.image) }}
+  imagePullPolicy: {{ $values.image.pullPolicy }}
+  args:
+    {{- toYaml (index . 2) | nindent 4 }}
+  {{- with $values.objectStorage.existingSecret }}
+  envFrom:
+    - secretRef:
+        name: {{ . }}
+  {{- end }}
+  env:
+    {{- include "taugate.calibrationEnv" . | nindent 4 }}
+  resources:
+    {{- toYaml $values.resources | nindent 4 }}
+  securityContext:
+    {{- include "taugate.containerSecurity" $context | nindent 4 }}
+  volumeMounts:
+    {{- include "taugate.calibrationMounts" . | nindent 4 }}
+{{- end }}

@@ -1,0 +1,85 @@
+{{/* What a calibration reads and writes. */}}
+
+{{/* (list context name-of-the-container): one that only pushes has no use for the private key. */}}
+{{- define "taugate.calibrationEnv" -}}
+{{- $context := index . 0 }}
+{{- $values := $context.Values.recalibration -}}
+- name: TAUGATE_CACHE
+  value: /cache
+# A model that is named rather than in the image is fetched here.
+- name: HF_HOME
+  value: /cache/huggingface
+{{- if include "taugate.trusts" $context }}
+- name: TAUGATE_TRUSTED_KEYS
+  value: /etc/taugate/trusted
+{{- end }}
+{{- with $values.signingPassphrase }}
+{{- if and .existingSecret (ne (index $ 1) "push") }}
+{{ include "taugate.fromSecret" (list "TAUGATE_SIGNING_PASSPHRASE" .existingSecret .key) }}
+{{- end }}
+{{- end }}
+{{- include "taugate.storageEnv" $values.objectStorage }}
+{{- include "taugate.plainEnv" $values.env }}
+{{- end }}
+
+{{/* The directory in which releases are made: that of the service, or one whose releases are pushed to its URL. */}}
+{{- define "taugate.workClaim" -}}
+{{- if .Values.releases.volume.enabled }}
+{{- include "taugate.releasesClaim" . }}
+{{- else }}
+{{- default (printf "%s-calibration" (include "taugate.fullname" .)) .Values.recalibration.workVolume.existingClaim }}
+{{- end }}
+{{- end }}
+
+{{/* (list context name-of-the-container) */}}
+{{- define "taugate.calibrationMounts" -}}
+{{- $context := index . 0 }}
+{{- $values := $context.Values.recalibration -}}
+- name: tmp
+  mountPath: /tmp
+- name: cache
+  mountPath: /cache
+- name: releases
+  mountPath: /releases
+{{- if $values.data.existingClaim }}
+- name: data
+  mountPath: /data
+  readOnly: true
+{{- end }}
+{{- if and $values.signingKey.existingSecret (ne (index . 1) "push") }}
+- name: signing
+  mountPath: /etc/taugate/signing
+  readOnly: true
+{{- end }}
+{{- if include "taugate.trusts" $context }}
+- name: trusted
+  mountPath: /etc/taugate/trusted
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "taugate.calibrationVolumes" -}}
+{{- $values := .Values.recalibration -}}
+- name: tmp
+  emptyDir: {}
+{{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.cache.size) }}
+- name: releases
+  persistentVolumeClaim:
+    claimName: {{ include "taugate.workClaim" . }}
+{{- with $values.data.existingClaim }}
+- name: data
+  persistentVolumeClaim:
+    claimName: {{ . }}
+{{- end }}
+{{- with $values.signingKey.existingSecret }}
+- name: signing
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- include "taugate.trustedVolume" . }}
+{{- end }}
+
+{{- define "taugate.calibrates" -}}
+{{- if or .Values.recalibration.cronJob.enabled .Values.recalibration.job.enabled }}true{{ end }}
+{{- end }}

@@ -1,0 +1,71 @@
+{{/* Variables of containers that are secrets, or of one kind of pod. */}}
+
+{{/* One variable from a Secret: (list name secret key). */}}
+{{- define "taugate.fromSecret" -}}
+- name: {{ index . 0 }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ index . 1 }}
+      key: {{ index . 2 | quote }}
+{{- end }}
+
+{{- define "taugate.plainEnv" -}}
+{{- range $name, $value := . }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}
+
+{{/* TAUGATE_REDIS_URL. The chart's own Redis has its password in a Secret, which goes into the URL in the pod. */}}
+{{- define "taugate.redisEnv" -}}
+{{- $redis := .Values.redis }}
+{{- if $redis.enabled }}
+{{ include "taugate.fromSecret" (list "REDIS_PASSWORD" (include "taugate.redisPasswordSecret" .) (include "taugate.redisPasswordKey" .)) }}
+- name: TAUGATE_REDIS_URL
+  value: redis://:$(REDIS_PASSWORD)@{{ include "taugate.fullname" . }}-redis:6379/0
+{{- else if $redis.existingSecret }}
+{{ include "taugate.fromSecret" (list "TAUGATE_REDIS_URL" $redis.existingSecret $redis.key) }}
+{{- else if $redis.url }}
+{{ include "taugate.fromSecret" (list "TAUGATE_REDIS_URL" (printf "%s-redis-url" (include "taugate.fullname" .)) "url") }}
+{{- end }}
+{{- end }}
+
+{{- define "taugate.redisPasswordSecret" -}}
+{{- default (printf "%s-redis" (include "taugate.fullname" .)) .Values.redis.passwordSecret.existingSecret }}
+{{- end }}
+
+{{- define "taugate.redisPasswordKey" -}}
+{{- with .Values.redis.passwordSecret }}{{ if .existingSecret }}{{ .key }}{{ else }}password{{ end }}{{ end }}
+{{- end }}
+
+{{/* Of the service. */}}
+{{- define "taugate.serviceEnv" -}}
+{{- with .Values.keys.variable }}
+{{- if .existingSecret }}
+{{ include "taugate.fromSecret" (list "TAUGATE_KEYS" .existingSecret .key) }}
+{{- end }}
+{{- end }}
+{{- include "taugate.redisEnv" . }}
+{{- if .Values.releases.url }}
+{{- include "taugate.storageEnv" .Values.releases.objectStorage }}
+{{- end }}
+{{- if .Values.queryLog.existingClaim }}
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+{{- end }}
+{{- include "taugate.plainEnv" .Values.env }}
+{{- end }}
+
+{{/* How object storage is reached. */}}
+{{- define "taugate.storageEnv" -}}
+{{- with .endpoint }}
+- name: AWS_ENDPOINT_URL
+  value: {{ . | quote }}
+{{- end }}
+{{- with .region }}
+- name: AWS_REGION
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}

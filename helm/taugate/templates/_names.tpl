@@ -1,0 +1,61 @@
+{{/* Names and labels. A name is cut to 63 characters less the longest of what is put behind it. */}}
+
+{{- define "taugate.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "taugate.fullname" -}}
+{{- $name := include "taugate.name" . }}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- default $full .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* What tells the pods of a component from all others; it can never change. Takes (list context component). */}}
+{{- define "taugate.selector" -}}
+{{- $context := index . 0 -}}
+app.kubernetes.io/name: {{ include "taugate.name" $context }}
+app.kubernetes.io/instance: {{ $context.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{- define "taugate.labels" -}}
+{{- $context := index . 0 -}}
+{{ include "taugate.selector" . }}
+app.kubernetes.io/version: {{ $context.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: taugate
+app.kubernetes.io/managed-by: {{ $context.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $context.Chart.Name $context.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Of a pod: not the chart's version, so that a new chart which changes nothing of a pod leaves it alone. */}}
+{{- define "taugate.podLabels" -}}
+{{ include "taugate.selector" . }}
+app.kubernetes.io/version: {{ (index . 0).Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: taugate
+{{- end }}
+
+{{/* Name, namespace and labels of an object: (list context component suffix). */}}
+{{- define "taugate.metadata" -}}
+{{- $context := index . 0 -}}
+name: {{ include "taugate.fullname" $context }}{{ index . 2 }}
+namespace: {{ $context.Release.Namespace }}
+labels:
+  {{- include "taugate.labels" . | nindent 2 }}
+{{- end }}
+
+{{/* Name of a service account: (list context values suffix). */}}
+{{- define "taugate.account" -}}
+{{- $values := index . 1 }}
+{{- $made := printf "%s%s" (include "taugate.fullname" (index . 0)) (index . 2) }}
+{{- default ($values.create | ternary $made "default") $values.name }}
+{{- end }}
+
+{{/* An image: (list context values). */}}
+{{- define "taugate.image" -}}
+{{- $image := index . 1 -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ default (index . 0).Chart.AppVersion $image.tag }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,36 @@
+{{/* What the restricted level of Kubernetes' pod security standards asks for, and a root file system that is read-only. */}}
+
+{{/* 10001 is the user of the images. The group owns volumes, so that calibration can write what the service reads. */}}
+{{- define "taugate.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "taugate.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/*
+Of every pod. A Service named taugate would otherwise give each pod a variable TAUGATE_PORT=tcp://…, which is also the
+name of a setting: enableServiceLinks is off.
+*/}}
+{{- define "taugate.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  {{- include "taugate.podSecurity" . | nindent 2 }}
+{{- end }}

@@ -1,0 +1,109 @@
+{{/* The container of the service. */}}
+
+{{/* Longer than all that happens in it: preStop, requests in flight, and five seconds to end processes and write logs. */}}
+{{- define "taugate.gracePeriod" -}}
+{{- add .Values.rollout.preStopSeconds (include "taugate.setting" (list . "shutdown_seconds") | atoi) 5 }}
+{{- end }}
+
+{{- define "taugate.serviceContainer" -}}
+image: {{ include "taugate.image" (list . .Values.image) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+envFrom:
+  - configMapRef:
+      name: {{ include "taugate.fullname" . }}
+  {{- if and .Values.releases.url .Values.releases.objectStorage.existingSecret }}
+  - secretRef:
+      name: {{ .Values.releases.objectStorage.existingSecret }}
+  {{- end }}
+{{- with include "taugate.serviceEnv" . | trim }}
+env:
+  {{- . | nindent 2 }}
+{{- end }}
+ports:
+  - name: http
+    containerPort: {{ .Values.listen.port }}
+    protocol: TCP
+startupProbe:
+  {{- include "taugate.probe" (list "/readyz" .Values.probes.startup) | nindent 2 }}
+livenessProbe:
+  {{- include "taugate.probe" (list "/livez" .Values.probes.liveness) | nindent 2 }}
+readinessProbe:
+  {{- include "taugate.probe" (list "/readyz" .Values.probes.readiness) | nindent 2 }}
+{{- with .Values.rollout.preStopSeconds }}
+# After SIGTERM nothing new is accepted: until every proxy has heard that the pod is leaving, it answers as before.
+lifecycle:
+  preStop:
+    sleep:
+      seconds: {{ . }}
+{{- end }}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+securityContext:
+  {{- include "taugate.containerSecurity" . | nindent 2 }}
+volumeMounts:
+  {{- include "taugate.serviceMounts" . | nindent 2 }}
+{{- end }}
+
+{{/* (list path values) */}}
+{{- define "taugate.probe" -}}
+httpGet:
+  path: {{ index . 0 }}
+  port: http
+{{ toYaml (index . 1) }}
+{{- end }}
+
+{{- define "taugate.serviceMounts" -}}
+- name: tmp
+  mountPath: /tmp
+{{- if .Values.releases.volume.enabled }}
+- name: releases
+  mountPath: /releases
+  readOnly: true
+{{- end }}
+{{- if .Values.releases.url }}
+- name: cache
+  mountPath: /cache
+{{- end }}
+{{- if include "taugate.keysSecret" . }}
+- name: keys
+  mountPath: /etc/taugate/keys
+  readOnly: true
+{{- end }}
+{{- if include "taugate.trusts" . }}
+- name: trusted
+  mountPath: /etc/taugate/trusted
+  readOnly: true
+{{- end }}
+{{- if .Values.queryLog.enabled }}
+- name: queries
+  mountPath: /queries
+  {{- if .Values.queryLog.existingClaim }}
+  subPathExpr: $(POD_NAME)
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "taugate.serviceVolumes" -}}
+- name: tmp
+  emptyDir: {}
+{{- if .Values.releases.volume.enabled }}
+- name: releases
+  persistentVolumeClaim:
+    claimName: {{ include "taugate.releasesClaim" . }}
+{{- end }}
+{{- if .Values.releases.url }}
+{{ include "taugate.claimOrEmpty" (list "cache" nil .Values.releases.copySize) }}
+{{- end }}
+{{- with include "taugate.keysSecret" . }}
+- name: keys
+  secret:
+    secretName: {{ . }}
+    defaultMode: 0440
+{{- end }}
+{{- include "taugate.trustedVolume" . }}
+{{- with .Values.queryLog }}
+{{- if .enabled }}
+{{ include "taugate.claimOrEmpty" (list "queries" .existingClaim .size) }}
+{{- end }}
+{{- end }}
+{{- end }}

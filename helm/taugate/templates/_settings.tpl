@@ -1,0 +1,53 @@
+{{/* The service's settings, as variables. */}}
+
+{{/* A setting by its name, or the service's own default: (list context name). The answer is text. */}}
+{{- define "taugate.setting" -}}
+{{- $context := index . 0 }}
+{{- $given := index $context.Values.settings (index . 1) }}
+{{- if kindIs "invalid" $given }}
+{{- $given = index ($context.Files.Get "files/settings.json" | fromJson) (index . 1) }}
+{{- end }}
+{{- $given | toJson | trimAll "\"" }}
+{{- end }}
+
+{{/* Where the file of API keys comes from: the name of a Secret, or nothing. */}}
+{{- define "taugate.keysSecret" -}}
+{{- if .Values.keys.existingSecret }}
+{{- .Values.keys.existingSecret }}
+{{- else if .Values.keys.entries }}
+{{- include "taugate.fullname" . }}-keys
+{{- end }}
+{{- end }}
+
+{{- define "taugate.hasKeys" -}}
+{{- if or (include "taugate.keysSecret" .) .Values.keys.variable.existingSecret }}true{{ end }}
+{{- end }}
+
+{{- define "taugate.trusts" -}}
+{{- with .Values.trustedKeys }}{{ if or .pem .existingConfigMap .existingSecret }}true{{ end }}{{ end }}
+{{- end }}
+
+{{/* All that is no secret: one ConfigMap has it. toJson writes 67108864, where Helm itself would write 6.7108864e+07. */}}
+{{- define "taugate.settings" -}}
+TAUGATE_RELEASES: {{ default "/releases" .Values.releases.url | quote }}
+TAUGATE_HOST: {{ .Values.listen.host | quote }}
+TAUGATE_PORT: {{ .Values.listen.port | quote }}
+{{- if .Values.releases.url }}
+TAUGATE_RELEASES_COPY: {{ .Values.releases.copyPath | quote }}
+TAUGATE_CACHE: /cache
+{{- end }}
+{{- if include "taugate.keysSecret" . }}
+TAUGATE_KEYS_FILE: {{ printf "/etc/taugate/keys/%s" .Values.keys.file | quote }}
+{{- end }}
+{{- if include "taugate.trusts" . }}
+TAUGATE_TRUSTED_KEYS: /etc/taugate/trusted
+{{- end }}
+{{- if .Values.queryLog.enabled }}
+TAUGATE_QUERY_LOG: {{ .Values.queryLog.path | quote }}
+{{- end }}
+{{- range $name, $value := .Values.settings }}
+{{- if not (kindIs "invalid" $value) }}
+TAUGATE_{{ upper $name }}: {{ $value | toJson | trimAll "\"" | quote }}
+{{- end }}
+{{- end }}
+{{- end }}

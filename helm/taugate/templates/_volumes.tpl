@@ -1,0 +1,58 @@
+{{/* Volumes that several pods have. */}}
+
+{{- define "taugate.releasesClaim" -}}
+{{- default (printf "%s-releases" (include "taugate.fullname" .)) .Values.releases.volume.existingClaim }}
+{{- end }}
+
+{{/* Public keys: a ConfigMap or a Secret, of which files *.pem are read. */}}
+{{- define "taugate.trustedVolume" -}}
+{{- with .Values.trustedKeys }}
+{{- if .existingSecret }}
+- name: trusted
+  secret:
+    secretName: {{ .existingSecret }}
+    defaultMode: 0440
+{{- else if or .pem .existingConfigMap }}
+- name: trusted
+  configMap:
+    name: {{ default (printf "%s-trusted" (include "taugate.fullname" $)) .existingConfigMap }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A claim, or room that goes with the pod: (list name claim size). */}}
+{{- define "taugate.claimOrEmpty" -}}
+- name: {{ index . 0 }}
+  {{- if index . 1 }}
+  persistentVolumeClaim:
+    claimName: {{ index . 1 }}
+  {{- else }}
+  emptyDir:
+    sizeLimit: {{ index . 2 }}
+  {{- end }}
+{{- end }}
+
+{{/*
+All pods that mount a volume of one node are kept there. The first of them matches itself, so that it can start. Takes
+(list context affinity-given).
+*/}}
+{{- define "taugate.affinity" -}}
+{{- $context := index . 0 }}
+{{- $volume := $context.Values.releases.volume }}
+{{- if and $volume.enabled $volume.oneNode }}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (dict "taugate/releases" (include "taugate.fullname" $context))) }}
+{{- $pods := dict "requiredDuringSchedulingIgnoredDuringExecution" (list $term) }}
+affinity:
+  {{- toYaml (mergeOverwrite (dict "podAffinity" $pods) (index . 1)) | nindent 2 }}
+{{- else if index . 1 }}
+affinity:
+  {{- toYaml (index . 1) | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* By which pods that mount the releases find one another. */}}
+{{- define "taugate.releasesLabel" -}}
+{{- if .Values.releases.volume.enabled -}}
+taugate/releases: {{ include "taugate.fullname" . }}
+{{- end }}
+{{- end }}

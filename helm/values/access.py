@@ -1,0 +1,42 @@
+"""Who may ask, and whose releases are served: API keys and public keys."""
+
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from helm.values.base import Group, Name, SecretEntry, value
+
+
+class KeyEntry(Group):
+    """A key as `taugate key new` writes it, under the names of docs/access.md."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    name: str = Field(description="how logs and metrics call the key", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    sha256: str = Field(description="SHA-256 of the key, never the key itself", pattern=r"^[0-9a-f]{64}$")
+    scopes: Annotated[list[Literal["search", "feedback", "metrics", "admin"]], Field(min_length=1)] = Field(
+        description="what the key opens"
+    )
+    queries_per_second: float | None = value(None, "its rate; null: settings.queries_per_second", gt=0)
+    expires: AwareDatetime | None = value(None, "when it ends; null: never")
+
+
+class Keys(Group):
+    """API keys (docs/access.md). Without any the service does not start, unless settings.allow_anyone is true."""
+
+    existing_secret: Name | None = value(
+        None, "Secret with a file of keys; a change of it is in force within minutes, without a restart"
+    )
+    file: str = value("keys.json", "the entry of the Secret that is the file", min_length=1)
+    entries: list[KeyEntry] = value([], "hashed keys, of which the chart makes the Secret where none exists")
+    variable: SecretEntry = value(
+        SecretEntry(key="keys.json"), "a Secret with keys for TAUGATE_KEYS, which are read at the start only"
+    )
+
+
+class TrustedKeys(Group):
+    """Public keys (docs/storage.md): a release that none of them signed never loads. One source at most."""
+
+    pem: str | None = value(None, "one or several Ed25519 public keys, in PEM form", pattern="BEGIN PUBLIC KEY")
+    existing_config_map: Name | None = value(None, "ConfigMap of which the entries *.pem are public keys")
+    existing_secret: Name | None = value(None, "Secret of which the entries *.pem are public keys")

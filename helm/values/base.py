@@ -1,0 +1,71 @@
+"""What all groups of values share. Names are camelCase in values.yaml, as in Kubernetes; no other is let through."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+
+class Group(BaseModel):
+    """A group of values. Each has a description, which says where its default comes from."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, validate_by_name=True)
+
+
+def value(default: Any, description: str, **bounds: Any) -> Any:  # noqa: ANN401 (as pydantic's own Field)
+    """A value, or one of several groups of a kind, with its default and its documentation."""
+    return Field(default=default, description=description, **bounds)
+
+
+def group(default: Group) -> Any:  # noqa: ANN401 (as pydantic's own Field)
+    """A group that is there once: its docstring documents it."""
+    return Field(default=default, description=default.__doc__)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]  # of an object in the cluster
+Port = Annotated[int, Field(ge=1, le=65535)]
+Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")] | Annotated[float, Field(ge=0)]
+Texts = dict[str, str]
+# Kubernetes' own objects, handed on as they are: it checks them itself.
+AsInKubernetes = dict[str, Any]
+
+
+class Image(Group):
+    """An image by tag, or by digest where there is one."""
+
+    repository: str = value("taugate/service", "registry and name", min_length=1)
+    tag: str | None = value(None, "null: the chart's appVersion, which is the version of taugate")
+    digest: str | None = value(None, "such as sha256:…; goes before the tag", pattern="^sha256:[0-9a-f]{64}$")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = value("IfNotPresent", "a tag is of one version for ever")
+
+
+class Resources(Group):
+    """What a container asks for, and what it may take."""
+
+    requests: dict[str, Quantity] = value({}, "what the scheduler sets aside for it")
+    limits: dict[str, Quantity] = value({}, "what it may take at most")
+
+
+class Toleration(Group):
+    """A taint that a pod may meet, as in Kubernetes."""
+
+    key: str | None = value(None, "of the taint; null: every key")
+    operator: Literal["Exists", "Equal"] = value("Equal", "Kubernetes' default")
+    value_: str | None = Field(default=None, alias="value", description="of the taint, for Equal")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = value(None, "null: every effect")
+    toleration_seconds: int | None = value(None, "for NoExecute; null: for ever")
+
+
+class Account(Group):
+    """A service account. No token of it is mounted: neither service nor calibration asks Kubernetes anything."""
+
+    create: bool = value(True, "whether the chart makes it")
+    name: Name | None = value(None, "null: made from the name of the installation; `default` where none is created")
+    annotations: Texts = value({}, "such as the role of a cloud, which opens object storage without credentials")
+
+
+class SecretEntry(Group):
+    """An entry of a Secret that is there already."""
+
+    existing_secret: Name | None = value(None, "name of the Secret")
+    key: str = value("key", "the entry in it", min_length=1)

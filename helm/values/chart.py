@@ -1,0 +1,63 @@
+"""All values of the chart, in the order in which values.yaml has them."""
+
+from pydantic import Field
+
+from helm.values.access import Keys, TrustedKeys
+from helm.values.base import Account, AsInKubernetes, Group, Image, Name, Resources, Texts, Toleration, group, value
+from helm.values.monitoring import Metrics, Tests
+from helm.values.network import Ingress, Listen, NetworkPolicy, Service
+from helm.values.recalibration import Recalibration
+from helm.values.redis import Redis
+from helm.values.releases import QueryLog, Releases
+from helm.values.scaling import Autoscaling, DisruptionBudget, Probes, Rollout, TopologySpread
+from helm.values.settings import ServiceSettings
+
+
+class ChartValues(Group):
+    """Values of the chart taugate."""
+
+    image: Image = value(Image(), "of the service: taugate/service without, taugate/service-gpu with a GPU")
+    image_pull_secrets: list[Name] = value([], "Secrets with which images are pulled")
+    replicas: int | None = value(None, "pods; null: 2, so that one may go, or as many as autoscaling says", ge=1)
+
+    keys: Keys = group(Keys())
+    releases: Releases = group(Releases())
+    trusted_keys: TrustedKeys = group(TrustedKeys())
+    settings: ServiceSettings = group(ServiceSettings())
+    env: Texts = value({}, "further variables of the service; those of taugate have values of their own")
+    query_log: QueryLog = group(QueryLog())
+    redis: Redis = group(Redis())
+
+    recalibration: Recalibration = group(Recalibration())
+
+    listen: Listen = group(Listen())
+    service: Service = group(Service())
+    ingress: Ingress = group(Ingress())
+    network_policy: NetworkPolicy = group(NetworkPolicy())
+    service_account: Account = value(Account(), "of the service's pods")
+
+    autoscaling: Autoscaling = group(Autoscaling())
+    pod_disruption_budget: DisruptionBudget = group(DisruptionBudget())
+    rollout: Rollout = group(Rollout())
+    probes: Probes = group(Probes())
+    resources: Resources = value(
+        Resources(requests={"cpu": "2", "memory": "512Mi"}, limits={"cpu": "2", "memory": "1Gi"}),
+        "docs/benchmarks/serving.md was measured on two processors, 361 queries/s; memory was 392 MB under load, 606 "
+        "MB with 10,000 connections, and a swap has two releases; the limit of cpu says how many threads encode",
+    )
+    topology_spread: TopologySpread = group(TopologySpread())
+    node_selector: Texts = value({}, "labels of nodes the service may run on")
+    tolerations: list[Toleration] = value([], "taints of nodes the service may run on")
+    affinity: AsInKubernetes = value({}, "affinity of the service's pods, as in Kubernetes")
+    priority_class_name: Name | None = value(None, "null: the cluster's default")
+    runtime_class_name: Name | None = value(None, "such as nvidia, where a GPU needs one; null: the node's default")
+    pod_annotations: Texts = value({}, "of the service's pods")
+    pod_labels: Texts = value({}, "of the service's pods")
+
+    metrics: Metrics = group(Metrics())
+    tests: Tests = group(Tests())
+    name_override: Name | None = value(None, "in the place of the chart's name")
+    fullname_override: Name | None = value(None, "in the place of all objects' common name")
+    global_: AsInKubernetes = Field(
+        default={}, alias="global", description="Helm's own, for charts that have this one in them"
+    )

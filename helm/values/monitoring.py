@@ -1,0 +1,47 @@
+"""What Prometheus and Grafana are given: the files of deploy/, as they are."""
+
+from helm.values.base import Group, Name, SecretEntry, Texts, group, value
+
+
+class ServiceMonitor(Group):
+    """How the Prometheus operator scrapes each pod."""
+
+    enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
+    key: SecretEntry = value(
+        SecretEntry(), "a Secret with an API key of scope `metrics`, which /metrics needs once there are keys"
+    )
+    interval: str = value("15s", "as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$")
+    job: Name = value("taugate", "the label `job`: the alert TaugateDown watches this one")
+    labels: Texts = value({}, "by which the operator's Prometheus finds it, such as release: kube-prometheus-stack")
+
+
+class PrometheusRule(Group):
+    """Alerts and recording rules: deploy/prometheus/rules, byte for byte."""
+
+    enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
+    labels: Texts = value({}, "by which the operator's Prometheus finds them")
+
+
+class Dashboards(Group):
+    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, byte for byte, a ConfigMap each."""
+
+    enabled: bool = value(False, "off: it needs a Grafana that looks for them")
+    labels: Texts = value({"grafana_dashboard": "1"}, "by which the sidecar finds them: the default of Grafana's chart")
+    annotations: Texts = value({}, "such as grafana_folder: taugate")
+
+
+class Metrics(Group):
+    """What Prometheus and Grafana are given."""
+
+    service_monitor: ServiceMonitor = group(ServiceMonitor())
+    prometheus_rule: PrometheusRule = group(PrometheusRule())
+    dashboards: Dashboards = group(Dashboards())
+
+
+class Tests(Group):
+    """`helm test`: a pod that searches."""
+
+    key: SecretEntry = value(
+        SecretEntry(), "a Secret with an API key of scope `search`; without it, and with keys, no test"
+    )
+    query: str = value("Does it answer?", "what is asked; any reply that names its release will do", min_length=1)

@@ -1,0 +1,67 @@
+"""How the service is reached, and what it may reach."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from helm.values.base import AsInKubernetes, Group, Name, Port, Texts, value
+
+
+class Listen(Group):
+    """Where the service listens in its pod."""
+
+    host: str = value("0.0.0.0", "every IPv4 address of the pod; `::` in a cluster of IPv6", min_length=1)  # noqa: S104
+    port: Port = value(8000, "the image's own")
+
+
+class Service(Group):
+    """The Service in front of the pods."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = value(
+        "ClusterIP", "within the cluster: TLS is for an Ingress"
+    )
+    port: Port = value(80, "HTTP's own")
+    annotations: Texts = value({}, "such as those of a cloud's load balancer")
+
+
+class IngressPath(Group):
+    """A path of a host. Those of operations, /metrics and /admin/, are best left out."""
+
+    path: str = Field(description="such as /search or /feedback", pattern="^/")
+    path_type: Literal["Prefix", "Exact", "ImplementationSpecific"] = value("Prefix", "/search with /search/batch")
+
+
+class IngressHost(Group):
+    """A host, and what of it leads to the service."""
+
+    host: str = Field(description="its name", min_length=1)
+    paths: list[IngressPath] = Field(description="what callers need: /search and /feedback", min_length=1)
+
+
+class IngressTls(Group):
+    """A certificate and the hosts that it is for."""
+
+    secret_name: Name = Field(description="Secret with the certificate")
+    hosts: list[str] = Field(description="its hosts", min_length=1)
+
+
+class Ingress(Group):
+    """An Ingress, which ends TLS: API keys travel as they are behind it."""
+
+    enabled: bool = value(False, "off: nobody outside the cluster is let in unless asked for")
+    class_name: Name | None = value(None, "null: the cluster's default")
+    annotations: Texts = value({}, "of its controller; a request may have settings.max_body_bytes")
+    hosts: list[IngressHost] = value([], "at least one")
+    tls: list[IngressTls] = value([], "certificates")
+
+
+class NetworkPolicy(Group):
+    """What may talk to whom. It needs a network plugin that enforces it."""
+
+    enabled: bool = value(False, "off: a plugin that denies what is not known breaks an installation in silence")
+    ingress_from: list[AsInKubernetes] = value(
+        [], "who may ask, as `from` of a NetworkPolicy, with Prometheus and the pod of `helm test`; empty: everybody"
+    )
+    redis_port: Port = value(6379, "of a Redis that is not the chart's own")
+    object_storage_port: Port = value(443, "of object storage, where releases or data are at a URL")
+    extra_egress: list[AsInKubernetes] = value([], "further `egress` rules, such as for a model hub")

@@ -1,0 +1,70 @@
+"""What kubectl asks a cluster before it looks at a file: which kinds there are. Nothing else is answered but 404."""
+
+import json
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+
+_PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
+
+
+def _answers(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    kinds: dict[str, set[str]] = {}
+    for each in objects:
+        kinds.setdefault(each["apiVersion"], set()).add(each["kind"])
+    groups = [version.split("/") for version in kinds if "/" in version]
+    versions = [(name, {"groupVersion": f"{name}/{version}", "version": version}) for name, version in groups]
+    listed = [{"name": name, "versions": [version], "preferredVersion": version} for name, version in versions]
+    answers: dict[str, dict[str, Any]] = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed},
+    }
+    for version, names in kinds.items():
+        resources = [
+            {
+                "name": _PLURALS.get(kind, f"{kind.lower()}s"),
+                "singularName": kind.lower(),
+                "namespaced": True,
+                "kind": kind,
+                "verbs": ["get", "create", "patch"],
+            }
+            for kind in names
+        ]
+        path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        answers[path] = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+    return answers
+
+
+class Discovery:
+    """A server on a loopback port of its own that knows the kinds of these objects, and has none of them."""
+
+    def __init__(self, objects: list[dict[str, Any]]) -> None:
+        answers = _answers(objects)
+        missing = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                answer = answers.get(self.path.split("?")[0])
+                body = json.dumps(answer or missing).encode()
+                self.send_response(200 if answer else 404)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing of it is of interest."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()

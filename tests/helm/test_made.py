@@ -1,0 +1,122 @@
+"""What is committed is what the models make; and the models let nothing through that nobody has described."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from helm.values.__main__ import generated
+from helm.values.chart import ChartValues
+from helm.values.write import leaves
+from tests.helm.rendered import CHART, KEYS, ROOT, at, render
+
+# Kubernetes' own objects, which are handed on: rendered objects are checked, with what is in these.
+HANDED_ON = {"affinity", "ingressFrom", "extraEgress", "global"}
+
+
+def test_what_is_committed_is_what_the_models_make() -> None:
+    for path, content in generated().items():
+        assert path.read_text(encoding="utf-8") == content, f"make chart: {path.name} is not up to date"
+
+
+def test_the_chart_is_of_this_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["apiVersion"], chart["name"], chart["appVersion"]) == ("v2", project["name"], project["version"])
+
+
+def test_the_defaults_are_the_models() -> None:
+    with helm_python.Chart.load(CHART) as chart:
+        defaults = chart.merge_values({})
+    for path, default, _ in leaves(ChartValues()):
+        found: Any = defaults
+        for name in path.split("."):
+            found = (found or {}).get(name)  # Helm leaves out what is null
+        assert found == default, path
+
+
+def test_every_value_says_what_it_means() -> None:
+    texts = {path: text for path, _, text in leaves(ChartValues())}
+    assert [path for path, text in texts.items() if len(text) < 6] == []
+    for path in ("settings.max_k", "releases.url", "resources.requests", "metrics.serviceMonitor.enabled"):
+        assert path in texts
+
+
+def objects(schema: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each part of the schema that is of objects, by the name of the value."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object":
+            yield name, schema
+        for key, inner in schema.items():
+            if key in {"properties", "$defs"}:
+                for each, part in inner.items():
+                    yield from objects(part, each)
+            else:
+                yield from objects(inner, name)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from objects(part, name)
+
+
+def test_the_schema_is_strict_all_through() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    found = list(objects(schema))
+    assert len(found) > 30
+    open_ones = {name for name, part in found if part.get("additionalProperties") is True}
+    assert open_ones == HANDED_ON
+    assert [name for name, part in found if "additionalProperties" not in part] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "said"),
+    [
+        ("replica", 3, "'replica' not allowed"),
+        ("topologySpread", None, "missing property 'topologySpread'"),
+        ("service.port", None, "missing property 'port'"),
+        ("settings.maxK", 5, "'maxK' not allowed"),
+        ("settings.max_k", 0, "minimum: got 0, want 1"),
+        ("settings.max_batch", 5000, "maximum: got 5,000, want 1,024"),
+        ("settings.drift_seldom", 1, "want 1"),
+        ("settings.log_level", "loud", "'debug', 'info', 'warning', 'error'"),
+        ("replicas", "two", "/replicas': got string"),
+        ("releases.url", "bucket/team", "does not match pattern"),
+        ("redis.url", "http://redis", "does not match pattern"),
+        ("redis.password", "short", "does not match pattern"),
+        ("resources.limits", {"memory": "1 GB"}, "/resources/limits/memory"),
+        ("keys.entries", [{"name": "shop", "sha256": "x", "scopes": []}], "minItems"),
+        ("keys.entries", [{"name": "shop"}], "missing properties 'sha256', 'scopes'"),
+        ("ingress.hosts", [{"host": "example.org"}], "missing property 'paths'"),
+        ("image.digest", "latest", "does not match pattern"),
+        ("recalibration.promotion", "off", "got string, want object"),
+        ("metrics.serviceMonitor.interval", "often", "does not match pattern"),
+    ],
+)
+def test_what_is_no_value_of_the_chart_is_refused_by_its_name(path: str, given: object, said: str) -> None:
+    with pytest.raises(helm_python.HelmValuesError) as refused:
+        render(KEYS, at(path, given))
+    assert said in str(refused.value)
+    assert path.split(".", maxsplit=1)[0] in str(refused.value)
+
+
+def test_every_file_of_a_template_is_short() -> None:
+    for path in (CHART / "templates").rglob("*"):
+        if path.is_file():
+            assert len(path.read_text(encoding="utf-8").splitlines()) <= 120, path.name
+
+
+def test_every_value_is_used_by_a_template() -> None:
+    """By the last part of its name, or by that of a group that is handed on as a whole."""
+    text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*") if path.is_file())
+    used = set(re.findall(r"\.(\w+)", text))
+    whole = {"settings", "resources", "global", "startup", "liveness", "readiness"}
+    unused = [
+        path
+        for path, _, _ in leaves(ChartValues())
+        if not {path.split(".")[-1], *path.split(".")[:-1]} & whole and path.split(".")[-1] not in used
+    ]
+    assert unused == []

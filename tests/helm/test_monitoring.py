@@ -1,0 +1,71 @@
+"""What Prometheus and Grafana are given is what deploy/ has, to the byte."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helm.rendered import CHART, KEYS, ROOT, VARIANTS, at, render
+
+RULES = sorted((ROOT / "deploy" / "prometheus" / "rules").glob("*.yml"))
+BOARDS = sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json"))
+ALL = render(VARIANTS["all"])
+
+
+def test_nothing_for_monitoring_unless_asked_for() -> None:
+    rendered = render(KEYS)
+    assert rendered.of("ServiceMonitor") == rendered.of("PrometheusRule") == []
+    assert [each["metadata"]["name"] for each in rendered.of("ConfigMap")] == ["shop-taugate"]
+
+
+def test_the_files_are_those_of_deploy_and_no_copies() -> None:
+    for folder, source in (("rules", RULES[0].parent), ("dashboards", BOARDS[0].parent)):
+        assert (CHART / "files" / folder).is_symlink()
+        assert (CHART / "files" / folder).resolve() == source
+
+
+def specs() -> list[str]:
+    """The text of each PrometheusRule after `spec:`, less the indentation."""
+    documents = ALL.texts["monitoring/prometheusrule.yaml"].split("---\n")[1:]
+    return ["\n".join(line[2:] for line in each.split("\nspec:\n")[1].split("\n")) for each in documents]
+
+
+@pytest.mark.parametrize(("path", "text"), list(zip(RULES, specs(), strict=True)), ids=[each.stem for each in RULES])
+def test_rules_are_the_bytes_of_the_file(path: Path, text: str) -> None:
+    content = path.read_text(encoding="utf-8")
+    assert text.startswith(content)
+    assert text[len(content) :].strip() == ""
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_rules_mean_what_the_file_means(path: Path) -> None:
+    name = path.stem.removeprefix("taugate.")
+    rule = ALL.one("PrometheusRule", f"-{name}")
+    assert rule["spec"] == yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert rule["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+
+
+@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+def test_dashboards_are_the_bytes_of_the_file(path: Path) -> None:
+    board = ALL.one("ConfigMap", f"-dashboard-{path.stem}")
+    assert board["data"] == {f"taugate-{path.name}": path.read_text(encoding="utf-8")}
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert board["metadata"]["annotations"] == {"grafana_folder": "taugate"}
+
+
+def test_prometheus_scrapes_each_pod_with_a_key_under_the_job_that_the_alerts_name() -> None:
+    monitor = ALL.one("ServiceMonitor")
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("http", "/metrics", "15s")
+    credentials = {"name": "taugate-metrics-key", "key": "key"}
+    assert endpoint["authorization"] == {"type": "Bearer", "credentials": credentials}
+    (job,) = endpoint["relabelings"]
+    assert job["targetLabel"] == "job"
+    assert f'up{{job="{job["replacement"]}"}}' in RULES[0].read_text(encoding="utf-8")
+    labels = ALL.one("Service")["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_without_keys_prometheus_needs_none() -> None:
+    rendered = render(at("settings.allow_anyone", True), at("metrics.serviceMonitor.enabled", True))
+    assert "authorization" not in rendered.one("ServiceMonitor")["spec"]["endpoints"][0]

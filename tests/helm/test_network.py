@@ -1,0 +1,94 @@
+"""Service, Ingress, NetworkPolicies."""
+
+import pytest
+
+from tests.helm.rendered import KEYS, VARIANTS, at, merged, render
+
+POLICY = at("networkPolicy.enabled", True)
+OWN_REDIS = at("redis", {"enabled": True, "password": "a" * 24})
+
+
+def test_the_service_leads_to_the_port_of_the_pods() -> None:
+    (port,) = render(KEYS, at("listen.port", 9000), at("service.port", 8080)).one("Service")["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (8080, "http")
+    assert render(KEYS, at("listen.port", 9000)).container["ports"][0]["containerPort"] == 9000
+
+
+def test_what_the_service_is_like() -> None:
+    service = render(KEYS, at("service", {"type": "LoadBalancer", "annotations": {"a.example/b": "c"}})).one("Service")
+    assert service["spec"]["type"] == "LoadBalancer"
+    assert service["metadata"]["annotations"] == {"a.example/b": "c"}
+    assert "annotations" not in render(KEYS).one("Service")["metadata"]
+
+
+def test_no_ingress_unless_asked_for() -> None:
+    assert render(KEYS, at("ingress.hosts", [{"host": "a", "paths": [{"path": "/search"}]}])).of("Ingress") == []
+
+
+def test_an_ingress_lets_in_what_is_named() -> None:
+    spec = render(VARIANTS["all"]).one("Ingress")["spec"]
+    (rule,) = spec["rules"]
+    assert rule["host"] == "search.example.org"
+    assert [(path["path"], path["pathType"]) for path in rule["http"]["paths"]] == [
+        ("/search", "Prefix"),
+        ("/feedback", "Exact"),
+    ]
+    assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"shop-taugate"}
+    assert spec["ingressClassName"] == "nginx"
+    assert spec["tls"] == [{"hosts": ["search.example.org"], "secretName": "search-tls"}]
+
+
+def test_no_policy_unless_asked_for() -> None:
+    assert render(KEYS, OWN_REDIS).of("NetworkPolicy") == []
+
+
+def ports(rules: list[dict]) -> list[list[int | str]]:
+    return [[port["port"] for port in rule["ports"]] for rule in rules]
+
+
+def test_a_policy_lets_in_searches_and_out_what_is_configured() -> None:
+    spec = render(KEYS, POLICY).one("NetworkPolicy")["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert spec["ingress"] == [{"ports": [{"port": "http", "protocol": "TCP"}]}]
+    assert ports(spec["egress"]) == [[53, 53]]
+
+
+def test_who_may_ask() -> None:
+    callers = [{"podSelector": {"matchLabels": {"app": "web"}}}]
+    spec = render(KEYS, POLICY, at("networkPolicy.ingressFrom", callers)).one("NetworkPolicy")["spec"]
+    assert spec["ingress"][0]["from"] == callers
+
+
+@pytest.mark.parametrize(
+    ("values", "port"),
+    [
+        (at("redis.url", "redis://redis:6379"), 6379),
+        (merged(at("redis.existingSecret", "redis"), at("networkPolicy.redisPort", 6380)), 6380),
+        ({"releases": {"url": "s3://b/t", "volume": {"enabled": False}}}, 443),
+        (at("networkPolicy.extraEgress", [{"ports": [{"port": 8443}]}]), 8443),
+    ],
+)
+def test_what_the_service_needs_it_may_reach(values: dict, port: int) -> None:
+    assert ports(render(KEYS, POLICY, values).one("NetworkPolicy")["spec"]["egress"]) == [[53, 53], [port]]
+
+
+def test_only_the_service_reaches_the_charts_own_redis() -> None:
+    rendered = render(KEYS, POLICY, OWN_REDIS)
+    policy = rendered.one("NetworkPolicy", "-redis")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert "egress" not in policy
+    (rule,) = policy["ingress"]
+    (source,) = rule["from"]
+    service = rendered.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert source["podSelector"]["matchLabels"].items() <= service.items()
+    assert rendered.one("NetworkPolicy")["spec"]["egress"][1]["to"][0]["podSelector"] == policy["podSelector"]
+
+
+def test_nobody_reaches_a_calibration() -> None:
+    assert [each["metadata"]["name"] for each in render(KEYS, POLICY).of("NetworkPolicy")] == ["shop-taugate"]
+    rendered = render(KEYS, POLICY, VARIANTS["recalibrate"])
+    policy = rendered.one("NetworkPolicy", "-calibration")["spec"]
+    assert "ingress" not in policy
+    assert "Ingress" in policy["policyTypes"]
+    labels = rendered.one("Job", "-calibrate-1")["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()

@@ -1,0 +1,187 @@
+"""CronJob and Job: what they run, on what, with which rights, and what becomes of what they find."""
+
+import argparse
+from typing import Any
+
+import pytest
+
+import calibration.command
+import calibration.releases.command
+from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
+
+URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+JOB = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
+CRON = {"recalibration": {"cronJob": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
+PROMOTED = merged(at("recalibration.promotion.enabled", True), at("settings.reload_seconds", 60))
+SIGNED = at("recalibration.signingKey.existingSecret", "signing")
+
+
+def job(*parts: Values) -> dict[str, Any]:
+    spec: dict[str, Any] = render(KEYS, JOB, *parts).one("Job", "-calibrate-1")["spec"]
+    return spec
+
+
+def pod(*parts: Values) -> dict[str, Any]:
+    spec: dict[str, Any] = job(*parts)["template"]["spec"]
+    return spec
+
+
+def arguments(*parts: Values) -> list[str]:
+    (container,) = pod(*parts)["containers"]
+    found: list[str] = container["args"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Job"])
+def test_nothing_is_calibrated_unless_asked_for(kind: str) -> None:
+    rendered = render(KEYS, at("recalibration.data.url", "s3://bucket/data/faq"))
+    assert rendered.of(kind) == []
+    assert [each["metadata"]["name"] for each in rendered.of("ServiceAccount")] == ["shop-taugate"]
+
+
+def test_a_cron_job_never_runs_twice_at_once() -> None:
+    spec = render(KEYS, CRON, at("recalibration.cronJob.timeZone", "Europe/Vienna")).one("CronJob", "-calibrate")[
+        "spec"
+    ]
+    assert spec["concurrencyPolicy"] == "Forbid"
+    assert (spec["schedule"], spec["timeZone"], spec["suspend"]) == ("0 3 * * 0", "Europe/Vienna", False)
+    assert spec["startingDeadlineSeconds"] == 3600
+    assert spec["successfulJobsHistoryLimit"] == spec["failedJobsHistoryLimit"] == 3
+
+
+def test_each_upgrade_that_asks_for_one_makes_a_job_of_its_own() -> None:
+    assert [each["metadata"]["name"] for each in render(KEYS, JOB, revision=7).of("Job")] == [
+        "shop-taugate-calibrate-7"
+    ]
+    assert render(KEYS, CRON).of("Job") == []
+
+
+def test_cron_job_and_job_run_the_same() -> None:
+    rendered = render(VARIANTS["recalibrate"])
+    by_the_clock = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]
+    now = rendered.one("Job", "-calibrate-1")["spec"]
+    assert now == {**by_the_clock, "ttlSecondsAfterFinished": 604_800}
+
+
+def test_what_does_not_get_better_is_not_tried_again_and_a_drained_node_is_no_failure() -> None:
+    spec = job(at("recalibration.activeDeadlineSeconds", 600))
+    assert (spec["backoffLimit"], spec["activeDeadlineSeconds"]) == (0, 600)
+    failed, drained = spec["podFailurePolicy"]["rules"]
+    assert failed == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2, 3, 4]}}
+    assert drained == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_promotion_is_off_by_default() -> None:
+    assert arguments() == ["calibrate", "s3://bucket/data/faq", "--releases", "/releases", "--no-promote"]
+
+
+def test_promotion_always_or_by_a_rule() -> None:
+    assert arguments(PROMOTED) == ["calibrate", "s3://bucket/data/faq", "--releases", "/releases"]
+    rule = "accuracy not lower and kept share not higher"
+    assert arguments(PROMOTED, at("recalibration.promotion.rule", rule))[-2:] == ["--promote-if", rule]
+
+
+def test_data_of_a_claim_is_read_only() -> None:
+    claim = at("recalibration.data", {"url": None, "existingClaim": "labelled", "path": "faq"})
+    assert arguments(claim)[1] == "/data/faq"
+    assert arguments(merged(claim, at("recalibration.data.path", "")))[1] == "/data"
+    (container,) = pod(claim)["containers"]
+    assert {"name": "data", "mountPath": "/data", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "labelled"}} in pod(claim)["volumes"]
+
+
+def test_releases_are_written_where_the_service_reads_them() -> None:
+    (container,) = pod()["containers"]
+    assert {"name": "releases", "mountPath": "/releases"} in container["volumeMounts"]
+    assert {"name": "releases", "persistentVolumeClaim": {"claimName": "shop-taugate-releases"}} in pod()["volumes"]
+
+
+def test_with_a_url_releases_are_made_in_a_volume_and_pushed_when_they_were_promoted() -> None:
+    rendered = render(KEYS, JOB, URL, PROMOTED, SIGNED, at("recalibration.signingPassphrase.existingSecret", "signing"))
+    claim = rendered.one("PersistentVolumeClaim", "-calibration")
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    spec = rendered.one("Job", "-calibrate-1")["spec"]["template"]["spec"]
+    (calibrate,), (push,) = spec["initContainers"], spec["containers"]
+    assert calibrate["args"][:2] == ["calibrate", "s3://bucket/data/faq"]
+    assert push["args"] == ["release", "push", "--releases", "/releases", "--to", "s3://bucket/team", "--promote"]
+    assert {"name": "releases", "persistentVolumeClaim": {"claimName": "shop-taugate-calibration"}} in spec["volumes"]
+    # Only what signs has the private key.
+    assert "signing" in {mount["name"] for mount in calibrate["volumeMounts"]}
+    assert "signing" not in {mount["name"] for mount in push["volumeMounts"]}
+    assert secrets(calibrate) == {"TAUGATE_SIGNING_PASSPHRASE": ("signing", "passphrase")}
+    assert secrets(push) == {}
+
+
+def test_with_a_url_nothing_is_pushed_by_itself_while_promotion_is_off() -> None:
+    assert "initContainers" not in pod(URL)
+    assert arguments(URL)[-1] == "--no-promote"
+
+
+def test_a_work_volume_that_exists() -> None:
+    rendered = render(KEYS, JOB, URL, at("recalibration.workVolume.existingClaim", "work"))
+    assert rendered.of("PersistentVolumeClaim") == []
+    assert {"name": "releases", "persistentVolumeClaim": {"claimName": "work"}} in pod(
+        URL, at("recalibration.workVolume.existingClaim", "work")
+    )["volumes"]
+
+
+def test_no_work_volume_without_a_calibration_or_without_a_url() -> None:
+    assert render(KEYS, URL).of("PersistentVolumeClaim") == []
+    assert len(render(KEYS, JOB).of("PersistentVolumeClaim")) == 1
+
+
+def test_another_command_on_the_releases() -> None:
+    promote = ["release", "promote", "20260101T000000Z-0123456789ab", "--releases", "/releases"]
+    assert arguments(at("recalibration.job.arguments", promote)) == promote
+    assert "initContainers" not in pod(URL, PROMOTED, at("recalibration.job.arguments", promote))
+
+
+def test_what_calibration_may_that_the_service_may_not() -> None:
+    role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/writer"}
+    storage = {"existingSecret": "writer", "endpoint": "http://minio:9000", "region": "eu-central-1"}
+    values = at("recalibration", {"serviceAccount": {"annotations": role}, "objectStorage": storage})
+    rendered = render(KEYS, JOB, values)
+    assert rendered.one("ServiceAccount", "-calibration")["metadata"]["annotations"] == role
+    assert pod(values)["serviceAccountName"] == "shop-taugate-calibration"
+    (container,) = pod(values)["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "writer"}}]
+    assert plain(container)["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    assert {"secretRef": {"name": "writer"}} not in rendered.container["envFrom"]
+    shared = at("recalibration.serviceAccount", {"create": False, "name": "ours"})
+    assert pod(shared)["serviceAccountName"] == "ours"
+    assert len(render(KEYS, JOB, shared).of("ServiceAccount")) == 1
+
+
+def test_its_own_resources_nodes_and_cache() -> None:
+    values = at(
+        "recalibration",
+        {
+            "resources": {"limits": {"memory": "16Gi"}},
+            "nodeSelector": {"pool": "batch"},
+            "tolerations": [{"operator": "Exists"}],
+            "cache": {"existingClaim": "embeddings"},
+            "env": {"HF_HUB_OFFLINE": "1"},
+        },
+    )
+    spec = pod(values)
+    (container,) = spec["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "2", "memory": "2Gi"},
+        "limits": {"cpu": "2", "memory": "16Gi"},
+    }
+    assert (spec["nodeSelector"], spec["tolerations"]) == ({"pool": "batch"}, [{"operator": "Exists"}])
+    assert {"name": "cache", "persistentVolumeClaim": {"claimName": "embeddings"}} in spec["volumes"]
+    assert plain(container) == {"TAUGATE_CACHE": "/cache", "HF_HOME": "/cache/huggingface", "HF_HUB_OFFLINE": "1"}
+    assert container["image"] == f"taugate/calibration:{APP_VERSION}"
+
+
+@pytest.mark.parametrize("name", ["recalibrate", "command", "all"])
+def test_the_command_accepts_its_arguments(name: str) -> None:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(required=True)
+    calibration.command.add_parser(commands)
+    calibration.releases.command.add_parser(commands)
+    for each in render(VARIANTS[name]).of("Job"):
+        for container in each["spec"]["template"]["spec"]["containers"]:
+            assert parser.parse_args(container["args"]).releases.name == "releases"

@@ -1,0 +1,92 @@
+"""Where releases are: a volume that the service only reads, or a URL that it keeps a copy of; the log of queries."""
+
+from typing import Any
+
+import pytest
+
+from tests.helm.rendered import KEYS, Values, at, merged, render
+
+URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+CALIBRATES = {"recalibration": {"job": {"enabled": True}, "data": {"url": "s3://bucket/data/faq"}}}
+
+
+def mounts(values: Values) -> dict[str, dict[str, Any]]:
+    return {mount["name"]: mount for mount in render(KEYS, values).container["volumeMounts"]}
+
+
+@pytest.mark.parametrize("values", [URL, at("releases.volume.existingClaim", "ours")])
+def test_no_claim_where_releases_are_elsewhere(values: Values) -> None:
+    assert render(KEYS, values).of("PersistentVolumeClaim") == []
+
+
+def test_the_service_only_reads_the_volume() -> None:
+    assert mounts({})["releases"] == {"name": "releases", "mountPath": "/releases", "readOnly": True}
+    claim = render(KEYS).one("PersistentVolumeClaim", "-releases")
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert claim["spec"] == {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "10Gi"}}}
+
+
+def test_a_claim_as_it_is_wanted() -> None:
+    wanted = {"storageClass": "nfs", "size": "50Gi", "keep": False, "annotations": {"example.org/backup": "daily"}}
+    claim = render(KEYS, at("releases.volume", wanted)).one("PersistentVolumeClaim", "-releases")
+    assert claim["spec"]["storageClassName"] == "nfs"
+    assert claim["spec"]["resources"]["requests"]["storage"] == "50Gi"
+    assert claim["metadata"]["annotations"] == {"example.org/backup": "daily"}
+
+
+def test_a_claim_that_exists() -> None:
+    (volume,) = [
+        v for v in render(KEYS, at("releases.volume.existingClaim", "ours")).pod["volumes"] if v["name"] == "releases"
+    ]
+    assert volume["persistentVolumeClaim"] == {"claimName": "ours"}
+
+
+def test_a_copy_of_a_url_has_room_of_its_own() -> None:
+    assert "cache" not in mounts({})
+    values = merged(URL, at("releases.copySize", "9Gi"))
+    assert mounts(values)["cache"] == {"name": "cache", "mountPath": "/cache"}
+    assert "releases" not in mounts(values)
+    assert {"name": "cache", "emptyDir": {"sizeLimit": "9Gi"}} in render(KEYS, values).pod["volumes"]
+
+
+def test_how_object_storage_is_reached() -> None:
+    storage = {"existingSecret": "reader", "endpoint": "http://minio:9000", "region": "eu-central-1"}
+    assert "AWS_REGION" not in render(KEYS, at("releases.objectStorage", storage)).environment  # of no use to a volume
+    rendered = render(KEYS, URL, at("releases.objectStorage", storage))
+    assert {"secretRef": {"name": "reader"}} in rendered.container["envFrom"]
+    assert rendered.environment["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    assert rendered.environment["AWS_REGION"] == "eu-central-1"
+
+
+def test_pods_are_kept_on_one_node_where_the_volume_is() -> None:
+    assert "affinity" not in render(KEYS).pod
+    one_node = at("releases.volume", {"accessMode": "ReadWriteOnce", "oneNode": True})
+    rendered = render(KEYS, one_node, CALIBRATES)
+    job = rendered.one("Job", "-calibrate-1")["spec"]["template"]
+    service = rendered.one("Deployment")["spec"]["template"]
+    for pod in (job, service):
+        (term,) = pod["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        # Also its own labels: the first pod of all has to find a node.
+        for other in (job, service):
+            assert term["labelSelector"]["matchLabels"].items() <= other["metadata"]["labels"].items()
+
+
+def test_one_node_goes_with_an_affinity_for_nodes() -> None:
+    ours = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    affinity = render(KEYS, at("releases.volume.oneNode", True), {"affinity": ours}).pod["affinity"]
+    assert set(affinity) == {"nodeAffinity", "podAffinity"}
+
+
+def test_no_log_of_queries_unless_asked_for() -> None:
+    assert "queries" not in mounts({})
+    assert "TAUGATE_QUERY_LOG" not in render(KEYS).environment
+
+
+def test_a_log_of_queries_goes_with_the_pod_or_into_a_folder_for_each() -> None:
+    log = at("queryLog", {"enabled": True, "size": "2Gi"})
+    assert {"name": "queries", "emptyDir": {"sizeLimit": "2Gi"}} in render(KEYS, log).pod["volumes"]
+    assert "subPathExpr" not in mounts(log)["queries"]
+    kept = merged(log, at("queryLog.existingClaim", "queries"))
+    assert mounts(kept)["queries"]["subPathExpr"] == "$(POD_NAME)"
+    assert any(each["name"] == "POD_NAME" for each in render(KEYS, kept).container["env"])

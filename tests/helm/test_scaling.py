@@ -1,0 +1,57 @@
+"""HorizontalPodAutoscaler and PodDisruptionBudget."""
+
+import pytest
+
+from tests.helm.rendered import KEYS, Values, at, render
+
+
+def test_no_autoscaler_unless_asked_for() -> None:
+    assert render(KEYS).of("HorizontalPodAutoscaler") == []
+
+
+@pytest.mark.parametrize(
+    ("values", "metric"),
+    [
+        (
+            {"targetCpuPercent": 55},
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 55}},
+            },
+        ),
+        (
+            {"metric": "queueDepth", "targetQueueDepth": 32},
+            {
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": "taugate_queue_depth"},
+                    "target": {"type": "AverageValue", "averageValue": "32"},
+                },
+            },
+        ),
+    ],
+)
+def test_an_autoscaler_by_processors_or_by_queries_in_hand(values: Values, metric: dict) -> None:
+    rendered = render(KEYS, {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 5, **values}})
+    spec = rendered.one("HorizontalPodAutoscaler")["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"], spec["metrics"]) == (3, 5, [metric])
+    assert spec["scaleTargetRef"]["name"] == rendered.one("Deployment")["metadata"]["name"]
+    # A number of replicas in the Deployment would undo the autoscaler's with each upgrade.
+    assert "replicas" not in rendered.one("Deployment")["spec"]
+
+
+def test_the_metric_of_the_queue_is_one_that_the_service_has() -> None:
+    from service.metrics import Metrics
+
+    assert "taugate_queue_depth" in {family.name for family in Metrics().registry.collect()}
+
+
+def test_no_disruption_budget_where_it_is_not_wanted() -> None:
+    assert render(KEYS, at("podDisruptionBudget.enabled", False)).of("PodDisruptionBudget") == []
+
+
+def test_a_drain_takes_one_at_a_time_and_is_not_blocked_by_pods_that_serve_nobody() -> None:
+    rendered = render(KEYS)
+    spec = rendered.one("PodDisruptionBudget")["spec"]
+    assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    assert spec["selector"] == rendered.one("Deployment")["spec"]["selector"]

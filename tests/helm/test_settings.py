@@ -1,0 +1,108 @@
+"""Every setting of the service is reached by a value, and arrives as the service reads it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from helm.values.settings import OWNED, ServiceSettings
+from service.settings import Settings
+from tests.helm.rendered import KEYS, Rendered, Values, at, merged, render, secrets
+
+URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
+
+# Values of settings that have a value of their own name, none of them the default.
+PLAIN: Values = {
+    "precision": "int8",
+    "workers": 3,
+    "encoder_threads": 5,
+    "search_threads": 2,
+    "max_k": 7,
+    "max_batch": 128,
+    "max_query_chars": 4096,
+    "max_body_bytes": 67_108_864,
+    "queue_limit": 1024,
+    "deadline_ms": 2500,
+    "cache_bytes": 1_073_741_824,
+    "redis_timeout_ms": 25,
+    "redis_ttl_seconds": 600,
+    "drift": False,
+    "drift_window_queries": 250_000,
+    "drift_window_seconds": 0.5,
+    "drift_smallest_effect": 0.05,
+    "drift_seldom": 1e12,
+    "canary_seconds": 60.5,
+    "feedback_seconds": 7200,
+    "query_log_texts": True,
+    "reload_seconds": 60,
+    "shadow_share": 0,
+    "allow_anyone": True,
+    "queries_per_second": 0.25,
+    "max_connections": 20_000,
+    "receive_seconds": 2.5,
+    "max_header_bytes": 65_536,
+    "shutdown_seconds": 45,
+    "log_level": "warning",
+}
+# What other values give, and what the service then has.
+GIVEN: dict[str, tuple[Values, Any]] = {
+    "releases": (URL, "s3://bucket/team"),
+    "releases_copy": (merged(URL, at("releases.copyPath", "/cache/mine")), Path("/cache/mine")),
+    "trusted_keys": (at("trustedKeys.pem", PEM), Path("/etc/taugate/trusted")),
+    "host": (at("listen.host", "::"), "::"),
+    "port": (at("listen.port", 9000), 9000),
+    "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
+    "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),
+    "keys_file": (at("keys.file", "mine.json"), Path("/etc/taugate/keys/mine.json")),
+    "keys": (at("keys.variable.existingSecret", "variable"), SecretStr("of variable keys.json")),
+}
+
+
+def test_every_setting_is_reached() -> None:
+    """One that is new has to be put into a table above, and for that into the chart."""
+    assert set(PLAIN) | set(GIVEN) == set(Settings.model_fields)
+    assert set(PLAIN) == set(ServiceSettings.model_fields)
+    assert set(GIVEN) == set(OWNED)
+
+
+def read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings as the service in the pod reads them; what a Secret of others holds is named after it."""
+    made = {each["metadata"]["name"]: each["stringData"] for each in rendered.of("Secret")}
+    variables = dict(rendered.environment)
+    for name, (secret, key) in secrets(rendered.container).items():
+        variables[name] = made.get(secret, {}).get(key, f"of {secret} {key}")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return Settings()
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_setting_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    field = Settings.model_fields[name]
+    assert PLAIN[name] != field.default
+    needed = {"max_batch": {"queue_limit": 128}}.get(name, {})
+    rendered = render(KEYS, at("settings", {name: PLAIN[name], **needed}))
+    assert getattr(read(rendered, monkeypatch), name) == PLAIN[name]
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_setting_that_another_value_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, expected = GIVEN[name]
+    assert getattr(read(render(KEYS, values), monkeypatch), name) == expected
+
+
+def test_a_setting_that_is_not_given_is_not_rendered() -> None:
+    assert set(render(KEYS).one("ConfigMap")["data"]) == {
+        "TAUGATE_RELEASES", "TAUGATE_HOST", "TAUGATE_PORT", "TAUGATE_KEYS_FILE"
+    }  # fmt: skip
+
+
+def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read(render(KEYS, {"settings": PLAIN}), monkeypatch)
+    assert {name: getattr(settings, name) for name in PLAIN} == PLAIN
+
+
+def test_further_variables_are_the_callers() -> None:
+    assert render(KEYS, at("env", {"OMP_NUM_THREADS": "1"})).environment["OMP_NUM_THREADS"] == "1"

@@ -1,0 +1,118 @@
+"""Each of ci/*-values.yaml: linted strictly, rendered, and every object of it one that Kubernetes knows."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from service.access.source import check as check_keys
+from service.settings import Settings
+from tests.helm.custom_resources import check_custom, is_custom
+from tests.helm.rendered import CHART, VARIANTS, VERSIONS, Rendered, check, render
+
+variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+def test_the_variants_are_there() -> None:
+    assert {"default", "minimal", "object-storage", "gpu", "recalibrate", "redis", "all"} <= set(VARIANTS)
+
+
+@variant
+@pytest.mark.parametrize("version", VERSIONS)
+def test_lint_finds_nothing(name: str, version: str) -> None:
+    report = helm_python.lint(CHART, VARIANTS[name], strict=True, kube_version=f"v{version}.0")
+    assert report["errors"] == []
+    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
+
+
+@variant
+def test_every_object_is_valid_for_both_versions_of_kubernetes(name: str) -> None:
+    rendered = render(VARIANTS[name])
+    assert len(rendered.objects) >= 5
+    for each in rendered.objects:
+        (check_custom if is_custom(each) else check)(each)
+
+
+@variant
+def test_names_are_different_short_and_labelled(name: str) -> None:
+    rendered = render(VARIANTS[name])
+    names = [(each["kind"], each["metadata"]["name"]) for each in rendered.objects]
+    assert len(names) == len(set(names))
+    for each in rendered.objects:
+        assert each["metadata"]["namespace"] == "team"
+        labels = each["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "shop"
+        assert labels["app.kubernetes.io/part-of"] == "taugate"
+        assert len(each["metadata"]["name"]) <= (52 if each["kind"] == "CronJob" else 63)
+
+
+def pods(rendered: Rendered) -> list[dict[str, Any]]:
+    """The specs of all pods, whatever makes them."""
+    templates = [each["spec"]["template"] for kind in ("Deployment", "Job") for each in rendered.of(kind)]
+    templates += [each["spec"]["jobTemplate"]["spec"]["template"] for each in rendered.of("CronJob")]
+    return [template["spec"] for template in templates] + [each["spec"] for each in rendered.of("Pod")]
+
+
+@variant
+def test_every_pod_may_do_nothing_but_its_work(name: str) -> None:
+    for pod in pods(render(VARIANTS[name])):
+        assert pod["automountServiceAccountToken"] is False
+        # A Service's own variables are called as the service's settings are: TAUGATE_PORT.
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert container["resources"]["limits"]["memory"]
+            assert container["resources"]["requests"]["cpu"]
+
+
+@variant
+def test_every_volume_that_is_mounted_is_there_and_the_other_way_round(name: str) -> None:
+    for pod in pods(render(VARIANTS[name])):
+        containers = [*pod.get("initContainers", []), *pod["containers"]]
+        mounted = {mount["name"] for container in containers for mount in container.get("volumeMounts", [])}
+        assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
+
+
+@variant
+def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = render(VARIANTS[name])
+    for variable, value in rendered.environment.items():
+        if variable.startswith("TAUGATE_"):
+            monkeypatch.setenv(variable, value)
+    settings = Settings()
+    assert str(settings.releases) in {"/releases", "s3://bucket/team"}
+    if settings.keys_file is None:
+        check_keys(settings)
+
+
+@variant
+def test_selectors_find_the_pods_that_they_are_for(name: str) -> None:
+    rendered = render(VARIANTS[name])
+    labels = rendered.of("Deployment")[0]["spec"]["template"]["metadata"]["labels"]
+    for deployment in rendered.of("Deployment"):
+        own = deployment["spec"]["template"]["metadata"]["labels"]
+        assert deployment["spec"]["selector"]["matchLabels"].items() <= own.items()
+        services = [each for each in rendered.of("Service") if each["spec"]["selector"].items() <= own.items()]
+        assert [each["metadata"]["name"] for each in services] == [deployment["metadata"]["name"]]
+    for kind in ("Job", "Pod"):
+        for each in rendered.of(kind):
+            others = each["spec"].get("template", each)["metadata"]["labels"]
+            assert others["app.kubernetes.io/component"] != labels["app.kubernetes.io/component"]
+
+
+def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
+    rules = render(VARIANTS["all"]).of("PrometheusRule")
+    assert len(rules) == 2
+    for rule in rules:
+        path = tmp_path / f"{rule['metadata']['name']}.yml"
+        path.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+        done = subprocess.run(["promtool", "check", "rules", str(path)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,228 @@
+"""Values that do not go together are refused by one sentence, which says what to do; and doing it helps."""
+
+from typing import Any
+
+import helm_python
+import pytest
+
+from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
+
+URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+CALIBRATES = {"recalibration": {"cronJob": {"enabled": True}, "data": {"url": "s3://bucket/faq"}}}
+PROMOTES = merged(CALIBRATES, at("recalibration.promotion.enabled", True))
+ENTRY = {"name": "shop", "sha256": "0" * 64, "scopes": ["search"]}
+TRUSTED = at("trustedKeys.existingSecret", "trusted")
+
+# What is wrong, what the sentence says is wrong, what it says to do, and that done; None where it is to be left out.
+WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
+    "no keys": (
+        at("keys.existingSecret", None),
+        "no API keys",
+        "settings.allow_anyone=true",
+        at("settings.allow_anyone", True),
+    ),
+    "keys twice": (at("keys.entries", [ENTRY]), "both given", "keep the Secret", at("keys.existingSecret", None)),
+    "public keys twice": (
+        merged(TRUSTED, at("trustedKeys.existingConfigMap", "trusted")),
+        "exclude one another",
+        "keep one",
+        at("trustedKeys.existingSecret", None),
+    ),
+    "a setting as a variable": (
+        at("env", {"TAUGATE_MAX_K": "5"}),
+        "env.TAUGATE_MAX_K",
+        "settings.max_k",
+        None,
+    ),
+    "a batch over the queue": (
+        at("settings.max_batch", 300),
+        "settings.max_batch is over",
+        "raise the limit",
+        at("settings.queue_limit", 300),
+    ),
+    "volume and URL": (
+        at("releases.url", "s3://bucket/team"),
+        "exclude one another",
+        "releases.volume.enabled=false",
+        at("releases.volume.enabled", False),
+    ),
+    "no releases": (
+        at("releases.volume.enabled", False),
+        "no place with releases",
+        "releases.url",
+        at("releases.url", "s3://bucket/team"),
+    ),
+    "one node for several": (
+        at("releases.volume.accessMode", "ReadWriteOnce"),
+        "ReadWriteOnce is of one node",
+        "releases.volume.oneNode=true",
+        at("releases.volume.oneNode", True),
+    ),
+    "a new volume that nobody writes": (
+        at("releases.volume.accessMode", "ReadOnlyMany"),
+        "nobody could write",
+        "releases.volume.existingClaim",
+        at("releases.volume.existingClaim", "ours"),
+    ),
+    "calibration into what is read only": (
+        merged(CALIBRATES, at("releases.volume", {"accessMode": "ReadOnlyMany", "existingClaim": "ours"})),
+        "cannot write",
+        "releases.volume.accessMode=ReadWriteMany",
+        at("releases.volume.accessMode", "ReadWriteMany"),
+    ),
+    "two affinities": (
+        merged(
+            at("releases.volume.oneNode", True),
+            at("affinity", {"podAffinity": {}, "nodeAffinity": {}}),
+            at("affinity.podAffinity", {"preferredDuringSchedulingIgnoredDuringExecution": []}),
+        ),
+        "of its own",
+        "leave out yours",
+        at("affinity.podAffinity", None),
+    ),
+    "two Redis": (
+        at("redis", {"url": "redis://a:6379", "existingSecret": "redis"}),
+        "exclude one another",
+        "keep the Redis that is there",
+        at("redis.url", None),
+    ),
+    "Redis of its own beside another": (
+        at("redis", {"url": "redis://a:6379", "enabled": True, "password": "a" * 16}),
+        "exclude one another",
+        "the chart's own",
+        at("redis.url", None),
+    ),
+    "Redis without a password": (
+        at("redis.enabled", True),
+        "needs a password",
+        "redis.passwordSecret.existingSecret",
+        at("redis.passwordSecret.existingSecret", "redis"),
+    ),
+    "two passwords": (
+        at("redis", {"enabled": True, "password": "a" * 16, "passwordSecret": {"existingSecret": "redis"}}),
+        "both given",
+        "keep one",
+        at("redis.password", None),
+    ),
+    "replicas beside an autoscaler": (
+        merged(at("replicas", 3), at("autoscaling.enabled", True)),
+        "exclude one another",
+        "autoscaling.minReplicas",
+        merged(at("replicas", None), at("autoscaling.minReplicas", 3)),
+    ),
+    "more at least than at most": (
+        at("autoscaling", {"enabled": True, "minReplicas": 9}),
+        "over autoscaling.maxReplicas",
+        "lower it",
+        at("autoscaling.minReplicas", 3),
+    ),
+    "a share of nothing": (
+        merged(at("autoscaling.enabled", True), at("resources.requests.cpu", None)),
+        "resources.requests.cpu",
+        "queueDepth",
+        at("autoscaling.metric", "queueDepth"),
+    ),
+    "all processors of the node": (
+        at("resources.limits.cpu", None),
+        "all processors of its node",
+        "settings.workers and settings.encoder_threads",
+        at("settings", {"workers": 1, "encoder_threads": 4}),
+    ),
+    "arguments of no Job": (
+        at("recalibration.job.arguments", ["release", "list"]),
+        "of a Job that is off",
+        "recalibration.job.enabled=true",
+        at("recalibration.job.enabled", True),
+    ),
+    "two sets of data": (
+        merged(CALIBRATES, at("recalibration.data.existingClaim", "labelled")),
+        "exclude one another",
+        "keep one",
+        at("recalibration.data.url", None),
+    ),
+    "no data for the CronJob": (
+        at("recalibration.cronJob.enabled", True),
+        "no data",
+        "recalibration.data.url",
+        at("recalibration.data.url", "s3://b/faq"),
+    ),
+    "no data for the Job": (
+        at("recalibration.job.enabled", True),
+        "no data",
+        "recalibration.data.existingClaim",
+        at("recalibration.data.existingClaim", "labelled"),
+    ),
+    "a rule that decides nothing": (
+        at("recalibration.promotion.rule", "accuracy not lower"),
+        "decides nothing",
+        "recalibration.promotion.enabled=true",
+        at("recalibration.promotion.enabled", True),
+    ),
+    "a promotion that nobody sees": (
+        PROMOTES,
+        "no replica looks",
+        "settings.reload_seconds=60",
+        at("settings.reload_seconds", 60),
+    ),
+    "a promotion of what nobody trusts": (
+        merged(PROMOTES, TRUSTED, at("settings.reload_seconds", 0.5)),
+        "signs none",
+        "recalibration.signingKey.existingSecret",
+        at("recalibration.signingKey.existingSecret", "signing"),
+    ),
+    "a second directory of releases": (
+        merged(CALIBRATES, at("recalibration.workVolume.existingClaim", "work")),
+        "where releases are at a URL",
+        "leave out",
+        URL,
+    ),
+    "scraping without a key": (
+        at("metrics.serviceMonitor.enabled", True),
+        "would be refused",
+        "metrics.serviceMonitor.key.existingSecret",
+        at("metrics.serviceMonitor.key.existingSecret", "metrics-key"),
+    ),
+    "an ingress to nothing": (
+        at("ingress.enabled", True),
+        "without a host",
+        "ingress.hosts",
+        at("ingress.hosts", [{"host": "example.org", "paths": [{"path": "/search"}]}]),
+    ),
+}
+
+
+def refusal(*parts: Values) -> str:
+    with pytest.raises(helm_python.HelmRenderError) as refused:
+        render(*parts)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_is_refused_with_the_remedy_and_the_remedy_helps(name: str) -> None:
+    values, wrong, remedy, done = WRONG[name]
+    said = refusal(KEYS, values)
+    assert "): taugate: " in said
+    assert wrong in said
+    assert remedy in said
+    assert "\n" not in said
+    assert render(KEYS, *([] if done is None else [values, done])).objects
+
+
+def test_without_any_value_the_first_thing_that_is_missing_is_said() -> None:
+    assert "there are no API keys" in refusal()
+
+
+def test_every_refusal_is_tested() -> None:
+    """Each line of the templates `_wrong_*` that is no template action is a message."""
+    from tests.helm.rendered import CHART
+
+    lines = [line for path in (CHART / "templates").glob("_wrong_*") for line in path.read_text("utf-8").splitlines()]
+    messages = [line for line in lines if line and not line.startswith("{{-") and not line.startswith("{{/*")]
+    said = {refusal(KEYS, values).split("taugate: ", 1)[1] for values, *_ in WRONG.values()}
+    assert len(messages) == len(said)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_no_variant_is_refused(name: str) -> None:
+    rendered: Any = render(VARIANTS[name])
+    assert "validate.yaml" not in rendered.texts
