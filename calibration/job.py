@@ -8,6 +8,7 @@ from pathlib import Path
 from calibration.admit import admit
 from calibration.artifact.contents import Contents, golden_queries
 from calibration.artifact.facts import manifest_facts
+from calibration.artifact.outcomes import outcomes
 from calibration.data.dataset import read_dataset
 from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.cache import EmbeddingCache
@@ -59,10 +60,15 @@ def calibrate(
         with watch.stage("write"):
             facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
-            golden = golden_queries(dataset, found)
-            float32 = None if admitted.float32 is None else admitted.float32.folder
             contents = Contents(
-                admitted.encoder.folder, float32, Path(spool), golden, found, admitted.projection, report
+                admitted.encoder.folder,
+                None if admitted.float32 is None else admitted.float32.folder,
+                Path(spool),
+                golden_queries(dataset, found),
+                outcomes(dataset, found),
+                found,
+                admitted.projection,
+                report,
             )
             return writer.write(releases, facts, contents.fill)
 

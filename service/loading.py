@@ -10,7 +10,7 @@ from retrieval.release.encoders import AskedPrecision
 from retrieval.release.layout import CURRENT
 from retrieval.release.reader import Release, load
 from retrieval.release.remote import bring, current_of
-from retrieval.release.store import Store
+from retrieval.object_store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from service.settings import Settings
 

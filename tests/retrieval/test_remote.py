@@ -18,7 +18,7 @@ from retrieval.release.push import promote_there, push
 from retrieval.release.reader import load
 from retrieval.release.remote import ORIGIN, bring
 from retrieval.release.signing import read_private_key, sign
-from retrieval.release.store import Store
+from retrieval.object_store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 from tests.keys import write_keys
