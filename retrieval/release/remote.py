@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from retrieval.errors import InputError, ReleaseError
+from retrieval.object_store import Store
 from retrieval.plain_file import put_plain, read_plain
 from retrieval.release.catalog import sync_folder
 from retrieval.release.fetch import fetch
 from retrieval.release.layout import CURRENT, MANIFEST, POINTER_BYTES, STAGING_PREFIX, is_release_id
-from retrieval.object_store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 from retrieval.staging import publish, staging_folder
