@@ -37,7 +37,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help="measure a labelled data set, choose the threshold, write and promote a release",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder with corpus.jsonl, queries.jsonl, qrels/")
+    parser.add_argument(
+        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    )
     parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
     parser.add_argument("--split", default=default.split, help="file in qrels/, without .tsv")
     parser.add_argument("--k", type=int, default=default.k, help="documents retrieved a query")

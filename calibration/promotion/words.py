@@ -77,8 +77,8 @@ def _line(verdict: "Verdict") -> str:
     clause, (before, after) = verdict.clause, verdict.queries
     queries = f"{after:,} queries" if verdict.test == "paired" else f"{before:,} and {after:,} queries"
     line = (
-        f"promotion: {clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, {clause.way} by "
-        f"at most {fixed(verdict.most)} ({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
+        f"promotion: {clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, "
+        f"{_limit(verdict)} ({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
     )
     fewest = math.ceil(math.log(1 - verdict.confidence) / math.log1p(-clause.margin))
     if (
@@ -86,3 +86,10 @@ def _line(verdict: "Verdict") -> str:
     ):  # with none worse: (1 − margin)ⁿ ≤ 1 − confidence
         line += f"; this margin takes {fewest:,} queries at least"
     return line
+
+
+def _limit(verdict: "Verdict") -> str:
+    way = verdict.clause.way
+    if verdict.most >= 0:
+        return f"{way} by at most {fixed(verdict.most)}"
+    return f"{'higher' if way == 'lower' else 'lower'} by at least {fixed(-verdict.most)}"
