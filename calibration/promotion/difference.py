@@ -31,20 +31,25 @@ class Difference:
 def loss(old: Sample, new: Sample, confidence: float) -> Difference:
     """By how much the mean of `new` is below that of `old`; each has a query at least."""
     if np.array_equal(old.query, new.query):
-        losses = Losses.of(old.values - new.values, _numbered(new.labels))
-        return Difference(losses.mean, losses.upper_limit(confidence), "paired")
-    mean = float(old.values.mean() - new.values.mean())
-    above = _above(old.values, old.labels, confidence)
-    below = _above(1 - new.values, new.labels, confidence)
-    return Difference(mean, min(1.0, mean + math.hypot(above, below)), "two samples")
+        mean, most = _limit(old.values - new.values, new.labels, confidence)
+        return Difference(mean, most, "paired")
+    (before, highest), (missed, most) = (
+        _limit(values, labels, confidence)
+        for values, labels in ((old.values, old.labels), (1 - new.values, new.labels))
+    )
+    mean = before - (1 - missed)
+    return Difference(mean, min(1.0, mean + math.hypot(highest - before, most - missed)), "two samples")
 
 
-def _above(values: PerQuery, labels: Labels, confidence: float) -> float:
-    """How far the upper limit of a mean of values in 0…1 is above it."""
-    losses = Losses.of(values, _numbered(labels))
-    return losses.upper_limit(confidence) - losses.mean
-
-
-def _numbered(labels: Labels) -> Labels:
-    """0, 1, … without a gap: those of a part of the queries have some."""
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+def _limit(losses: PerQuery, labels: Labels, confidence: float) -> tuple[float, float]:
+    """Mean of losses, −1 … 1, and its upper limit."""
+    numbered = np.unique(labels, return_inverse=True)[1].astype(np.int64)  # those of a part of the queries have gaps
+    found = Losses.of(losses, numbered)
+    most = found.upper_limit(confidence)
+    if found.sums.max() <= 0:
+        # Where nothing is lost, nothing says whether the queries on a document would be lost one by one or together, as
+        # when it is no longer in the corpus. Together is the worst: then there are no more draws than clusters.
+        sizes = np.bincount(numbered)
+        draws = len(losses) ** 2 / float(sizes @ sizes)
+        most = max(most, found.mean + 1 - (1 - confidence) ** (1 / draws))
+    return found.mean, most

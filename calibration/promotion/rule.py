@@ -40,7 +40,7 @@ class PromotionRule:
     def parse(cls, text: str, option: str) -> Self:
         """Raises InputError, which names the option and the word that cannot be read."""
         try:
-            parts = re.split(r"(?:^|\s+)and(?:\s+|$)", " ".join(text.split()), flags=re.IGNORECASE)
+            parts = re.split(r"\s*\band\b\s*", " ".join(text.split()), flags=re.IGNORECASE)
             return cls(tuple(_clause(part) for part in parts))
         except ValueError as error:
             raise InputError(f'{option} "{_shown(text)}": {error}') from error
