@@ -84,7 +84,7 @@ def record(
     event = Event(
         at=_now(), action=action, release=release, previous=previous, by=_who(), forced=tuple(forced), rule=rule
     )
-    line = orjson.dumps(event.model_dump()) + b"\n"
+    line = orjson.dumps(event.model_dump(exclude=None if rule else {"rule"})) + b"\n"
     path = releases / HISTORY
     descriptor = open_shared(path, os.O_RDWR | os.O_APPEND)
     try:
