@@ -23,7 +23,7 @@ Reason = Literal["first release", "same content"]
 class Decision:
     """What became of a release under a rule.
 
-    current: the release that it was compared with, None before the first; reason: of why it holds without verdicts;
+    current: the release that it was compared with, None before the first; reason: why it holds without verdicts;
     optimistic: ids of those releases that had no held-out queries, whose figures are of the queries that chose their
     threshold.
     """
@@ -36,15 +36,22 @@ class Decision:
     optimistic: tuple[str, ...] = ()
 
     @property
-    def promoted(self) -> bool:
-        """Whether every clause holds."""
+    def holds(self) -> bool:
+        """Whether every clause does."""
         return all(verdict.finding == "holds" for verdict in self.verdicts)
+
+    @property
+    def promoted(self) -> bool:
+        """Whether it became current: what has the same content takes nobody's place, and no service loads it anew."""
+        return self.holds and self.reason != "same content"
 
 
 def promote_if(
     releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None = None, *, new_encoder: bool = False
 ) -> Decision:
     """Promote a release where the rule holds against the current one; before the first release it does.
+
+    One of the same content as the current release holds, and stays what it is.
 
     trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, ReleaseError and OSError
     as `promote`; then nothing has changed.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # what compares needs the extra `calibration`, and these word
 
 _REASONS = {
     "first release": "no release is current, and there is nothing to compare with",
-    "same content": "the same content as the current release",
+    "same content": "the same content as the current release, which stays",
 }
 
 
@@ -24,7 +24,7 @@ def report(decision: "Decision", say: Callable[[str], object]) -> int:
     """Say what each clause came to, and what to do. Returns the exit code."""
     for line in _lines(decision):
         say(line)
-    if decision.promoted:
+    if decision.holds:
         return 0
     failed = ", ".join(f'"{each.clause}" ({each.finding})' for each in decision.verdicts if each.finding != "holds")
     say(

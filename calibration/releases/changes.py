@@ -32,8 +32,8 @@ def _promote_if(arguments: argparse.Namespace) -> int:
     rules = {"new_encoder": arguments.new_encoder}
     decision = promote_if(arguments.releases, arguments.id, rule, trusted_keys(), **rules)
     code = report(decision, lambda line: sys.stderr.write(line + "\n"))
-    if decision.promoted:
-        sys.stdout.write(f"* {arguments.id}\n")
+    if decision.holds:
+        sys.stdout.write(f"* {arguments.id if decision.promoted else decision.current}\n")
     return code
 
 

@@ -68,6 +68,9 @@ def _add_elsewhere(actions: Any) -> None:  # noqa: ANN401
     push.add_argument("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
     push.add_argument("--promote", action="store_true", help="make it the current one there, as it is in DIR")
     push.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
+    pull = _add(actions, "pull", elsewhere.pulled, "copy a release from object storage, where DIR does not stay")
+    pull.add_argument("--from", metavar="URL", dest="source", required=True, help="such as s3://bucket/prefix")
+    pull.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one, to be so here as well")
 
 
 def _add(actions: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:  # noqa: ANN401

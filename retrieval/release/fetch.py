@@ -53,7 +53,7 @@ def _check_room(release: Path, needed: int) -> None:
     if needed > free:
         raise ReleaseError(
             f"{release.parent.parent}: the release {release.name} takes {needed} bytes, {free} are free; make room, or "
-            "set TAUGATE_RELEASES_COPY"
+            "name another folder (TAUGATE_RELEASES_COPY, --releases)"
         )
 
 

@@ -70,11 +70,13 @@ def test_the_first_release_is_promoted(sample: Path, encoder: Path, tmp_path: Pa
     assert current_id(tmp_path / "new") == release_ids(tmp_path / "new")[0]
 
 
-def test_the_same_data_again_is_the_same_content(first: str, calibrated: Run) -> None:
+def test_the_same_data_again_leave_the_current_release(copy: Path, first: str, calibrated: Run) -> None:
     code, printed, error = calibrated(rule="accuracy not lower")
     assert code == 0
-    assert (printed["promotion"]["reason"], printed["promotion"]["clauses"]) == ("same content", [])
-    assert error.splitlines()[-1] == "promotion: the same content as the current release"
+    found = printed["promotion"]
+    assert (found["promoted"], found["reason"], found["clauses"]) == (False, "same content", [])
+    assert error.splitlines()[-1] == "promotion: the same content as the current release, which stays"
+    assert current_id(copy) == first
 
 
 def test_without_a_safe_threshold_no_rule_is_asked(copy: Path, first: str, calibrated: Run) -> None:

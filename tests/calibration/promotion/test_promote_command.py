@@ -98,12 +98,14 @@ def test_before_the_first_release_there_is_nothing_to_be_worse_than(copy: Path, 
     assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.01"
 
 
-def test_the_same_content_cannot_be_worse(copy: Path, first: str, promoted: Run) -> None:
+def test_the_same_content_is_not_worse_and_moves_nothing(copy: Path, first: str, promoted: Run) -> None:
     name = clone(copy / first, 1)
     assert name[-12:] == first[-12:]
-    assert promoted(name)[0] == 0
-    assert current_id(copy) == name
-    assert promoted(name)[0] == 0, "it is current"
+    for each in (name, first):
+        code, out, error = promoted(each)
+        assert (code, out) == (0, f"* {first}\n")
+        assert error == "promotion: the same content as the current release, which stays\n"
+    assert current_id(copy) == first
 
 
 def test_no_rule_promotes_a_release_without_a_cut(copy: Path, first: str, promoted: Run) -> None:
