@@ -56,7 +56,7 @@ def promote_if(
     trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, ReleaseError and OSError
     as `promote`; then nothing has changed.
     """
-    decision = _decide(releases, name, rule)
+    decision = _decide(releases, name, rule, trusted)
     if decision.promoted:
         ruled = Ruled(str(rule), decision.current)
         promotion.promote(releases, name, trusted, new_encoder=new_encoder, ruled=ruled)
@@ -81,9 +81,9 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
         measured.sample(clause.quantity)
 
 
-def _decide(releases: Path, name: str, rule: PromotionRule) -> Decision:
+def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> Decision:
     current = current_id(releases)
-    new = _measured(releases, name)
+    new = _measured(releases, name, trusted)
     if new.manifest.policy.kind == "none":
         raise ReleaseError(
             f"{name}: its policy is none, which keeps every result, and no rule promotes that; calibrate with more "
@@ -98,9 +98,9 @@ def _decide(releases: Path, name: str, rule: PromotionRule) -> Decision:
     return Decision(rule, name, current, judge(rule, old, new), optimistic=optimistic)
 
 
-def _measured(releases: Path, name: str) -> Measured:
+def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> Measured:
     release = find(releases, name)
-    manifest = verify(release)
+    manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:
         raise InputError(
             f"{release}: was written before releases said what each query got, and no rule can be asked of it; "

@@ -12,7 +12,9 @@ from retrieval.release import history
 from retrieval.release.catalog import current_id
 from retrieval.release.layout import HISTORY, OUTCOMES
 from retrieval.release.promotion import promote
+from retrieval.release.signing import read_private_key, sign
 from tests.calibration.promotion.measured import hits, other_queries, release_with
+from tests.keys import write_keys
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
 
 RULE = "accuracy not lower and kept share not higher by more than 0.05"
@@ -150,6 +152,21 @@ def test_a_release_from_before_there_were_outcomes(copy: Path, first: str, promo
     code, _, error = promoted(first)
     assert code == 2
     assert name in error
+
+
+def test_where_keys_are_trusted_one_of_them_must_have_signed_it(
+    copy: Path, first: str, before: str, promoted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything of the release is read; what is current was trusted once."""
+    private, public = write_keys(tmp_path)
+    monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
+    name = release_with(copy / first, 1, hits(0.9, 400, kept=2))
+    code, _, error = promoted(name)
+    assert code == 2
+    assert "the release is not signed" in error
+    assert current_id(copy) == before
+    sign(copy / name, read_private_key(private))
+    assert promoted(name)[0] == 0
 
 
 def test_another_promotion_meanwhile_is_not_overridden(
