@@ -3,7 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import orjson
 
@@ -19,14 +19,10 @@ from calibration.settings import CalibrationSettings
 from calibration.signing_keys import signing_key
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
-from retrieval.errors import TaugateError
 from retrieval.index.kinds import Kind
 from retrieval.policy import Metric
 from retrieval.release.evidence import Method, Statement
 from retrieval.release.signing import sign
-
-if TYPE_CHECKING:
-    from calibration.promotion.decision import Decision
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -137,29 +133,20 @@ def run(arguments: argparse.Namespace) -> int:
     say(table(manifest))
     say(times(watch))
     has_cut = manifest.policy.kind != "none"
-    decision = _promote(promotion, arguments.releases, manifest.release_id, named) if has_cut else None
-    path = str(arguments.releases / manifest.release_id)
+    path = arguments.releases / manifest.release_id
+    decision = promotion.carry_out(path, say, new_encoder=named) if has_cut else None
     if arguments.json:
-        result = {"release": manifest.release_id, "path": path, "manifest": manifest.model_dump()}
+        result = {"release": manifest.release_id, "path": str(path), "manifest": manifest.model_dump()}
         if promotion.rule is not None:
             result["promotion"] = as_json(promotion.rule, decision)
         sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
     else:
-        sys.stdout.write(path + "\n")
+        sys.stdout.write(f"{path}\n")
     if not has_cut:
         said = f"{manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted."
         say(f"taugate: {said}")
         return 3
     return 0 if decision is None else report(decision, say)
-
-
-def _promote(asked: AskedPromotion, releases: Path, name: str, named: bool) -> "Decision | None":
-    """What fails here comes after the work, which is not lost."""
-    try:
-        return asked.carry_out(releases, name, new_encoder=named)
-    except (TaugateError, OSError):
-        say(f"{releases / name} is written, and is not promoted:")
-        raise
 
 
 def say(line: str) -> None:

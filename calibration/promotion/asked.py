@@ -1,12 +1,13 @@
 """What a calibration is to do with its release: promote it, promote it by a rule, or leave that for later."""
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from calibration.promotion.rule import PromotionRule
-from retrieval.errors import InputError
+from retrieval.errors import InputError, TaugateError
 from retrieval.release.promotion import promote
 
 if TYPE_CHECKING:
@@ -47,8 +48,18 @@ class AskedPromotion:
 
             check_current(releases, self.rule, k)
 
-    def carry_out(self, releases: Path, name: str, *, new_encoder: bool) -> "Decision | None":
-        """Promote a release with a cut, if it is to be. Returns the decision where there is a rule. Raises as it."""
+    def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> "Decision | None":
+        """Promote a release with a cut, if it is to be. Returns the decision where there is a rule, and raises as it.
+
+        What fails here comes after the work, which is not lost: say is told so.
+        """
+        try:
+            return self._carry_out(release.parent, release.name, new_encoder)
+        except (TaugateError, OSError):
+            say(f"{release} is written, and is not promoted:")
+            raise
+
+    def _carry_out(self, releases: Path, name: str, new_encoder: bool) -> "Decision | None":
         if self.rule is not None:
             from calibration.promotion.decision import promote_if
 

@@ -12,6 +12,7 @@ from retrieval.errors import InputError
 # What a difference may be where a clause does not say: one query in a hundred, which is what an intended cut may cost
 # where nobody says otherwise.
 MARGIN = MAX_LOSS
+_LEAST = 1e-6  # to show less takes more than a million queries
 _NOT, _MORE = "not", "by more than"
 _CLAUSE = re.compile(rf"(?P<what>.*?)\s{_NOT}\s(?P<way>\S+)(?:\s(?P<rest>.*))?", re.IGNORECASE)
 _EXAMPLES = '"accuracy not lower" or "kept share not higher"'
@@ -73,8 +74,8 @@ def _margin(text: str) -> float:
         margin = float(number)
     except ValueError:
         margin = math.nan
-    if not 0 < margin < 1:
-        raise ValueError(f'"{_shown(number)}" is no margin; give a share above 0 and below 1, such as {MARGIN:g}')
+    if not _LEAST <= margin < 1:
+        raise ValueError(f'"{_shown(number)}" is no margin; give a share from {_LEAST:g} and below 1, as {MARGIN:g}')
     return margin
 
 

@@ -16,7 +16,6 @@ _REASONS = {
     "same content": "the same content as the current release, which stays",
 }
 
-
 NOT_PROMOTED = 4  # exit code: there is a release, and its rule does not hold
 
 
@@ -80,10 +79,9 @@ def _line(verdict: "Verdict") -> str:
         f"promotion: {clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, "
         f"{_limit(verdict)} ({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
     )
+    # With none of them worse (1 − margin)ⁿ ≤ 1 − confidence has to hold.
     fewest = math.ceil(math.log(1 - verdict.confidence) / math.log1p(-clause.margin))
-    if (
-        verdict.finding == "not shown" and min(verdict.queries) < fewest
-    ):  # with none worse: (1 − margin)ⁿ ≤ 1 − confidence
+    if verdict.finding == "not shown" and min(verdict.queries) < fewest:
         line += f"; this margin takes {fewest:,} queries at least"
     return line
 
