@@ -1,6 +1,6 @@
 """The command `taugate`. The one place that knows both the offline job and the service.
 
-Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 1 anything else.
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 the rule of promotion does not hold, 1 anything else.
 """
 
 import argparse

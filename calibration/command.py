@@ -11,17 +11,17 @@ from calibration.cheaper import RETENTION, AskedPrecision, AskedProjection, Chea
 from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.margin import MARGIN, Gate
+from calibration.promotion.asked import AskedPromotion, add_options
+from calibration.promotion.words import as_json, report
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
 from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
 from calibration.signing_keys import signing_key
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import table, times
-from retrieval.errors import ReleaseError
 from retrieval.index.kinds import Kind
 from retrieval.policy import Metric
 from retrieval.release.evidence import Method, Statement
-from retrieval.release.promotion import promote
 from retrieval.release.signing import sign
 
 
@@ -33,7 +33,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help="measure a labelled data set, choose the threshold, write and promote a release",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("data", metavar="DATA", type=Path, help="folder with corpus.jsonl, queries.jsonl, qrels/")
+    parser.add_argument(
+        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    )
     parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
     parser.add_argument("--split", default=default.split, help="file in qrels/, without .tsv")
     parser.add_argument("--k", type=int, default=default.k, help="documents retrieved a query")
@@ -43,6 +45,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser.add_argument("--holdout", type=float, default=default.holdout, help="share of queries kept out")
     _add_rule(parser)
     _add_gate(parser)
+    add_options(parser)
     parser.add_argument(
         "--overlap-percentile", type=float, default=default.overlap_percentile, help="of S_topK that gives θ"
     )
@@ -53,7 +56,6 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help=f"sentence-transformers model ({DEFAULT_ENCODER})",
     )
     parser.add_argument("--json", action="store_true", help="print the release and its manifest as one JSON object")
-    parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     parser.add_argument("--sign-with", metavar="PEM", type=Path, help="Ed25519 private key to sign the release with")
     parser.set_defaults(run=run)
 
@@ -108,7 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, report. Returns the exit code; a TaugateError is the caller's to report."""
     from calibration.job import calibrate  # what it needs comes with the extra `calibration`, and serving does not
 
-    key = signing_key(arguments.sign_with, promoting=not arguments.no_promote)
+    promotion = AskedPromotion.of(arguments)
+    key = signing_key(arguments.sign_with, promoting=promotion.wanted)
     watch = Stopwatch()
     names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
     asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
@@ -122,34 +125,28 @@ def run(arguments: argparse.Namespace) -> int:
     )
     settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, cheaper=cheaper)
     named = "encoder" in arguments
-    encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or arguments.no_promote)
+    encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or not promotion.wanted)
+    promotion.check(arguments.releases, settings.k)
     manifest = calibrate(arguments.data, arguments.releases, encoder, settings, say, watch)
     if key is not None:
         sign(arguments.releases / manifest.release_id, key)
     say(table(manifest))
     say(times(watch))
     has_cut = manifest.policy.kind != "none"
-    if has_cut and not arguments.no_promote:
-        _promote(arguments.releases, manifest.release_id, named)
-    path = str(arguments.releases / manifest.release_id)
+    path = arguments.releases / manifest.release_id
+    decision = promotion.carry_out(path, say, new_encoder=named) if has_cut else None
     if arguments.json:
-        result = {"release": manifest.release_id, "path": path, "manifest": manifest.model_dump()}
+        result = {"release": manifest.release_id, "path": str(path), "manifest": manifest.model_dump()}
+        if promotion.rule is not None:
+            result["promotion"] = as_json(promotion.rule, decision)
         sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
     else:
-        sys.stdout.write(path + "\n")
-    if has_cut:
-        return 0
-    say(f"taugate: {manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted.")
-    return 3
-
-
-def _promote(releases: Path, name: str, named: bool) -> None:
-    """What fails here comes after the work, which is not lost."""
-    try:
-        promote(releases, name, new_encoder=named)
-    except (ReleaseError, OSError):
-        say(f"{releases / name} is written, and is not promoted:")
-        raise
+        sys.stdout.write(f"{path}\n")
+    if not has_cut:
+        said = f"{manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted."
+        say(f"taugate: {said}")
+        return 3
+    return 0 if decision is None else report(decision, say)
 
 
 def say(line: str) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from calibration.admit import admit
 from calibration.artifact.contents import Contents, golden_queries
 from calibration.artifact.facts import manifest_facts
+from calibration.artifact.outcomes import outcomes
 from calibration.data.dataset import read_dataset
+from calibration.data.location import local_folder
 from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import encode_dataset
@@ -29,7 +31,7 @@ from retrieval.release.verify import verify
 
 
 def calibrate(
-    data: Path,
+    data: str,
     releases: Path,
     asked: AskedEncoder,
     settings: CalibrationSettings,
@@ -38,14 +40,14 @@ def calibrate(
 ) -> Manifest:
     """Read a data set, measure, choose a threshold and write a release into `releases`; it is not promoted.
 
-    say: told one line of progress or warning at a time. Raises InputError, EncoderError or ReleaseError; then nothing
-    has been written. One calibration at a time in a directory.
+    data: a folder or a URL; say: told one line of progress or warning at a time. Raises InputError, EncoderError or
+    ReleaseError; then nothing has been written. One calibration at a time in a directory.
     """
     _check_releases(releases, say)
     asked.check_name(releases)
     with calibrating(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        with watch.stage("read"):
-            dataset = read_dataset(data, settings.split, Path(spool))
+        with watch.stage("read"), local_folder(data, settings.split) as folder:
+            dataset = read_dataset(folder, settings.split, Path(spool))
         check_sizes(dataset, settings)
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
@@ -59,10 +61,15 @@ def calibrate(
         with watch.stage("write"):
             facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
-            golden = golden_queries(dataset, found)
-            float32 = None if admitted.float32 is None else admitted.float32.folder
             contents = Contents(
-                admitted.encoder.folder, float32, Path(spool), golden, found, admitted.projection, report
+                admitted.encoder.folder,
+                None if admitted.float32 is None else admitted.float32.folder,
+                Path(spool),
+                golden_queries(dataset, found),
+                outcomes(dataset, found),
+                found,
+                admitted.projection,
+                report,
             )
             return writer.write(releases, facts, contents.fill)
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
+from retrieval.object_store import Store
 from retrieval.release.catalog import current_id, find
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.layout import CURRENT
 from retrieval.release.reader import Release, load
 from retrieval.release.remote import bring, current_of
-from retrieval.release.store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from service.settings import Settings
 

@@ -22,11 +22,13 @@ from retrieval.release.layout import (
     FLOAT32_FOLDER,
     GOLDEN,
     METADATA,
+    OUTCOMES,
     PROJECTION,
     REFERENCE,
     RELEVANCE,
     REPORT,
 )
+from retrieval.release.outcomes import Outcomes
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -44,6 +46,7 @@ class Contents:
     float32: Path | None
     documents: Path
     golden: list[GoldenQuery]
+    outcomes: Outcomes
     found: Findings
     projection: Projection | None
     report: str
@@ -63,6 +66,7 @@ class Contents:
         files.save(self.found.index, release)
         golden.write(release / GOLDEN, self.golden)
         _reference(self.found).save(release / REFERENCE)
+        self.outcomes.save(release / OUTCOMES)
         if self.projection is not None:
             self.projection.save(release / PROJECTION)
         if self.found.estimated is not None:

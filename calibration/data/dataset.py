@@ -13,6 +13,8 @@ from retrieval.documents import Document, DocumentStore, DocumentWriter
 from retrieval.errors import InputError
 from retrieval.filters.metadata import MOST_FIELDS
 
+CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
@@ -35,6 +37,11 @@ class Dataset:
     sha256: Mapping[str, str]
 
 
+def qrels_of(split: str) -> str:
+    """Name of the file with a split's judgements."""
+    return f"qrels/{split}.tsv"
+
+
 def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     """Read and check a data set; documents go to `spool`, an empty folder that must outlive the result.
 
@@ -42,7 +49,7 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
-    corpus, queries, qrels = folder / "corpus.jsonl", folder / "queries.jsonl", folder / "qrels" / f"{split}.tsv"
+    corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
     positions = _spool_corpus(corpus, spool)
     texts = _read_queries(queries)
     grades = read_qrels(qrels, texts, positions)

@@ -3,6 +3,8 @@
 import argparse
 import sys
 
+from calibration.promotion.rule import PromotionRule
+from calibration.promotion.words import report
 from calibration.signing_keys import trusted_keys
 from retrieval.errors import InputError
 from retrieval.release import promotion
@@ -12,10 +14,27 @@ from retrieval.release.prune import prune
 
 def promote(arguments: argparse.Namespace) -> int:
     """Make a release the current one, if it verifies and no rule is against it."""
+    if arguments.rule is not None:
+        return _promote_if(arguments)
     rules = {"force": arguments.force, "new_encoder": arguments.new_encoder}
     promotion.promote(arguments.releases, arguments.id, trusted_keys(), **rules)
     sys.stdout.write(f"* {arguments.id}\n")
     return 0
+
+
+def _promote_if(arguments: argparse.Namespace) -> int:
+    """Comparing needs the extra `calibration`, and the other changes do not."""
+    if arguments.force:
+        raise InputError("--force: sets aside what --if asks for; leave one of them out")
+    rule = PromotionRule.parse(arguments.rule, "--if")
+    from calibration.promotion.decision import promote_if
+
+    rules = {"new_encoder": arguments.new_encoder}
+    decision = promote_if(arguments.releases, arguments.id, rule, trusted_keys(), **rules)
+    code = report(decision, lambda line: sys.stderr.write(line + "\n"))
+    if decision.holds:
+        sys.stdout.write(f"* {arguments.id if decision.promoted else decision.current}\n")
+    return code
 
 
 def rollback(arguments: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from calibration.promotion.asked import RULE_HELP
 from calibration.releases import changes, elsewhere, shown
 from retrieval.release.prune import KEEP
 
@@ -43,6 +44,7 @@ def _add_compared(actions: Any) -> None:  # noqa: ANN401
 def _add_promotion(actions: Any) -> None:  # noqa: ANN401
     promote = _add(actions, "promote", changes.promote, "make a release the current one, if it verifies")
     promote.add_argument("id", metavar="ID", help="release id")
+    promote.add_argument("--if", metavar="RULE", dest="rule", help=RULE_HELP)
     promote.add_argument("--force", action="store_true", help="also one whose policy is none")
     promote.add_argument("--new-encoder", action="store_true", help="also one of another encoder")
     rollback = _add(actions, "rollback", changes.rollback, "make the release before the current one current again")
@@ -66,6 +68,9 @@ def _add_elsewhere(actions: Any) -> None:  # noqa: ANN401
     push.add_argument("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
     push.add_argument("--promote", action="store_true", help="make it the current one there, as it is in DIR")
     push.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
+    pull = _add(actions, "pull", elsewhere.pulled, "copy a release from object storage, where DIR does not stay")
+    pull.add_argument("--from", metavar="URL", dest="source", required=True, help="such as s3://bucket/prefix")
+    pull.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one, to be so here as well")
 
 
 def _add(actions: Any, name: str, run: Any, text: str) -> argparse.ArgumentParser:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""`taugate release sign` and `push`: a release for services that read it elsewhere, and trust only some."""
+"""`taugate release sign`, `push` and `pull`: a release for services that read it elsewhere, and trust only some."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ import sys
 from calibration.signing_keys import trusted_keys
 from retrieval.errors import InputError
 from retrieval.release.catalog import current_id, find
+from retrieval.release.pull import pull
 from retrieval.release.push import promote_there, push
 from retrieval.release.signing import read_private_key, sign
 
@@ -30,4 +31,14 @@ def pushed(arguments: argparse.Namespace) -> int:
     if arguments.promote:
         promote_there(arguments.to, release.name)
     sys.stdout.write(f"{'*' if arguments.promote else ' '} {arguments.to.rstrip('/')}/{release.name}\n")
+    return 0
+
+
+def pulled(arguments: argparse.Namespace) -> int:
+    """Before the first push there is nothing to pull, which is no fault: a calibration may come next."""
+    name = pull(arguments.source, arguments.releases, arguments.id, trusted_keys())
+    if name is None:
+        sys.stderr.write(f"{arguments.source}: no release is current there; nothing was pulled\n")
+        return 0
+    sys.stdout.write(f"{'*' if name == current_id(arguments.releases) else ' '} {name}\n")
     return 0

@@ -69,6 +69,8 @@ def _line(event: history.Event, *, interrupted: bool) -> str:
         words.append(f"was {event.previous}")
     if event.forced:
         words.append(f"forced: {', '.join(event.forced)}")
+    if event.rule is not None:
+        words.append(f"as {event.rule}")
     if interrupted:
         words.append("interrupted, without effect")
     line = "  ".join(words)

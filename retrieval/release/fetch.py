@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
+from retrieval.object_store import Store
 from retrieval.release.catalog import sync_folder
 from retrieval.release.layout import MANIFEST, MANIFEST_BYTES, SIGNATURE
 from retrieval.release.manifest import FileRecord
 from retrieval.release.signature import SIGNATURE_BYTES
-from retrieval.release.store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import read_manifest
 
@@ -53,7 +53,7 @@ def _check_room(release: Path, needed: int) -> None:
     if needed > free:
         raise ReleaseError(
             f"{release.parent.parent}: the release {release.name} takes {needed} bytes, {free} are free; make room, or "
-            "set TAUGATE_RELEASES_COPY"
+            "name another folder (TAUGATE_RELEASES_COPY, --releases)"
         )
 
 

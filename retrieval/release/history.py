@@ -29,7 +29,7 @@ class Event(BaseModel):
     """One line of the file.
 
     at: ISO 8601, UTC; action: an Action, or one of a later version; previous: what the pointer named before; forced:
-    rules that were set aside.
+    rules that were set aside; rule: what was asked of a release before it was promoted, None where nothing was.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -40,6 +40,7 @@ class Event(BaseModel):
     previous: str | None
     by: str
     forced: tuple[str, ...] = ()
+    rule: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,18 @@ def read(releases: Path) -> History:
 
 
 def record(
-    releases: Path, action: Action, release: str | None, previous: str | None, forced: Sequence[str] = ()
+    releases: Path,
+    action: Action,
+    release: str | None,
+    previous: str | None,
+    forced: Sequence[str] = (),
+    rule: str | None = None,
 ) -> None:
     """Append a line and see it on the disk; the caller holds the lock. Raises OSError; then nothing may be moved."""
-    event = Event(at=_now(), action=action, release=release, previous=previous, by=_who(), forced=tuple(forced))
-    line = orjson.dumps(event.model_dump()) + b"\n"
+    event = Event(
+        at=_now(), action=action, release=release, previous=previous, by=_who(), forced=tuple(forced), rule=rule
+    )
+    line = orjson.dumps(event.model_dump(exclude=None if rule else {"rule"})) + b"\n"
     path = releases / HISTORY
     descriptor = open_shared(path, os.O_RDWR | os.O_APPEND)
     try:

@@ -23,6 +23,7 @@ FLOAT32_FOLDER = "encoder-float32"  # of a release whose encoder is in int8: the
 GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
+OUTCOMES = "outcomes.safetensors"
 METADATA = "metadata.safetensors"
 REPORT = "report.html"
 FILES = frozenset(
@@ -30,9 +31,9 @@ FILES = frozenset(
 )
 PROJECTION = "projection.safetensors"
 # With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact; of
-# documents that have metadata; of an encoder that was made of another.
+# documents that have metadata; of an encoder that was made of another; of a calibration since 0.2.
 OPTIONAL_FILES = frozenset(
-    {RELEVANCE, PROJECTION, VECTORS, METADATA, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)}
+    {RELEVANCE, PROJECTION, VECTORS, METADATA, OUTCOMES, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)}
 )
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read

@@ -8,13 +8,13 @@ from retrieval.release.catalog import pointed_id, sync_folder
 from retrieval.release.history import POINTERS, Action, record
 
 
-def move(releases: Path, action: Action, name: str | None, forced: Sequence[str] = ()) -> None:
+def move(releases: Path, action: Action, name: str | None, forced: Sequence[str] = (), rule: str | None = None) -> None:
     """Let the pointer of an action name a release, or nothing; the caller holds the lock.
 
     A reader sees the old id or the new one, never less. Raises OSError; then the pointer is as it was.
     """
     pointer = POINTERS[action]
-    record(releases, action, name, pointed_id(releases, pointer), forced)
+    record(releases, action, name, pointed_id(releases, pointer), forced, rule)
     if name is None:
         (releases / pointer).unlink(missing_ok=True)
     else:

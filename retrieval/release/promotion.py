@@ -1,5 +1,6 @@
 """Which release is current, and which may become so: one set of rules for every command that promotes."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
@@ -17,14 +18,29 @@ POLICY, ENCODER = "policy none", "new encoder"  # rules that can be set aside, a
 _NAMED = 5  # releases that an error lists: the newest are those that somebody looks for
 
 
+@dataclass(frozen=True)
+class Ruled:
+    """A rule that a release was found to meet, in words, and the release that it was compared with."""
+
+    rule: str
+    over: str | None
+
+
 def promote(
-    releases: Path, name: str, trusted: TrustedKeys | None = None, *, force: bool = False, new_encoder: bool = False
+    releases: Path,
+    name: str,
+    trusted: TrustedKeys | None = None,
+    *,
+    force: bool = False,
+    new_encoder: bool = False,
+    ruled: Ruled | None = None,
 ) -> None:
     """Make a release the current one.
 
     trusted: one of these keys must have signed it, where given; force: also one whose policy is none, which drops
-    nothing; new_encoder: also one of another encoder than the current one's. Raises ReleaseError where it does not
-    verify or a rule is against it, OSError where the directory cannot be written to; then nothing has changed.
+    nothing; new_encoder: also one of another encoder than the current one's; ruled: what the history is to say of why,
+    which holds for the one current release that it names. Raises ReleaseError where it does not verify or a rule is
+    against it, OSError where the directory cannot be written to; then nothing has changed.
     """
     manifest = verify(find(releases, name), trusted)
     if manifest.policy.kind == "none" and not force:
@@ -38,6 +54,11 @@ def promote(
         current = pointed_id(releases, CURRENT)
         if current == name:
             return
+        if ruled is not None and current != ruled.over:
+            raise ReleaseError(
+                f"{releases}: another command made {current} current while {name} was compared with {ruled.over}; "
+                "compare it again with `taugate release promote --if`"
+            )
         if differs(releases, float32_encoder(manifest)):
             if not new_encoder:
                 raise ReleaseError(
@@ -46,7 +67,7 @@ def promote(
                     "cannot be compared; give --new-encoder where that is meant"
                 )
             forced.append(ENCODER)
-        move(releases, "promote", name, forced)
+        move(releases, "promote", name, forced, None if ruled is None else ruled.rule)
 
 
 def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from retrieval.errors import ReleaseError
+from retrieval.object_store import Store
 from retrieval.plain_file import read_plain
 from retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, SIGNATURE
 from retrieval.release.manifest import FileRecord
 from retrieval.release.signature import SIGNATURE_BYTES
-from retrieval.release.store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verified
 

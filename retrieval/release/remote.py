@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from retrieval.errors import InputError, ReleaseError
+from retrieval.object_store import Store
 from retrieval.plain_file import put_plain, read_plain
 from retrieval.release.catalog import sync_folder
 from retrieval.release.fetch import fetch
 from retrieval.release.layout import CURRENT, MANIFEST, POINTER_BYTES, STAGING_PREFIX, is_release_id
-from retrieval.release.store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 from retrieval.staging import publish, staging_folder
@@ -36,7 +36,7 @@ def bring(url: str, copy: Path, trusted: TrustedKeys | None = None, *, mend: boo
         raise ReleaseError(f"{store.url}: no release is current; `taugate release push --promote` makes one so")
     with _alone(copy):
         if not _is_there(copy / name, trusted, mend=mend):
-            _copy(store, copy, name, trusted)
+            add(store, copy, name, trusted)
         before = _kept(copy)
         if name != before:
             with staging_folder(copy, STAGING_PREFIX) as staging:
@@ -58,6 +58,17 @@ def current_of(store: Store) -> str | None:
             f"{store.url}/{CURRENT}: is not one line with a release id; push and promote a release again"
         )
     return name
+
+
+def add(store: Store, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
+    """Fetch a release into a directory, in place of a damaged one of that name. Raises as `fetch`."""
+    with staging_folder(releases, STAGING_PREFIX) as staging:
+        release = staging / name
+        fetch(store, release, trusted)
+        if (releases / name).exists():  # damaged
+            (releases / name).rename(staging / "damaged")
+        publish(release, releases / name)
+        sync_folder(releases)
 
 
 def _claim(copy: Path, url: str) -> None:
@@ -92,16 +103,6 @@ def _is_there(release: Path, trusted: TrustedKeys | None, *, mend: bool) -> bool
     except (ReleaseError, OSError):
         return False
     return True
-
-
-def _copy(store: Store, copy: Path, name: str, trusted: TrustedKeys | None) -> None:
-    with staging_folder(copy, STAGING_PREFIX) as staging:
-        release = staging / name
-        fetch(store, release, trusted)
-        if (copy / name).exists():  # damaged
-            (copy / name).rename(staging / "damaged")
-        publish(release, copy / name)
-        sync_folder(copy)
 
 
 def _kept(copy: Path) -> str:

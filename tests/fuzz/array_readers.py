@@ -4,18 +4,22 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.promotion.difference import loss
+from calibration.promotion.quantity import QUANTITIES
 from retrieval.documents import DocumentStore
 from retrieval.drift.reference import Reference
 from retrieval.filters.conditions import OneOf, Range
 from retrieval.filters.metadata import Metadata
 from retrieval.index.topk import TopK
 from retrieval.projection import Projection
-from retrieval.release.layout import METADATA, REFERENCE, RELEVANCE
+from retrieval.release.layout import METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from retrieval.release.outcomes import Outcomes
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import FEATURES
 from retrieval.relevance.model import Logistic, Relevance
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
 
+K = 5  # of the release
 DOCUMENTS = 20  # that the relevance model is of
 BEFORE, AFTER = 6, 3  # dimensions of the projection
 
@@ -28,6 +32,9 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
         ),
         Reader(
             "reference", of_file(scratch / REFERENCE, _reference), (_a_reference(release, scratch),), words=TENSOR_WORDS
+        ),
+        Reader(
+            "outcomes", of_file(scratch / OUTCOMES, _outcomes), (_some_outcomes(release, scratch),), words=TENSOR_WORDS
         ),
         Reader("relevance", of_file(scratch / RELEVANCE, _relevance), (_a_relevance(scratch),), words=TENSOR_WORDS),
         Reader(
@@ -59,6 +66,21 @@ def _a_reference(release: Path, scratch: Path) -> bytes:
 
 def _reference(path: Path) -> None:
     assert len(Reference.load(path).observations)
+
+
+def _some_outcomes(release: Path, scratch: Path) -> bytes:
+    whole = Outcomes.load(release / OUTCOMES, K)
+    parts = {name: getattr(whole, name)[:4] for name in Outcomes.__dataclass_fields__}
+    Outcomes(**parts).save(scratch / OUTCOMES)
+    return (scratch / OUTCOMES).read_bytes()
+
+
+def _outcomes(path: Path) -> None:
+    found = Outcomes.load(path, K)
+    for reading in QUANTITIES.values():
+        sample = reading(found, K)
+        if len(sample):
+            assert loss(sample, sample, 0.95).most >= 0
 
 
 def _a_relevance(scratch: Path) -> bytes:

@@ -11,6 +11,7 @@ import fsspec.registry  # noqa: F401 (a test looks it up, where the package has 
 import pytest
 
 from retrieval.errors import InputError, ReleaseError
+from retrieval.object_store import Store
 from retrieval.release.catalog import current_id, find, release_ids
 from retrieval.release.layout import CURRENT, MANIFEST
 from retrieval.release.promotion import promote
@@ -18,7 +19,6 @@ from retrieval.release.push import promote_there, push
 from retrieval.release.reader import load
 from retrieval.release.remote import ORIGIN, bring
 from retrieval.release.signing import read_private_key, sign
-from retrieval.release.store import Store
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 from tests.keys import write_keys

@@ -1,6 +1,7 @@
 """Object storage as a folder of a URL (fsspec): small objects whole, large ones in blocks, one error for all faults.
 
-Nothing is ever listed: a listing may be late, and what names are there is known from the layout of a release.
+Nothing is ever listed: a listing may be late, and what names are there is known from the layout of a release or of a
+data set.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         if "@" in urlsplit(url).netloc:
-            raise InputError("a releases URL holds credentials; leave them to the environment (docs/storage.md)")
+            raise InputError("the URL holds credentials; leave them to the environment (docs/storage.md)")
         try:
             from fsspec.core import url_to_fs
         except ImportError as error:

@@ -1,0 +1,72 @@
+"""What each labelled query got of a release when it was calibrated: what a later release is compared with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from retrieval.errors import ReleaseError
+from retrieval.tensors import read_tensors
+
+_TYPES = {
+    "query": np.uint64,
+    "cluster": np.int64,
+    "hit": np.bool_,
+    "hit_kept": np.bool_,
+    "ndcg": np.float64,
+    "ndcg_kept": np.float64,
+    "kept": np.int64,
+    "unanswerable": np.uint64,
+    "unanswerable_kept": np.int64,
+}
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Of q answerable queries, the held-out ones where there are any, and of u unanswerable ones.
+
+    query: (q,) uint64, the first 64 bits of the SHA-256 of each text, which tell whether two releases were asked the
+    same; cluster: (q,) int64, equal for queries that share a relevant document; hit, hit_kept: (q,) bool, whether the
+    top-K, and what the policy keeps of it, hold a relevant document; ndcg, ndcg_kept: (q,) float64, NDCG@K of the
+    same; kept: (q,) int64, how many of the K are kept; unanswerable, unanswerable_kept: (u,), as query and kept.
+    """
+
+    query: NDArray[np.uint64]
+    cluster: NDArray[np.int64]
+    hit: NDArray[np.bool_]
+    hit_kept: NDArray[np.bool_]
+    ndcg: NDArray[np.float64]
+    ndcg_kept: NDArray[np.float64]
+    kept: NDArray[np.int64]
+    unanswerable: NDArray[np.uint64]
+    unanswerable_kept: NDArray[np.int64]
+
+    def save(self, path: Path) -> None:
+        """Write arrays, and nothing else, to one safetensors file."""
+        path.write_bytes(save({name: np.ascontiguousarray(getattr(self, name)) for name in _TYPES}))
+
+    @classmethod
+    def load(cls, path: Path, k: int) -> Self:
+        """Read what `save` wrote; k: results that a query has at most. Raises ReleaseError when it is anything else."""
+        arrays = read_tensors(path)
+        if {*arrays} != {*_TYPES} or not _fit(cls(**arrays), k):
+            raise ReleaseError(f"{path}: does not hold what calibration queries got; calibrate again")
+        return cls(**arrays)
+
+
+def _fit(read: Outcomes, k: int) -> bool:
+    """Shapes and types as written, numbers that can be."""
+    if read.query.ndim != 1 or not read.query.size or read.unanswerable.ndim != 1:
+        return False
+    for name, kind in _TYPES.items():
+        array, rows = getattr(read, name), read.unanswerable if name.startswith("unanswerable") else read.query
+        if array.dtype != kind or array.shape != rows.shape:
+            return False
+    return bool(
+        all(((share >= 0) & (share <= 1 + 1e-9)).all() for share in (read.ndcg, read.ndcg_kept))
+        and all(((kept >= 0) & (kept <= k)).all() for kept in (read.kept, read.unanswerable_kept))
+        and read.cluster.min() >= 0
+    )

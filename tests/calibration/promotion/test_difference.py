@@ -1,0 +1,125 @@
+"""A release that is worse by the margin is promoted at most 1 − confidence of the time, where the truth is known."""
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from calibration.promotion.difference import loss
+from calibration.promotion.quantity import Sample
+
+CONFIDENCE = 0.95
+
+
+def sample(values: np.ndarray, first: int = 0, labels: np.ndarray | None = None) -> Sample:
+    queries = np.arange(first, first + len(values), dtype=np.uint64)
+    return Sample(values.astype(float), queries, np.arange(len(values)) if labels is None else labels)
+
+
+@cache
+def most(old: int, new: int, queries: int, others: int) -> float:
+    """The limit of the loss where so many of two samples are hits."""
+    before, after = np.arange(queries) < old, np.arange(others) < new
+    return loss(sample(before), sample(after, first=queries), CONFIDENCE).most
+
+
+@pytest.mark.parametrize(("queries", "others"), [(40, 40), (40, 25)])
+@pytest.mark.parametrize("margin", [0.05, 0.1])
+def test_two_samples_of_hits_at_the_margin(queries: int, others: int, margin: float) -> None:
+    """By enumeration: every outcome of both, with its probability."""
+    held = np.array(
+        [[most(old, new, queries, others) <= margin for new in range(others + 1)] for old in range(queries + 1)]
+    )
+    for accuracy in (1.0, 0.99, 0.95, 0.8, 0.5, 0.2, margin + 0.01, margin):
+        before = stats.binom.pmf(np.arange(queries + 1), queries, accuracy)
+        after = stats.binom.pmf(np.arange(others + 1), others, accuracy - margin)
+        assert before @ held @ after <= 1 - CONFIDENCE
+
+
+def test_two_samples_have_newcombe_s_interval_but_for_the_limits_of_each() -> None:
+    """Two thirds and a half of many: Newcombe's tenth method with Wilson's limits, one-sided."""
+    old, new, n = 2000, 1500, 3000
+
+    def wilson(hits: int, sign: int) -> float:
+        p, z = hits / n, stats.norm.ppf(CONFIDENCE)
+        return (p + z * z / 2 / n + sign * z * np.sqrt(p * (1 - p) / n + z * z / 4 / n / n)) / (1 + z * z / n)
+
+    expected = (old - new) / n + np.hypot(wilson(old, 1) - old / n, new / n - wilson(new, -1))
+    assert most(old, new, n, n) == pytest.approx(expected, abs=3e-4)
+
+
+Draw = Callable[[np.random.Generator], tuple[Sample, Sample]]
+
+
+@pytest.mark.parametrize(
+    ("documents", "each", "margin"), [(100, 10, 0.02), (100, 3, 0.05), (60, 5, 0.05), (300, 5, 0.01)]
+)
+def test_queries_that_are_lost_with_their_document(documents: int, each: int, margin: float) -> None:
+    """As when it is no longer in the corpus; by enumeration of how many are."""
+    labels = np.repeat(np.arange(documents), each)
+    size = 0.0
+    for lost in range(round(2 * documents * margin)):
+        found = loss(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE)
+        size += stats.binom.pmf(lost, documents, margin) * (found.most <= margin)
+    assert size <= 1 - CONFIDENCE
+
+
+def promoted(draw: Draw, rounds: int, margin: float, seed: int) -> int:
+    rng = np.random.default_rng(seed)
+    return sum(loss(*draw(rng), CONFIDENCE).most <= margin for _ in range(rounds))
+
+
+def hits_of_documents(rng: np.random.Generator) -> tuple[Sample, Sample]:
+    """200 documents with three queries each, which mostly share the document's fate: 5 points fewer hits."""
+    labels = np.repeat(np.arange(200), 3)
+    alone = rng.random(600) < 0.2
+
+    def found(accuracy: float) -> np.ndarray:
+        return np.where(alone, rng.random(600) < accuracy, np.repeat(rng.random(200) < accuracy, 3))
+
+    return sample(found(0.8), labels=labels), sample(found(0.75), first=600, labels=labels)
+
+
+def gains(rng: np.random.Generator) -> tuple[Sample, Sample]:
+    """NDCG of the same 300 queries: 7.5 % lose a share of it that is two thirds on average, which is 5 points."""
+    lost = (rng.random(300) < 0.075) * rng.beta(2, 1, 300)
+    return sample(np.ones(300)), sample(1 - lost)
+
+
+def kept(rng: np.random.Generator) -> tuple[Sample, Sample]:
+    """Share kept of five results, turned: of other queries, one more result kept by every fourth query."""
+    before, after = rng.integers(1, 5, 200), rng.integers(1, 5, 250)
+    return sample(1 - before / 5), sample(1 - (after + (rng.random(250) < 0.25)) / 5, first=200)
+
+
+@pytest.mark.parametrize("draw", [hits_of_documents, gains, kept])
+def test_other_quantities_at_a_margin_of_five_points(draw: Draw) -> None:
+    """By simulation; of 500 rounds, 25 are expected at the level, and 37 are exceeded once in a hundred."""
+    assert promoted(draw, 500, 0.05, seed=0) <= stats.binom.ppf(0.99, 500, 1 - CONFIDENCE)
+
+
+def test_what_is_no_worse_is_found_to_be_so_given_enough_queries() -> None:
+    hits = np.arange(2000) % 10 > 0
+    moved = hits.copy()
+    moved[0:100:10], moved[1:101:10] = True, False  # ten won, ten lost
+    assert loss(sample(hits), sample(moved), CONFIDENCE).most < 0.01, "paired"
+    assert loss(sample(hits), sample(moved, first=9), CONFIDENCE).most > 0.01, "two samples know less"
+    assert loss(sample(hits), sample(moved, first=9), CONFIDENCE).most < 0.025
+
+
+@pytest.mark.parametrize(("queries", "enough"), [(298, False), (299, True)])
+def test_one_point_takes_299_paired_queries(queries: int, enough: bool) -> None:
+    """(1 − 0.01)ⁿ ≤ 0.05, as for a certified cut."""
+    all_hit = sample(np.ones(queries))
+    assert (loss(all_hit, all_hit, CONFIDENCE).most <= 0.01) is enough
+
+
+def test_labels_may_have_gaps_and_any_size() -> None:
+    values = np.array([1.0, 0.0, 1.0, 1.0])
+    gaps = sample(values, labels=np.array([7, 10**15, 7, 3]))
+    plain = sample(values, labels=np.array([1, 2, 1, 0]))
+    other = sample(values, first=50)
+    for against in (gaps, other):
+        assert loss(against, gaps, CONFIDENCE) == loss(plain if against is gaps else other, plain, CONFIDENCE)

@@ -1,0 +1,103 @@
+"""What a promotion rule may say, and that anything else is refused with the word that is wrong."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calibration.promotion.quantity import QUANTITIES
+from calibration.promotion.rule import MARGIN, Clause, PromotionRule
+from retrieval.errors import InputError
+
+
+def parsed(text: str) -> list[tuple[str, str, float]]:
+    rule = PromotionRule.parse(text, "--promote-if")
+    return [(clause.quantity, clause.way, clause.margin) for clause in rule.clauses]
+
+
+def test_the_rule_of_the_documentation() -> None:
+    assert parsed("accuracy not lower and kept share not higher") == [
+        ("accuracy", "lower", MARGIN),
+        ("kept share", "higher", MARGIN),
+    ]
+    assert parsed("Accuracy NOT  Lower by more than 0.02 AND ndcg@k not higher by MORE than 1e-1") == [
+        ("accuracy", "lower", 0.02),
+        ("NDCG@K", "higher", 0.1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "quantity"),
+    [
+        ("accuracy@K at τ", "accuracy"),
+        ("NDCG@K at τ", "NDCG"),
+        ("results kept", "kept share"),
+        ("accuracy@K", "accuracy@K"),
+        ("unanswerable empty", "unanswerable empty"),
+    ],
+)
+def test_rows_of_diff_are_names_too(row: str, quantity: str) -> None:
+    assert parsed(f"{row} not lower") == [(quantity, "lower", MARGIN)]
+
+
+CLAUSES = st.builds(
+    Clause,
+    st.sampled_from(list(QUANTITIES)),
+    st.sampled_from(["lower", "higher"]),
+    st.floats(1e-4, 0.9).map(lambda margin: float(f"{margin:g}")),
+)
+
+
+@given(st.lists(CLAUSES, min_size=1, max_size=5), st.sampled_from([str.upper, str.lower, str.title]))
+def test_what_is_recorded_reads_as_the_same_rule(clauses: list[Clause], case: Callable[[str], str]) -> None:
+    """Whatever the case, with more white space than there need be."""
+    rule = PromotionRule(tuple(clauses))
+    assert PromotionRule.parse(str(rule), "--if") == rule
+    assert PromotionRule.parse(f"  {case(str(rule))} ".replace(" ", " \t "), "--if") == rule
+
+
+REFUSED = [
+    ("", "a clause is missing"),
+    ("and", "a clause is missing"),
+    ("accuracy not lower and", "a clause is missing"),
+    ("accuracy not lower and and NDCG not lower", "a clause is missing"),
+    ("accuracy", '"accuracy" is no clause; give one such as "accuracy not lower"'),
+    ("not lower", '"not lower" is no clause'),
+    ("accuracy higher", '"accuracy higher" is no clause'),
+    ("acuracy not lower", '"acuracy" is not known; known are accuracy, NDCG, kept share, answerable empty'),
+    ("AUROC not lower", '"AUROC" is not known'),
+    ("accuracy not worse", '"worse" after "not"; give "not lower" or "not higher"'),
+    ("accuracy not lower, NDCG not lower", '"lower," after "not"'),
+    ("accuracy not lower or NDCG not lower", '"or NDCG not lower" after the clause; give "by more than 0.01"'),
+    ("accuracy not lower by 0.01", '"by 0.01" after the clause'),
+    ("accuracy not lower by more than", '"by more than" after the clause'),
+    ("accuracy not lower by more than 1%", '"1%" is no margin; give a share from 1e-06 and below 1'),
+    ("accuracy not lower by more than 0", '"0" is no margin'),
+    ("accuracy not lower by more than 1e-9", '"1e-9" is no margin'),
+    ("accuracy not lower by more than 1", '"1" is no margin'),
+    ("accuracy not lower by more than -0.1", '"-0.1" is no margin'),
+    ("accuracy not lower by more than nan", '"nan" is no margin'),
+]
+
+
+@pytest.mark.parametrize(("text", "says"), REFUSED)
+def test_what_cannot_be_read_is_named(text: str, says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        PromotionRule.parse(text, "--promote-if")
+    assert str(refused.value).startswith(f'--promote-if "{text}": ')
+    assert says in str(refused.value)
+
+
+WORDS = ["accuracy", "kept share", "not", "lower", "higher", "and", "by", "more", "than", "0.1"]
+
+
+@given(st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join))
+def test_any_text_is_a_rule_or_one_line_that_says_why_not(text: str) -> None:
+    try:
+        rule = PromotionRule.parse(text, "--if")
+    except InputError as error:
+        assert str(error).isprintable()
+        assert str(error).startswith("--if ")
+    else:
+        assert PromotionRule.parse(str(rule), "--if") == rule

@@ -1,0 +1,155 @@
+"""A calibration without a directory that stays: what is current in object storage is pulled, and replaced by a rule."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.errors import InputError, ReleaseError
+from retrieval.release import history
+from retrieval.release.catalog import current_id, find, release_ids
+from retrieval.release.layout import CURRENT
+from retrieval.release.promotion import promote
+from retrieval.release.pull import pull
+from retrieval.release.push import promote_there, push
+from retrieval.release.signing import read_private_key, sign
+from retrieval.release.trusted_keys import TrustedKeys
+from retrieval.release.verify import verify
+from tests.keys import write_keys
+from tests.object_storage import ObjectStorage, object_storage
+from tests.retrieval.release.clones import clone, without_a_cut
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
+    with object_storage() as (bucket, _):
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        yield bucket
+
+
+@pytest.fixture
+def there(store: ObjectStorage, releases: Path) -> str:
+    """The id of what is current in the store."""
+    release = find(releases)
+    push(release, store.url)
+    promote_there(store.url, release.name)
+    return release.name
+
+
+def test_what_is_current_there_is_current_here(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+    here = tmp_path / "deep" / "releases"
+    for _ in range(2):
+        assert pull(store.url, here) == there
+        assert (current_id(here), release_ids(here)) == (there, [there])
+        verify(find(here))
+    assert len(history.read(here).events) == 1
+
+
+def test_before_the_first_push_there_is_nothing(store: ObjectStorage, tmp_path: Path) -> None:
+    assert pull(store.url, tmp_path / "r") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_policy_of_none_that_is_served_is_pulled(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+    pull(store.url, tmp_path / "a")
+    name = clone(tmp_path / "a" / there, 1, without_a_cut)
+    push(tmp_path / "a" / name, store.url)
+    promote_there(store.url, name)
+    assert pull(store.url, tmp_path / "b") == name == current_id(tmp_path / "b")
+
+
+def test_a_promotion_here_is_not_taken_back(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+    here = tmp_path / "r"
+    pull(store.url, here)
+    other = clone(here / there, 1)
+    promote(here, other)
+    with pytest.raises(ReleaseError, match=f"has the current release {other}, .* has {there}; push --promote"):
+        pull(store.url, here)
+    assert pull(store.url, here, there) == there, "by its id it may come, and changes nothing"
+    assert current_id(here) == other
+
+
+def test_one_that_is_named_comes_and_is_not_made_current(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+    assert pull(store.url, tmp_path / "r", there) == there
+    assert current_id(tmp_path / "r") is None
+    promote(tmp_path / "r", there)
+
+
+@pytest.mark.parametrize("name", ["../../etc", "20300101T000000Z-000000000000"])
+def test_one_that_is_not_there(store: ObjectStorage, there: str, tmp_path: Path, name: str) -> None:
+    with pytest.raises(ReleaseError, match="holds no release"):
+        pull(store.url, tmp_path / "r", name)
+    assert not (tmp_path / "r").exists() or release_ids(tmp_path / "r") == []
+
+
+def test_what_was_harmed_is_refused(store: ObjectStorage, there: str, tmp_path: Path) -> None:
+    store.put(f"{there}/golden.jsonl", b"x" * len(store.get(f"{there}/golden.jsonl")))
+    with pytest.raises(ReleaseError, match=r"golden\.jsonl: SHA-256"):
+        pull(store.url, tmp_path / "r")
+    assert release_ids(tmp_path / "r") == []
+    store.put(CURRENT, b"../../etc")
+    with pytest.raises(ReleaseError, match="current: is not one line with a release id"):
+        pull(store.url, tmp_path / "r")
+
+
+def test_a_signature_is_asked_for(store: ObjectStorage, releases: Path, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path)
+    source = tmp_path / "signed"
+    name = str(current_id(releases))
+    push(find(releases), store.url)
+    promote_there(store.url, name)
+    trusted = TrustedKeys.load(public)
+    with pytest.raises(ReleaseError, match="not signed"):
+        pull(store.url, tmp_path / "r", trusted=trusted)
+    pull(store.url, source)
+    sign(source / name, read_private_key(private))
+    push(source / name, store.url, trusted)
+    assert pull(store.url, tmp_path / "r", trusted=trusted) == name
+
+
+def test_a_url_with_credentials_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds credentials"):
+        pull("s3://key:secret@bucket/x", tmp_path / "r")
+
+
+def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: str) -> list[int]:
+    """Exit codes of the commands of a recalibration, each only where the one before ended with 0."""
+    commands = [
+        ["pull", "--releases", str(releases), "--from", store.url],
+        ["calibrate", data, "--releases", str(releases), "--encoder", str(encoder), *more],
+        ["push", "--releases", str(releases), "--to", store.url, "--promote"],
+    ]
+    codes: list[int] = []
+    for command in commands:
+        if not any(codes):
+            codes.append(taugate.main(command if command[0] == "calibrate" else ["release", *command]))
+    return codes
+
+
+def test_recalibration_without_a_directory_that_stays(
+    store: ObjectStorage, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first release, the same once more, one that keeps less, and one that may not be promoted."""
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
+        store.put(f"zaragoza/{name}", (sample / name).read_bytes())
+    data, rule = f"{store.url}/zaragoza", "accuracy not lower by more than 0.1 and kept share not higher"
+
+    def run(day: str, *more: str) -> list[int]:
+        return cron(store, data, tmp_path / day, encoder, "--promote-if", rule, *more)
+
+    assert run("monday") == [0, 0, 0]
+    assert "no release is current there; nothing was pulled" in capfd.readouterr().err
+    first = store.get(CURRENT).decode().strip()
+    assert run("tuesday", "--max-loss", "0.05") == [0, 0, 0]
+    second = store.get(CURRENT).decode().strip()
+    assert second == current_id(tmp_path / "tuesday") != first
+    assert set(release_ids(tmp_path / "tuesday")) == {first, second}
+    assert run("wednesday", "--max-loss", "0.05", "--seed", "1", "--policy", "similarity") == [0, 4]
+    assert run("thursday", "--max-loss", "0.001") == [0, 3]
+    assert store.get(CURRENT).decode().strip() == second
+    names = store.names()
+    assert run("friday", "--max-loss", "0.05") == [0, 0, 0], "the same content once more"
+    assert store.names() == names
+    assert store.get(CURRENT).decode().strip() == second
