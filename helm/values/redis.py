@@ -12,9 +12,7 @@ class Redis(Group):
     existing_secret: Name | None = value(None, "Secret that holds the URL, in the place of redis.url")
     key: str = value("url", "the entry of that Secret", min_length=1)
     enabled: bool = value(False, "a simple one of the chart's own: one pod, bounded memory, nothing kept on a disk")
-    image: Image = value(
-        Image(repository="docker.io/library/redis", tag="7.4.2-alpine"), "of the chart's own; any since 6.2 will do"
-    )
+    image: Image = value(Image(repository="redis", tag="7.2.7-bookworm"), "of the chart's own; any since 6.2 will do")
     password: str | None = value(
         None,
         "of the chart's own, at least 16 characters that a URL may hold, as of `openssl rand -hex 24`",

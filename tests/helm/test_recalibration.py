@@ -176,12 +176,17 @@ def test_its_own_resources_nodes_and_cache() -> None:
     assert container["image"] == f"taugate/calibration:{APP_VERSION}"
 
 
-@pytest.mark.parametrize("name", ["recalibrate", "command", "all"])
+@pytest.mark.parametrize("name", ["recalibrate", "command", "object-storage", "all"])
 def test_the_command_accepts_its_arguments(name: str) -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
     calibration.command.add_parser(commands)
     calibration.releases.command.add_parser(commands)
-    for each in render(VARIANTS[name]).of("Job"):
-        for container in each["spec"]["template"]["spec"]["containers"]:
+    rendered = render(VARIANTS[name])
+    jobs = [each["spec"] for each in rendered.of("Job")]
+    jobs += [each["spec"]["jobTemplate"]["spec"] for each in rendered.of("CronJob")]
+    assert jobs
+    for job in jobs:
+        pod = job["template"]["spec"]
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
             assert parser.parse_args(container["args"]).releases.name == "releases"

@@ -42,7 +42,7 @@ def test_the_charts_own_is_bounded_and_keeps_nothing() -> None:
         "--maxmemory-policy": "allkeys-lru",
         "--save": "",
         "--appendonly": "no",
-        "--dir": "/tmp",  # noqa: S108 (of the pod)
+        "--dir": "/tmp",
     }
     assert rendered.one("Deployment", "-redis")["spec"]["template"]["spec"]["volumes"] == [
         {"name": "tmp", "emptyDir": {}}
