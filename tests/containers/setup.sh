@@ -1,6 +1,7 @@
 #!/bin/sh
 # Build the images that tests/containers run, with Docker, or with a container lab: a script for machines without an engine
-# or a registry (`up`, `image KIND NAME:TAG`, `build DIR …`, `down`), which CONTAINER_LAB_TOOL names. --no-cache: from scratch.
+# or a registry (`up`, `image KIND NAME:TAG`, `build DIR …`, `down`), which CONTAINER_LAB_TOOL names. --no-cache: from scratch, as a lab
+# does in any case: every layer that is kept would be a copy of all files below it.
 set -eu
 cd "$(dirname "$0")/../.."
 if docker info >/dev/null 2>&1; then
@@ -18,13 +19,11 @@ in_compose() { sed -n "s|^ *image: \($1.*\)|\1|p" docker-compose.yml; }
 "$lab" image prometheus "$(in_compose prom/prometheus)"
 "$lab" image alertmanager "$(in_compose prom/alertmanager)"
 # Folders of packages that pip here is configured with, for pip in the build.
-fresh=$*
 set --
 for folder in $(python3 -m pip config list | grep -oE "(file:/)?/[^' ]+" | sed 's|^file://||; s|/simple$||'); do
   [ -d "$folder" ] && set -- "$@" -v "$folder:$folder:ro"
 done
 for target in service calibration; do
-  "$lab" build . -f deploy/docker/Dockerfile --target "$target" --format docker --layers $fresh "$@" \
+  "$lab" build . -f deploy/docker/Dockerfile --target "$target" --format docker "$@" \
     -t "$(in_compose "taugate/$target" | head -n 1)"
-  fresh=  # what both have in common is built once
 done
