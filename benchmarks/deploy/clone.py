@@ -2,13 +2,12 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 from page import table
 
-from tests.containers.engine import ROOT, SERVICES, Project, engine, finished
+from tests.containers.engine import ROOT, SERVICES, Project, engine, finished, until
 
 HEADING = "From a clean clone to a search"
 _QUERY = {"query": "Who is liable for hidden defects?"}
@@ -37,21 +36,21 @@ def section(work: Path, starts: int) -> str:
     try:
         step("compose run demo", project.compose("run", "--rm", "demo"))
         step("compose up", project.compose("up", "--detach", *SERVICES))
-        _until(lambda: httpx.get(f"{project.url('taugate')}/readyz").status_code == httpx.codes.OK)
+        until(lambda: httpx.get(f"{project.url('taugate')}/readyz").status_code == httpx.codes.OK)
         reply = httpx.post(f"{project.url('taugate')}/search", json=_QUERY, headers=project.key("app"))
         step("a search answered", reply.raise_for_status())
-        step("Prometheus: all targets up", _until(lambda: _all_up(project)))
+        step("Prometheus: all targets up", until(lambda: _all_up(project)))
     finally:
         project.compose("down", "--volumes", check=False)
     rows = [[name, f"{seconds:.1f} s"] for name, seconds in steps]
     built = (
         "docker compose build"
         if engine() == "docker"
-        else "buildah, and images of Debian's own packages for Redis, Prometheus and Alertmanager"
+        else "buildah, with PyTorch's build for the CPU, and images of Debian's own packages\nfor Redis, Prometheus and Alertmanager"
     )
     return f"""\
-The commands of README, "Run it with containers", one after the other, in a new clone: {built}; without Grafana where there is no
-image of it. Prometheus scrapes every 15 s.
+What README's "Run it with containers" does, step by step in a new clone: {built}; without
+Grafana where there is no image of it. Prometheus scrapes every 15 s.
 
 {table(["step", "took"], [*rows, ["together", f"{sum(seconds for _, seconds in steps):.1f} s"]])}"""
 
@@ -59,13 +58,3 @@ image of it. Prometheus scrapes every 15 s.
 def _all_up(project: Project) -> bool:
     targets = httpx.get(f"{project.url('prometheus')}/api/v1/targets").json()["data"]["activeTargets"]
     return {target["health"] for target in targets} == {"up"}
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    while True:
-        try:
-            if condition():
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)

@@ -27,7 +27,7 @@ def section(work: Path, starts: int) -> str:
     most = beyond["service"]
     wanted = ["service beyond the base", f"at most {_MOST} MB", f"{most:,.0f} MB", verdict(reached=most <= _MOST)]
     return f"""\
-Uncompressed, as the engine says; the base, `{base_image()}`, has {base:,.0f} MB here.
+Uncompressed, as the engine says; calibration with PyTorch's build for the CPU; the base, `{base_image()}`, has {base:,.0f} MB here.
 
 {table(["image", "size", "beyond the base", "largest packages (MB)"], rows)}
 

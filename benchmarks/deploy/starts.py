@@ -7,7 +7,7 @@ from statistics import median
 import httpx
 from page import table, verdict
 
-from tests.containers.engine import Project, image, run
+from tests.containers.engine import Project, image, run, until
 
 HEADING = "Start and end"
 _MOST_TO_READY, _MOST_TO_END = 3.0, 5.0  # seconds, as the project was asked for
@@ -15,7 +15,7 @@ _MOST_TO_READY, _MOST_TO_END = 3.0, 5.0  # seconds, as the project was asked for
 
 def section(work: Path, starts: int) -> str:
     """The section of the page."""
-    project = Project(work)
+    project = Project.copied(work)
     try:
         project.compose("run", "--rm", "demo")
         times = [_times(f"{project.name}_releases") for _ in range(starts)]
@@ -48,7 +48,7 @@ def _times(volume: str) -> dict[str, float]:
         began = time.perf_counter()
         run("start", container)
         url = f"http://{run('port', container, '8000').stdout.split()[0]}"
-        _until_ready(url)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == httpx.codes.OK)
         ready = time.perf_counter()
         httpx.post(f"{url}/search", json={"query": "hidden defects"}).raise_for_status()
         replied = time.perf_counter()
@@ -57,13 +57,3 @@ def _times(volume: str) -> dict[str, float]:
         return {"ready": ready - began, "first reply": replied - began, "ended": time.perf_counter() - replied}
     finally:
         run("rm", "--force", container)
-
-
-def _until_ready(url: str) -> None:
-    while True:
-        try:
-            if httpx.get(f"{url}/readyz").status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.02)

@@ -19,7 +19,7 @@ def _images() -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """The project as compose runs it, taken down with its volumes at the end whatever happened."""
-    project = Project(tmp_path_factory.mktemp("project"))
+    project = Project.copied(tmp_path_factory.mktemp("project"))
     try:
         yield project
     finally:

@@ -5,9 +5,13 @@ import os
 import shutil
 import socket
 import subprocess
+import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ["service", "redis", "prometheus", "alertmanager"]  # a container lab has no Grafana
@@ -51,18 +55,36 @@ def inspected(name: str) -> dict[str, Any]:
     return json.loads(run("image", "inspect", name).stdout)[0]
 
 
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Wait until a condition holds; what it raised last is the error where it never did."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            assert condition()
+            return
+        except (AssertionError, httpx.TransportError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
 class Project:
-    """A copy of docker-compose.yml with all that it mounts, and secrets of its own."""
+    """A folder with docker-compose.yml and all that it mounts, and secrets of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.name = folder, "taugate-test"
-        for name in ("docker-compose.yml", "docker-compose.override.yml"):
-            shutil.copy(ROOT / name, folder / name)
-        shutil.copytree(ROOT / "deploy", folder / "deploy", dirs_exist_ok=True)
         (folder / "data").mkdir()
         finished(["sh", str(folder / "deploy" / "compose" / "secrets.sh")])
         names = ["TAUGATE_HOST_PORT", "PROMETHEUS_HOST_PORT", "ALERTMANAGER_HOST_PORT"]
         self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+
+    @classmethod
+    def copied(cls, folder: Path) -> Self:
+        """As it is in the working tree, in an empty folder."""
+        for name in ("docker-compose.yml", "docker-compose.override.yml"):
+            shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT / "deploy", folder / "deploy")
+        return cls(folder)
 
     def compose(self, *arguments: str, check: bool = True, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """A compose command with both jobs' profiles, which do nothing until they are run."""

@@ -5,7 +5,9 @@
 set -eu
 cd "$(dirname "$0")/../.."
 if docker info >/dev/null 2>&1; then
-  exec docker compose --profile demo build "$@"
+  docker pull --quiet "$(sed -n 's/^ARG PYTHON=//p' deploy/docker/Dockerfile)"  # of which a build leaves no image behind
+  docker compose --profile demo build "$@"
+  exec docker build . -f deploy/docker/Dockerfile --target sbom --output build/sbom
 fi
 lab=${CONTAINER_LAB_TOOL:-../shared/tools/container-lab}
 if [ ! -x "$lab" ]; then
@@ -27,3 +29,4 @@ for target in service calibration; do
   "$lab" build . -f deploy/docker/Dockerfile --target "$target" --format docker "$@" \
     -t "$(in_compose "taugate/$target" | head -n 1)"
 done
+"$lab" build . -f deploy/docker/Dockerfile --target sbom "$@" --output build/sbom

@@ -1,31 +1,15 @@
 """docker-compose.yml started for real: a search, Prometheus with rules, a second release, and a clean end."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from calibration.data.sample import write_sample
-from tests.containers.engine import SERVICES, Project, run
+from tests.containers.engine import SERVICES, Project, run, until
 
-_SECONDS = 120
 QUERY = {"query": "Who is liable for hidden defects?"}
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds; what it raised last is the error where it never did."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        try:
-            assert condition()
-            return
-        except (AssertionError, httpx.TransportError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
 
 
 @pytest.fixture(scope="module")

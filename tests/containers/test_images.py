@@ -1,16 +1,17 @@
 """The service's image: what is in it, as whom it runs, how it ends, and what it writes."""
 
-import time
+import json
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.containers.engine import base_image, image, inspected, run
+from tests.containers.engine import ROOT, base_image, image, inspected, run, until
 
+VERSION = version("taugate")
 BEYOND_THE_BASE = 450_000_000  # bytes
-_SECONDS = 60
 
 
 class Container:
@@ -22,15 +23,7 @@ class Container:
         self.url = f"http://{run('port', self.id, '8000').stdout.split()[0]}"
 
     def ready(self) -> None:
-        deadline = time.monotonic() + _SECONDS
-        while time.monotonic() < deadline:
-            try:
-                if httpx.get(f"{self.url}/readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            time.sleep(0.1)
-        raise AssertionError(run("logs", self.id).stdout)
+        until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200)
 
     def search(self) -> httpx.Response:
         return httpx.post(f"{self.url}/search", json={"query": "hidden defects", "threshold": -1})
@@ -107,3 +100,11 @@ def test_it_is_small_and_says_what_it_is() -> None:
     assert service["Config"]["User"] == "10001:10001"
     labels = service["Config"]["Labels"]
     assert {f"org.opencontainers.image.{name}" for name in ("title", "version", "licenses", "revision")} <= set(labels)
+
+
+def test_the_sbom_names_what_is_installed() -> None:
+    bom = json.loads((ROOT / "build" / "sbom" / "service.cdx.json").read_text(encoding="utf-8"))
+    named = {(each["name"].lower(), each["version"]) for each in bom["components"]}
+    code = "import importlib.metadata as m; print(*(f'{d.name.lower()}={d.version}' for d in m.distributions()))"
+    listed = run("run", "--rm", "--entrypoint", "python", image("service"), "-c", code).stdout.split()
+    assert named == {(name, version) for name, version in (each.split("=") for each in listed)} - {("taugate", VERSION)}

@@ -1,8 +1,10 @@
 """docker-compose.yml as it is written: what must hold of every service, whoever adds one."""
 
+import json
 import re
 import shutil
 import subprocess
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,6 +31,29 @@ def test_every_container_is_hardened_bounded_and_of_one_version(name: str) -> No
     assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+(-[a-z]+)?", service["image"])
     assert service["restart"] == ("no" if name in JOBS else "unless-stopped")
     assert ("healthcheck" in service) == (name not in JOBS)
+
+
+def test_what_is_built_is_of_this_version_and_never_pulled() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for name, service in SERVICES.items():
+        assert ("build" in service) == service["image"].startswith("taugate/")
+        if "build" in service:
+            assert service["pull_policy"] == "never"
+            assert service["image"] == f"taugate/{service['build']['target']}:{project['version']}", name
+    dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert f"ARG VERSION={project['version']}\n" in dockerfile
+
+
+def test_the_service_is_asked_for_its_health_as_the_image_has_it() -> None:
+    dockerfile = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    asked = json.loads(dockerfile.partition("HEALTHCHECK")[2].partition("CMD ")[2].partition("\n")[0])
+    assert SERVICES["service"]["healthcheck"]["test"] == ["CMD", *asked]
+
+
+def test_grafana_installs_and_asks_for_nothing_by_itself() -> None:
+    environment = SERVICES["grafana"]["environment"]
+    assert environment["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
+    assert {environment[name] for name in environment if "CHECK_FOR" in name or "REPORTING" in name} == {"false"}
 
 
 def test_no_port_is_published_but_by_the_override_and_on_loopback() -> None:
