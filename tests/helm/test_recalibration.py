@@ -36,7 +36,7 @@ def arguments(*parts: Values) -> list[str]:
 def test_nothing_is_calibrated_unless_asked_for(kind: str) -> None:
     rendered = render(KEYS, at("recalibration.data.url", "s3://bucket/data/faq"))
     assert rendered.of(kind) == []
-    assert [each["metadata"]["name"] for each in rendered.of("ServiceAccount")] == ["shop-taugate"]
+    assert [each["metadata"]["name"] for each in render(KEYS).of("ServiceAccount")] == ["shop-taugate"]
 
 
 def test_a_cron_job_never_runs_twice_at_once() -> None:
@@ -54,6 +54,16 @@ def test_each_upgrade_that_asks_for_one_makes_a_job_of_its_own() -> None:
         "shop-taugate-calibrate-7"
     ]
     assert render(KEYS, CRON).of("Job") == []
+
+
+def test_a_job_outlives_the_upgrade_that_turns_it_off_with_what_its_pod_needs() -> None:
+    policy = at("networkPolicy.enabled", True)
+    on = render(KEYS, JOB, policy)
+    assert on.one("Job", "-calibrate-1")["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    off = render(KEYS, JOB, policy, at("recalibration.job.enabled", False), revision=2)
+    assert off.of("Job") == []
+    for kind in ("ServiceAccount", "NetworkPolicy"):
+        assert off.one(kind, "-calibration") == on.one(kind, "-calibration")
 
 
 def test_cron_job_and_job_run_the_same() -> None:

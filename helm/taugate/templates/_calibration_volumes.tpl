@@ -83,3 +83,8 @@
 {{- define "taugate.calibrates" -}}
 {{- if or .Values.recalibration.cronJob.enabled .Values.recalibration.job.enabled }}true{{ end }}
 {{- end }}
+
+{{/* A Job outlives the upgrade that turns it off: while there is data, what its pod needs stays. */}}
+{{- define "taugate.mayCalibrate" -}}
+{{- if or (include "taugate.calibrates" .) .Values.recalibration.data.url .Values.recalibration.data.existingClaim }}true{{ end }}
+{{- end }}
