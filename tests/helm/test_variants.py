@@ -17,7 +17,7 @@ variant = pytest.mark.parametrize("name", VARIANTS)
 
 
 def test_the_variants_are_there() -> None:
-    assert {"default", "minimal", "object-storage", "gpu", "recalibrate", "redis", "all"} <= set(VARIANTS)
+    assert {"default", "minimal", "object-storage", "gpu", "recalibrate", "redis", "trusted", "all"} <= set(VARIANTS)
 
 
 @variant
