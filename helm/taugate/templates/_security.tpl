@@ -1,6 +1,9 @@
 {{/* What the restricted level of Kubernetes' pod security standards asks for, and a root file system that is read-only. */}}
 
-{{/* 10001 is the user of the images. The group owns volumes, so that calibration can write what the service reads. */}}
+{{/*
+10001 is the user of the images. fsGroup gives its group a volume that one node mounts, such as a disk; NFS and most
+drivers of ReadWriteMany leave volumes as they are, so that their root has to belong to 10001 (README, Where releases are).
+*/}}
 {{- define "taugate.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
