@@ -38,6 +38,8 @@ def test_the_commands_of_the_readme_can_be_given_one_after_the_other() -> None:
         values = merged(values, given(command))
         (job,) = render(values).of("Job") or [None]
         ran.append(job and job["spec"]["template"]["spec"]["containers"][0]["args"][:2])
+    assert values["image"]["repository"] == "registry.example.org/taugate/service"
+    assert values["recalibration"]["image"]["repository"] == "registry.example.org/taugate/calibration"
     # What an upgrade was given stays: each Job is turned off again, and a calibration after a command is one.
     assert [args for args in ran if args] == [["calibrate", "/data"], ["release", "promote"]]
     assert [args is None for args in ran[2:]] == [False, True, False, True, *[True] * (len(ran) - 6)]
@@ -85,7 +87,7 @@ def test_the_notes_tell_no_command_that_would_be_refused(releases: Values) -> No
 
 
 def test_links_and_names_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README):
         assert (CHART / link).exists(), link
     for path in re.findall(r"`((?:helm|deploy)/[\w./-]+)`", README):
         assert (CHART.parents[1] / path).exists(), path

@@ -82,6 +82,13 @@ def test_what_does_not_get_better_is_not_tried_again_and_a_drained_node_is_no_fa
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
+def test_no_run_begins_anew_for_ever_or_fills_the_disk_of_its_node() -> None:
+    assert job()["activeDeadlineSeconds"] == 86_400
+    assert "activeDeadlineSeconds" not in job(at("recalibration.activeDeadlineSeconds", None))
+    emptied = {v["name"]: v["emptyDir"] for v in pod(at("recalibration.tmpSize", "9Gi"))["volumes"] if "emptyDir" in v}
+    assert emptied == {"tmp": {"sizeLimit": "9Gi"}, "cache": {"sizeLimit": "4Gi"}}
+
+
 def test_promotion_is_off_by_default() -> None:
     assert arguments() == ["calibrate", "s3://bucket/data/faq", "--releases", "/releases", "--no-promote"]
 

@@ -60,8 +60,7 @@
 
 {{- define "taugate.calibrationVolumes" -}}
 {{- $values := .Values.recalibration -}}
-- name: tmp
-  emptyDir: {}
+{{ include "taugate.claimOrEmpty" (list "tmp" nil $values.tmpSize) }}
 {{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.cache.size) }}
 - name: releases
   persistentVolumeClaim:

@@ -22,10 +22,10 @@ capabilities:
 {{- end }}
 
 {{/*
-Of every pod. A Service named taugate would otherwise give each pod a variable TAUGATE_PORT=tcp://…, which is also the
-name of a setting: enableServiceLinks is off.
+Of every pod, of whatever image. A Service named taugate would otherwise give each pod a variable TAUGATE_PORT=tcp://…,
+which is also the name of a setting: enableServiceLinks is off.
 */}}
-{{- define "taugate.pod" -}}
+{{- define "taugate.podBasics" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
@@ -34,6 +34,11 @@ imagePullSecrets:
   - name: {{ . }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Of every pod of taugate's own images. */}}
+{{- define "taugate.pod" -}}
+{{ include "taugate.podBasics" . }}
 securityContext:
   {{- include "taugate.podSecurity" . | nindent 2 }}
 {{- end }}
