@@ -60,8 +60,12 @@ class NetworkPolicy(Group):
 
     enabled: bool = value(False, "off: a plugin that denies what is not known breaks an installation in silence")
     ingress_from: list[AsInKubernetes] = value(
-        [], "who may ask, as `from` of a NetworkPolicy, with Prometheus and the pod of `helm test`; empty: everybody"
+        [], "who may ask beside the pod of `helm test`, as `from` of a NetworkPolicy, with Prometheus; empty: everybody"
     )
     redis_port: Port = value(6379, "of a Redis that is not the chart's own")
     object_storage_port: Port = value(443, "of object storage, where releases or data are at a URL")
-    extra_egress: list[AsInKubernetes] = value([], "further `egress` rules, such as for a model hub")
+    extra_egress: list[AsInKubernetes] = value(
+        [],
+        "further `egress` rules, such as for a model hub, and for what hands out credentials to a role: "
+        "169.254.169.254 or 169.254.170.23 on port 80, STS on port 443",
+    )

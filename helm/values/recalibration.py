@@ -97,7 +97,17 @@ class Recalibration(Group):
         ObjectStorage(), "how data is read and releases are pushed: PutObject as well"
     )
     service_account: Account = value(Account(), "of calibration, which may write where the service only reads")
-    active_deadline_seconds: int | None = value(None, "a run that takes longer is ended; null: never", ge=1)
+    tmp_size: Quantity = value(
+        "4Gi",
+        "of its /tmp: documents, and beside them a data set at a URL, are 2 GB for 500,000 documents of 2 kB; a pod "
+        "that fills it is evicted",
+    )
+    active_deadline_seconds: int | None = value(
+        86_400,
+        "a run that takes longer is ended, all its beginnings counted: a day is eighty times what two processors need "
+        "to encode 500,000 texts; null: never",
+        ge=1,
+    )
     env: Texts = value({}, "further variables of its containers")
     node_selector: Texts = value({}, "labels of nodes it may run on")
     tolerations: list[Toleration] = value([], "taints of nodes it may run on")

@@ -28,7 +28,10 @@ class Rendered:
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = {path.removeprefix("taugate/templates/"): text for path, text in texts.items() if text.strip()}
         self.notes = self.texts.pop("NOTES.txt")
-        self.objects = [each for text in self.texts.values() for each in yaml.safe_load_all(text) if each]
+
+    @functools.cached_property
+    def objects(self) -> list[dict[str, Any]]:
+        return [each for text in self.texts.values() for each in yaml.safe_load_all(text) if each]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [each for each in self.objects if each["kind"] == kind]

@@ -1,7 +1,6 @@
 """What is committed is what the models make; and the models let nothing through that nobody has described."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -107,16 +106,3 @@ def test_every_file_of_a_template_is_short() -> None:
     for path in (CHART / "templates").rglob("*"):
         if path.is_file():
             assert len(path.read_text(encoding="utf-8").splitlines()) <= 120, path.name
-
-
-def test_every_value_is_used_by_a_template() -> None:
-    """By the last part of its name, or by that of a group that is handed on as a whole."""
-    text = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*") if path.is_file())
-    used = set(re.findall(r"\.(\w+)", text))
-    whole = {"settings", "resources", "global", "startup", "liveness", "readiness"}
-    unused = [
-        path
-        for path, _, _ in leaves(ChartValues())
-        if not {path.split(".")[-1], *path.split(".")[:-1]} & whole and path.split(".")[-1] not in used
-    ]
-    assert unused == []

@@ -55,8 +55,13 @@ def test_a_policy_lets_in_searches_and_out_what_is_configured() -> None:
 
 def test_who_may_ask() -> None:
     callers = [{"podSelector": {"matchLabels": {"app": "web"}}}]
-    spec = render(KEYS, POLICY, at("networkPolicy.ingressFrom", callers)).one("NetworkPolicy")["spec"]
-    assert spec["ingress"][0]["from"] == callers
+    key = at("tests.key.existingSecret", "search-key")
+    rendered = render(KEYS, POLICY, key, at("networkPolicy.ingressFrom", callers))
+    *given, test = rendered.one("NetworkPolicy")["spec"]["ingress"][0]["from"]
+    assert given == callers
+    assert (
+        test["podSelector"]["matchLabels"].items() <= rendered.one("Pod", "-test-search")["metadata"]["labels"].items()
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,14 @@ def test_how_the_first_release_is_made() -> None:
 
 def test_with_data_only_the_job_is_missing() -> None:
     notes = render(VARIANTS["object-storage"]).notes
-    assert "--set recalibration.job.enabled=true\n" in notes
+    assert "--set recalibration.job.enabled=true \\\n" in notes
     assert "CLAIM" not in notes
+
+
+def test_what_only_signed_releases_need() -> None:
+    notes = render(VARIANTS["trusted"]).notes
+    wanted = "recalibration.job.enabled=true,recalibration.promotion.enabled=true"
+    assert f"--set {wanted},recalibration.signingKey.existingSecret=SECRET \\\n" in notes
 
 
 def test_with_a_url_releases_are_pushed() -> None:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from helm_python import parse_set_json, parse_set_string
 
-from tests.helm.rendered import CHART, KEYS, VARIANTS, Values, merged, render
+from tests.helm.rendered import CHART, KEYS, VARIANTS, Values, at, merged, render
 
 README = (CHART / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
@@ -30,12 +30,25 @@ SHELL = [command for kind, text in BLOCKS if kind == "sh" for command in command
 
 def test_the_commands_of_the_readme_can_be_given_one_after_the_other() -> None:
     values: Values = {}
+    ran = []
     assert len(SHELL) >= 5
     for command in SHELL:
         assert command[1] in {"install", "upgrade", "test"}
+        assert ("--reset-then-reuse-values" in command) == (command[1] == "upgrade")
         values = merged(values, given(command))
-        assert render(values).objects, command
-    assert values["recalibration"]["job"]["arguments"][:2] == ["release", "promote"]
+        (job,) = render(values).of("Job") or [None]
+        ran.append(job and job["spec"]["template"]["spec"]["containers"][0]["args"][:2])
+    assert values["image"]["repository"] == "registry.example.org/taugate/service"
+    assert values["recalibration"]["image"]["repository"] == "registry.example.org/taugate/calibration"
+    # What an upgrade was given stays: each Job is turned off again, and a calibration after a command is one.
+    assert [args for args in ran if args] == [["calibrate", "/data"], ["release", "promote"]]
+    assert [args is None for args in ran[2:]] == [False, True, False, True, *[True] * (len(ran) - 6)]
+    (calibration,) = [command for command in SHELL if "recalibration.data.existingClaim=labelled-data" in command]
+    command = at("recalibration.job.arguments", ["release", "list"])
+    (container,) = render(merged(values, command, given(calibration))).one("Job", "-calibrate-1")["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert container["args"][:2] == ["calibrate", "/data"]
 
 
 def test_the_values_of_the_readme_are_values() -> None:
@@ -44,21 +57,37 @@ def test_the_values_of_the_readme_are_values() -> None:
             assert render(KEYS, yaml.safe_load(text)).of("CronJob")
 
 
-@pytest.mark.parametrize("name", [*VARIANTS, "url"])
-def test_the_command_of_the_notes_starts_a_calibration(name: str) -> None:
-    url = {**KEYS, "releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
-    values = VARIANTS.get(name, url)
-    found = [given(command) for command in commands(render(values).notes) if command[1] == "upgrade"]
-    if name == "url":
-        assert found == []
-        return
-    (wanted,) = found
-    following = merged(values, wanted, {"recalibration": {"job": {"arguments": []}}})
-    assert render(following).one("Job", "-calibrate-1")
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_commands_of_the_notes_start_a_calibration_and_no_other(name: str) -> None:
+    values = VARIANTS[name]
+    wanted, *off = [command for command in commands(render(values).notes) if command[1] == "upgrade"]
+    following = merged(values, given(wanted))
+    spec = render(following).one("Job", "-calibrate-1")["spec"]["template"]["spec"]
+    assert spec.get("initContainers", spec["containers"])[0]["args"][0] == "calibrate"
+    reload_seconds = values.get("settings", {}).get("reload_seconds")
+    assert following["settings"]["reload_seconds"] == (reload_seconds or 60)
+    assert len(off) == bool(render(values).of("Job"))
+    for command in off:
+        assert render(merged(values, given(command))).of("Job") == []
+
+
+@pytest.mark.parametrize(
+    "releases",
+    [
+        {"url": "s3://bucket/team", "volume": {"enabled": False}},
+        {"volume": {"accessMode": "ReadOnlyMany", "existingClaim": "ours"}},
+    ],
+)
+def test_the_notes_tell_no_command_that_would_be_refused(releases: Values) -> None:
+    notes = render(KEYS, {"releases": releases}).notes
+    assert [command for command in commands(notes) if command[1] == "upgrade"] == []
+    assert "taugate calibrate DATA --releases DIR`" in notes
+    trusted = render(KEYS, {"releases": releases}, at("trustedKeys.existingSecret", "trusted")).notes
+    assert "taugate calibrate DATA --releases DIR --sign-with PEM`" in trusted
 
 
 def test_links_and_names_lead_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README):
         assert (CHART / link).exists(), link
     for path in re.findall(r"`((?:helm|deploy)/[\w./-]+)`", README):
         assert (CHART.parents[1] / path).exists(), path

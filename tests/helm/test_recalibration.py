@@ -36,7 +36,7 @@ def arguments(*parts: Values) -> list[str]:
 def test_nothing_is_calibrated_unless_asked_for(kind: str) -> None:
     rendered = render(KEYS, at("recalibration.data.url", "s3://bucket/data/faq"))
     assert rendered.of(kind) == []
-    assert [each["metadata"]["name"] for each in rendered.of("ServiceAccount")] == ["shop-taugate"]
+    assert [each["metadata"]["name"] for each in render(KEYS).of("ServiceAccount")] == ["shop-taugate"]
 
 
 def test_a_cron_job_never_runs_twice_at_once() -> None:
@@ -56,6 +56,16 @@ def test_each_upgrade_that_asks_for_one_makes_a_job_of_its_own() -> None:
     assert render(KEYS, CRON).of("Job") == []
 
 
+def test_a_job_outlives_the_upgrade_that_turns_it_off_with_what_its_pod_needs() -> None:
+    policy = at("networkPolicy.enabled", True)
+    on = render(KEYS, JOB, policy)
+    assert on.one("Job", "-calibrate-1")["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    off = render(KEYS, JOB, policy, at("recalibration.job.enabled", False), revision=2)
+    assert off.of("Job") == []
+    for kind in ("ServiceAccount", "NetworkPolicy"):
+        assert off.one(kind, "-calibration") == on.one(kind, "-calibration")
+
+
 def test_cron_job_and_job_run_the_same() -> None:
     rendered = render(VARIANTS["recalibrate"])
     by_the_clock = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]
@@ -70,6 +80,13 @@ def test_what_does_not_get_better_is_not_tried_again_and_a_drained_node_is_no_fa
     assert failed == {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [2, 3, 4]}}
     assert drained == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_no_run_begins_anew_for_ever_or_fills_the_disk_of_its_node() -> None:
+    assert job()["activeDeadlineSeconds"] == 86_400
+    assert "activeDeadlineSeconds" not in job(at("recalibration.activeDeadlineSeconds", None))
+    emptied = {v["name"]: v["emptyDir"] for v in pod(at("recalibration.tmpSize", "9Gi"))["volumes"] if "emptyDir" in v}
+    assert emptied == {"tmp": {"sizeLimit": "9Gi"}, "cache": {"sizeLimit": "4Gi"}}
 
 
 def test_promotion_is_off_by_default() -> None:

@@ -41,6 +41,12 @@ def test_a_claim_that_exists() -> None:
     assert volume["persistentVolumeClaim"] == {"claimName": "ours"}
 
 
+def test_a_claim_that_can_only_be_read_is_not_asked_for_more() -> None:
+    claim = {"existingClaim": "ours", "accessMode": "ReadOnlyMany"}
+    volumes = {v["name"]: v for v in render(KEYS, at("releases.volume", claim)).pod["volumes"]}
+    assert volumes["releases"]["persistentVolumeClaim"] == {"claimName": "ours", "readOnly": True}
+
+
 def test_a_copy_of_a_url_has_room_of_its_own() -> None:
     assert "cache" not in mounts({})
     values = merged(URL, at("releases.copySize", "9Gi"))

@@ -36,7 +36,7 @@ def test_an_autoscaler_by_processors_or_by_queries_in_hand(values: Values, metri
     spec = rendered.one("HorizontalPodAutoscaler")["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"], spec["metrics"]) == (3, 5, [metric])
     assert spec["scaleTargetRef"]["name"] == rendered.one("Deployment")["metadata"]["name"]
-    # A number of replicas in the Deployment would undo the autoscaler's with each upgrade.
+    # A number of the chart's own would undo the autoscaler's with each upgrade; without a cluster none is known.
     assert "replicas" not in rendered.one("Deployment")["spec"]
 
 

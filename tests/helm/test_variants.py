@@ -17,7 +17,7 @@ variant = pytest.mark.parametrize("name", VARIANTS)
 
 
 def test_the_variants_are_there() -> None:
-    assert {"default", "minimal", "object-storage", "gpu", "recalibrate", "redis", "all"} <= set(VARIANTS)
+    assert {"default", "minimal", "object-storage", "gpu", "recalibrate", "redis", "trusted", "all"} <= set(VARIANTS)
 
 
 @variant
@@ -62,6 +62,7 @@ def test_every_pod_may_do_nothing_but_its_work(name: str) -> None:
         assert pod["automountServiceAccountToken"] is False
         # A Service's own variables are called as the service's settings are: TAUGATE_PORT.
         assert pod["enableServiceLinks"] is False
+        assert [each["name"] for each in pod.get("imagePullSecrets", [])] == VARIANTS[name].get("imagePullSecrets", [])
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in [*pod.get("initContainers", []), *pod["containers"]]:

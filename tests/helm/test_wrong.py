@@ -128,12 +128,6 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "settings.workers and settings.encoder_threads",
         at("settings", {"workers": 1, "encoder_threads": 4}),
     ),
-    "arguments of no Job": (
-        at("recalibration.job.arguments", ["release", "list"]),
-        "of a Job that is off",
-        "recalibration.job.enabled=true",
-        at("recalibration.job.enabled", True),
-    ),
     "two sets of data": (
         merged(CALIBRATES, at("recalibration.data.existingClaim", "labelled")),
         "exclude one another",

@@ -4,8 +4,9 @@
 {{- define "taugate.jobSpec" -}}
 {{- $context := index . 0 }}
 {{- $values := $context.Values.recalibration -}}
-# Bad input, no safe threshold and a rule that does not hold stay so when they are tried again. A pod that a drain of its
-# node took is no failure, and has another in its place.
+# Bad input, no safe threshold and a rule that does not hold stay so when they are tried again. A pod that a drain or a
+# node short of memory or disk took is no failure, and has another in its place, until activeDeadlineSeconds are over;
+# one that fills a volume of its own has failed.
 backoffLimit: 0
 podFailurePolicy:
   rules:

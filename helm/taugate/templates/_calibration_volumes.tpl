@@ -60,8 +60,7 @@
 
 {{- define "taugate.calibrationVolumes" -}}
 {{- $values := .Values.recalibration -}}
-- name: tmp
-  emptyDir: {}
+{{ include "taugate.claimOrEmpty" (list "tmp" nil $values.tmpSize) }}
 {{ include "taugate.claimOrEmpty" (list "cache" $values.cache.existingClaim $values.cache.size) }}
 - name: releases
   persistentVolumeClaim:
@@ -82,4 +81,9 @@
 
 {{- define "taugate.calibrates" -}}
 {{- if or .Values.recalibration.cronJob.enabled .Values.recalibration.job.enabled }}true{{ end }}
+{{- end }}
+
+{{/* A Job outlives the upgrade that turns it off: while there is data, what its pod needs stays. */}}
+{{- define "taugate.mayCalibrate" -}}
+{{- if or (include "taugate.calibrates" .) .Values.recalibration.data.url .Values.recalibration.data.existingClaim }}true{{ end }}
 {{- end }}

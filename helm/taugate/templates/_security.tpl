@@ -1,6 +1,9 @@
 {{/* What the restricted level of Kubernetes' pod security standards asks for, and a root file system that is read-only. */}}
 
-{{/* 10001 is the user of the images. The group owns volumes, so that calibration can write what the service reads. */}}
+{{/*
+10001 is the user of the images. fsGroup gives its group a volume that one node mounts, such as a disk; NFS and most
+drivers of ReadWriteMany leave volumes as they are, so that their root has to belong to 10001 (README, Where releases are).
+*/}}
 {{- define "taugate.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
@@ -19,10 +22,10 @@ capabilities:
 {{- end }}
 
 {{/*
-Of every pod. A Service named taugate would otherwise give each pod a variable TAUGATE_PORT=tcp://…, which is also the
-name of a setting: enableServiceLinks is off.
+Of every pod, of whatever image. A Service named taugate would otherwise give each pod a variable TAUGATE_PORT=tcp://…,
+which is also the name of a setting: enableServiceLinks is off.
 */}}
-{{- define "taugate.pod" -}}
+{{- define "taugate.podBasics" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .Values.imagePullSecrets }}
@@ -31,6 +34,11 @@ imagePullSecrets:
   - name: {{ . }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* Of every pod of taugate's own images. */}}
+{{- define "taugate.pod" -}}
+{{ include "taugate.podBasics" . }}
 securityContext:
   {{- include "taugate.podSecurity" . | nindent 2 }}
 {{- end }}

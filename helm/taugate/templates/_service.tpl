@@ -90,6 +90,10 @@ httpGet:
 - name: releases
   persistentVolumeClaim:
     claimName: {{ include "taugate.releasesClaim" . }}
+    {{- if eq .Values.releases.volume.accessMode "ReadOnlyMany" }}
+    # Drivers attach it to several nodes only where no pod asks to write.
+    readOnly: true
+    {{- end }}
 {{- end }}
 {{- if .Values.releases.url }}
 {{ include "taugate.claimOrEmpty" (list "cache" nil .Values.releases.copySize) }}

@@ -23,9 +23,6 @@ recalibration cannot write to a volume that is ReadOnlyMany: use releases.volume
 {{- define "taugate.wrong.recalibration" -}}
 {{- $values := .Values.recalibration }}
 {{- $data := $values.data }}
-{{- if and $values.job.arguments (not $values.job.enabled) }}
-recalibration.job.arguments are of a Job that is off: set recalibration.job.enabled=true, or leave them out
-{{- end }}
 {{- if and $data.url $data.existingClaim }}
 recalibration.data.url and recalibration.data.existingClaim exclude one another: keep one
 {{- end }}

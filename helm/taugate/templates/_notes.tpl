@@ -1,0 +1,28 @@
+{{/* Commands that the notes tell: each is one that the chart does not refuse. */}}
+
+{{/* Values of the chart in its new version, with those that were given: --reuse-values keeps the old version's. */}}
+{{- define "taugate.upgrade" -}}
+helm upgrade {{ .Release.Name }} CHART --namespace {{ .Release.Namespace }} --reset-then-reuse-values
+{{- end }}
+
+{{/* A calibration with what it lacks; the arguments of an earlier command would stay, and be run in its place. */}}
+{{- define "taugate.calibrateNow" -}}
+{{- $values := .Values.recalibration }}
+{{- $set := list "recalibration.job.enabled=true" }}
+{{- if not $values.promotion.enabled }}
+{{- $set = append $set "recalibration.promotion.enabled=true" }}
+{{- end }}
+{{- if eq (include "taugate.setting" (list . "reload_seconds") | float64) 0.0 }}
+{{- $set = append $set "settings.reload_seconds=60" }}
+{{- end }}
+{{- if and (include "taugate.trusts" .) (not $values.signingKey.existingSecret) }}
+{{- $set = append $set "recalibration.signingKey.existingSecret=SECRET" }}
+{{- end -}}
+{{ include "taugate.upgrade" . }} \
+    --set {{ join "," $set }} \
+    --set-json 'recalibration.job.arguments=[]'
+{{- end }}
+
+{{- define "taugate.signs" -}}
+{{- if include "taugate.trusts" . }} --sign-with PEM{{ end }}
+{{- end }}

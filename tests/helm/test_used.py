@@ -1,0 +1,120 @@
+"""Every value changes what is rendered: each is given another value, and the objects are compared."""
+
+import functools
+import json
+from typing import Any
+
+import helm_python
+import pytest
+
+from helm.values.chart import ChartValues
+from helm.values.write import leaves
+from tests.helm.rendered import CHART, KEYS, VARIANTS, Values, at, merged, render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+CLAIM = at("recalibration.data.existingClaim", "labelled-data")
+
+# Values among which there is one for each leaf that it makes a difference to; the quick ones first.
+SETTINGS: list[Values] = [
+    merged(KEYS, at("tests.key.existingSecret", "search-key"), at("queryLog.enabled", True)),
+    merged(KEYS, at("recalibration.job.enabled", True), CLAIM, at("settings.reload_seconds", 60)),
+    merged(
+        at("settings.allow_anyone", True),
+        at("autoscaling.enabled", True),
+        at("redis.existingSecret", "redis"),
+        at("releases.volume.oneNode", True),
+    ),
+    VARIANTS["redis"],
+    merged(KEYS, at("redis", {"enabled": True, "passwordSecret": {"existingSecret": "redis"}})),
+    merged(VARIANTS["object-storage"], at("recalibration.job.enabled", True)),
+    VARIANTS["all"],
+]
+
+# What no rule below finds: texts of a form of their own, lists, and Kubernetes' own objects.
+OTHER: dict[str, object] = {
+    "keys.entries": [{"name": "shop", "sha256": "0" * 64, "scopes": ["search"]}],
+    "releases.copyPath": "/cache/other",
+    "trustedKeys.pem": "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n",
+    "queryLog.path": "/queries/other",
+    "redis.url": "redis://other:6379",
+    "redis.password": "f" * 24,
+    "redis.maxMemory": "64mb",
+    "recalibration.cronJob.schedule": "0 4 * * 1",
+    "metrics.serviceMonitor.interval": "1m",
+    "ingress.hosts": [{"host": "other.example.org", "paths": [{"path": "/search"}]}],
+    "ingress.tls": [{"secretName": "other", "hosts": ["other.example.org"]}],
+    "networkPolicy.ingressFrom": [{"podSelector": {"matchLabels": {"app": "other"}}}],
+    "networkPolicy.extraEgress": [{"ports": [{"port": 8443}]}],
+    "resources.requests": {"memory": "3Gi"},
+    "resources.limits": {"memory": "3Gi"},
+    "redis.resources.requests": {"memory": "3Gi"},
+    "redis.resources.limits": {"memory": "3Gi"},
+    "recalibration.resources.requests": {"memory": "3Gi"},
+    "recalibration.resources.limits": {"memory": "3Gi"},
+    "autoscaling.minReplicas": 3,
+    "tolerations": [{"key": "other", "operator": "Exists"}],
+    "recalibration.tolerations": [{"key": "other", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+}
+# Texts by the end of their names, the first that fits.
+BY_NAME = {
+    "ize": "7Gi",
+    ".digest": "sha256:" + "a" * 64,
+    ".url": "s3://bucket/other",
+    ".endpoint": "https://other",
+    "": "other",
+}
+# Those of which the other has to be given at the same time.
+TOGETHER: dict[str, Values] = {
+    "releases.url": at("releases.volume.enabled", False),
+    "releases.volume.enabled": at("releases.url", "s3://bucket/other"),
+}
+# Each setting is followed into the service's environment by test_settings; `global` is of charts around this one.
+ELSEWHERE = {"global"}
+LEAVES = [
+    (path, default)
+    for path, default, _ in leaves(ChartValues())
+    if not path.startswith("settings.") and path not in ELSEWHERE
+]
+
+
+def schema_of(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = SCHEMA
+    for name in path.split("."):
+        found = found["properties"][name]
+        while "$ref" in found:
+            found = SCHEMA["$defs"][found["$ref"].rpartition("/")[2]]
+    return found
+
+
+def others(path: str, default: Any) -> list[Any]:
+    """Values that the schema lets through, of which one at least is not what a setting above has."""
+    schema = schema_of(path)
+    if path in OTHER or "enum" in schema:
+        return [OTHER[path]] if path in OTHER else [each for each in schema["enum"] if each is not None]
+    kinds = schema.get("type", "string")
+    more = default + 9 if isinstance(default, int) else 9
+    by_kind = {"boolean": [True, False], "integer": [more], "array": [["other"]], "object": [{"other": "other"}]}
+    for kind, values in by_kind.items():
+        if kind in kinds:
+            return values
+    return [text for end, text in BY_NAME.items() if path.endswith(end)][:1]
+
+
+@functools.cache
+def before(number: int) -> dict[str, str]:
+    return render(SETTINGS[number]).texts
+
+
+def differs(number: int, path: str, value: Any) -> bool:
+    """Whether the objects are others with another value; not so where it does not go with the rest."""
+    try:
+        return before(number) != render(SETTINGS[number], at(path, value), TOGETHER.get(path, {})).texts
+    except helm_python.HelmRenderError as refused:
+        assert "taugate: " in str(refused)
+        return False
+
+
+@pytest.mark.parametrize(("path", "default"), LEAVES, ids=[path for path, _ in LEAVES])
+def test_a_value_changes_what_is_rendered(path: str, default: Any) -> None:
+    assert any(differs(number, path, value) for number in range(len(SETTINGS)) for value in others(path, default))
