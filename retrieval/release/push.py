@@ -15,8 +15,9 @@ from retrieval.release.verify import verified
 def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
     """Put a release below a URL, where it is not there already; what an interrupted push left there is used.
 
-    Without its manifest, which comes last, it is no release. Raises ReleaseError when the release does not verify, the
-    store does not answer, or it holds another release of the same id; InputError when the URL cannot be used.
+    Without its manifest, which comes last, it is no release. Raises ReleaseError when the release does not verify,
+    or the store refuses or holds another release of the same id; StoreError when it does not answer, InputError when
+    the URL cannot be used.
     """
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
