@@ -55,7 +55,7 @@ class Store:
         with self._faults(name), self._opened(name) as source:
             content: bytes = source.read(most + 1)
         if len(content) > most:
-            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; push the release again")
+            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; remove it, and push the release again")
         return content
 
     def size(self, name: str) -> int | None:

@@ -55,7 +55,8 @@ def current_of(store: Store) -> str | None:
         name = ""
     if not is_release_id(name):
         raise ReleaseError(
-            f"{store.url}/{CURRENT}: is not one line with a release id; push and promote a release again"
+            f"{store.url}/{CURRENT}: is not one line with a release id; look who put it there, remove it, and push and "
+            "promote a release again"
         )
     return name
 
