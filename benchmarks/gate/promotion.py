@@ -34,11 +34,11 @@ def section() -> str:
         rows.append([share(margin, 2), f"{fewest:,}", f"{paired:,}", f"{unpaired:,}"])
     return f"""\
 Held-out queries that a clause of a rule ([promotion.md](../promotion.md)) takes for a release that is as good to be found so,
-confidence {CONFIDENCE:.0%}: at least, where no query changes; and in four cases of five, where of the same queries
-{_CHANGED:.0%} lose and {_CHANGED:.0%} win, or where both releases answer other queries, as many each, with an accuracy of
-{share(_ACCURACY, 1)}. The number is the first, in steps of 5 below 500, of 20 below 5,000 and of 100 above, at which it is so, and
-at the next two as well: it comes and goes, as queries are whole. Independent queries; probabilities are exact but for
-{_TAIL:g} at either end.
+confidence {CONFIDENCE * 100:g} %: at least, where no query changes; and in four cases of five, where of the same queries
+{_CHANGED * 100:g} % lose and {_CHANGED * 100:g} % win, or where both releases answer other queries, as many each, with an
+accuracy of {share(_ACCURACY, 1)}. The number is the first, in steps of 5 below 500, of 20 below 5,000 and of 100 above, at
+which it is so, and at the next two as well: it comes and goes, as queries are whole. Independent queries; probabilities
+are exact but for the outermost outcomes, {_TAIL * 100:g} % at either end, which count as not found.
 
 {table(["margin", "no query changes", "paired", "two samples"], rows)}
 """
