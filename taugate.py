@@ -14,7 +14,7 @@ import calibration.replay.command
 import quickstart
 import service.access.command
 import service.command
-from retrieval.errors import TaugateError
+from retrieval.errors import StoreError, TaugateError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,12 +36,12 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(parsed.run(parsed))
+    except (StoreError, OSError) as error:  # nothing is wrong with the input
+        sys.stderr.write(f"taugate: {error}\n")
+        return 1
     except TaugateError as error:
         sys.stderr.write(f"taugate: {error}\n")
         return 2
-    except OSError as error:
-        sys.stderr.write(f"taugate: {error}\n")
-        return 1
     except KeyboardInterrupt:
         sys.stderr.write("taugate: interrupted\n")
         return 1

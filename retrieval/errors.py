@@ -4,6 +4,7 @@ TaugateError
 ├── InputError      a data set, a setting or a query that cannot be used
 ├── EncoderError    a model that cannot be loaded, exported or run
 └── ReleaseError    a release that is missing, damaged or of another version
+    └── StoreError  object storage that does not answer now
 """
 
 
@@ -21,3 +22,7 @@ class EncoderError(TaugateError):
 
 class ReleaseError(TaugateError):
     """A release that is missing, damaged or written by another version."""
+
+
+class StoreError(ReleaseError):
+    """Object storage that does not answer now: unlike the others it may get better by itself."""

@@ -4,6 +4,7 @@ Nothing is ever listed: a listing may be late, and what names are there is known
 data set.
 """
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from retrieval.errors import InputError, ReleaseError
+from retrieval.errors import InputError, ReleaseError, StoreError
 
 _BLOCK = 8 << 20  # bytes: S3's own clients ask for as much at a time
 # Seconds: a store answers in less than one, and a service that starts has a copy to fall back on. s3fs asks five times
@@ -26,8 +27,8 @@ _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentia
 class Store:
     """Objects below a URL, by names with forward slashes.
 
-    Raises InputError for a URL that cannot be used, ReleaseError where the store does not answer or refuses, as every
-    method does; those that read, FileNotFoundError where there is no such object.
+    Raises InputError for a URL that cannot be used, StoreError where the store does not answer, ReleaseError where it
+    refuses, as every method does; those that read, FileNotFoundError where there is no such object.
     """
 
     def __init__(self, url: str) -> None:
@@ -47,14 +48,14 @@ class Store:
         except ValueError as error:
             raise InputError(f"{url}: {error}; give a URL such as s3://bucket/prefix") from error
         except OSError as error:  # some connect at once
-            raise ReleaseError(f"{url}: the store does not answer ({error}); see that it is there") from error
+            raise StoreError(f"{url}: the store does not answer ({error}); see that it is there") from error
 
     def read(self, name: str, most: int) -> bytes:
         """A whole object. ReleaseError where it has more than `most` bytes."""
         with self._faults(name), self._opened(name) as source:
             content: bytes = source.read(most + 1)
         if len(content) > most:
-            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; push the release again")
+            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; remove it, and push the release again")
         return content
 
     def size(self, name: str) -> int | None:
@@ -118,7 +119,19 @@ class Store:
             if isinstance(error, FileNotFoundError) and not missing:
                 raise
             said = " ".join(str(error).split())[:200] or type(error).__name__
-            raise ReleaseError(
+            raise (ReleaseError if _refuses(error) else StoreError)(
                 f"{self.url}/{name}: the store does not answer or refuses ({said}); see that it is there, and that "
                 "the environment has credentials for it"
             ) from error
+
+
+def _refuses(error: Exception) -> bool:
+    """Whether it is an answer, and would be the same again.
+
+    What has no credentials is none: those of a machine's role come from a service that may be down as well.
+    """
+    if isinstance(error, OSError) and error.errno == errno.EINVAL:
+        return True
+    if type(error).__name__ == "ParamValidationError":  # a bucket's name; botocore is not there for other stores
+        return True
+    return isinstance(error, FileNotFoundError | PermissionError | ValueError)

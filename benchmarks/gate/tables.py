@@ -18,6 +18,7 @@ import page  # noqa: E402
 import power  # noqa: E402
 import precisions  # noqa: E402
 import projections  # noqa: E402
+import promotion  # noqa: E402
 import unseen  # noqa: E402
 from bench import Bench  # noqa: E402
 from workers import Workers  # noqa: E402
@@ -25,12 +26,14 @@ from workers import Workers  # noqa: E402
 TITLE = "# The gate: what is cheaper, and what it loses"
 SECTIONS = {
     "power": power,
+    "promotion": promotion,
     "projections": projections,
     "unseen": unseen,
     "precisions": precisions,
     "indexes": indexes,
     "million": million,
 }
+_WITHOUT_DATA = {"power", "promotion"}
 INTRODUCTION = """\
 Public data sets, exact search, float32 but where a table says otherwise. The line under each heading says how to measure
 it again."""
@@ -52,7 +55,7 @@ def main() -> None:
     for name in arguments.tables:
         began = time.perf_counter()
         module = SECTIONS[name]
-        text = module.section() if name == "power" else module.section(bench)
+        text = module.section() if name in _WITHOUT_DATA else module.section(bench)
         sets = f" --sets {' '.join(arguments.sets)}" if arguments.sets else ""
         command = f"TAUGATE_DATA=… python benchmarks/gate/tables.py --tables {name} --seed {arguments.seed}{sets}"
         section = f"{page.stamp(command, time.perf_counter() - began)}\n\n{text}"

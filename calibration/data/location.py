@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from calibration.data.dataset import CORPUS, QUERIES, qrels_of
-from retrieval.errors import InputError, ReleaseError
+from retrieval.errors import InputError, ReleaseError, StoreError
 from retrieval.object_store import Store
 
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
@@ -23,25 +23,31 @@ def is_url(data: str) -> bool:
 def local_folder(data: str, split: str) -> Iterator[Path]:
     """The folder of a data set; what was fetched is gone afterwards, also after SIGTERM.
 
-    Raises InputError: the URL cannot be used, the store does not answer, a file is not there or changes meanwhile, the
-    disk has no room. A fault that is found in a fetched file is told with its URL.
+    Raises InputError: the URL cannot be used, the store refuses, a file is not there or changes meanwhile, the disk has
+    no room; StoreError: the store does not answer. A fault that is found in a fetched file is told with its URL.
     """
     if not is_url(data):
         yield Path(data)
         return
-    store = _store(data)
+    with _refusals():
+        store = Store(data)
     with tempfile.TemporaryDirectory(prefix="taugate-data-") as scratch:
         folder = Path(scratch) / _name(data)
-        _fetch(store, folder, split)
+        with _refusals():
+            _fetch(store, folder, split)
         try:
             yield folder
         except InputError as error:
             raise InputError(str(error).replace(str(folder), store.url)) from error
 
 
-def _store(url: str) -> Store:
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What a store refuses is a fault of the URL; that it does not answer is none."""
     try:
-        return Store(url)
+        yield
+    except StoreError:
+        raise
     except ReleaseError as error:
         raise InputError(str(error)) from error
 
@@ -69,10 +75,7 @@ def _fetch(store: Store, folder: Path, split: str) -> None:
 
 
 def _size(store: Store, name: str) -> int:
-    try:
-        size = store.size(name)
-    except ReleaseError as error:
-        raise InputError(str(error)) from error
+    size = store.size(name)
     if size is None:
         raise InputError(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
     return size
@@ -83,8 +86,6 @@ def _download(store: Store, name: str, path: Path, size: int) -> None:
     try:
         with path.open("wb") as file:
             got, _ = store.download(name, file, size)
-    except ReleaseError as error:
-        raise InputError(str(error)) from error
     except FileNotFoundError as error:
         raise InputError(f"{store.url}/{name}: no such object any more; {_FILES}") from error
     if got != size:

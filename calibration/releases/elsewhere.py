@@ -7,7 +7,7 @@ from calibration.signing_keys import trusted_keys
 from retrieval.errors import InputError
 from retrieval.release.catalog import current_id, find
 from retrieval.release.pull import pull
-from retrieval.release.push import promote_there, push
+from retrieval.release.push import check_known, promote_there, push
 from retrieval.release.signing import read_private_key, sign
 
 
@@ -20,13 +20,18 @@ def signed(arguments: argparse.Namespace) -> int:
 
 
 def pushed(arguments: argparse.Namespace) -> int:
-    """DIR has the rules of promotion and the history, so that what is current at the URL was current there."""
+    """DIR has the rules of promotion and the history, so that what is current at the URL was current there.
+
+    What is to be refused is, before anything is uploaded.
+    """
     release = find(arguments.releases, arguments.id)
     if arguments.promote and release.name != current_id(arguments.releases):
         raise InputError(
             f"{release.name}: not the current release of {arguments.releases}; make it so with `taugate release "
             "promote` or `rollback` first, or leave out --promote"
         )
+    if arguments.promote:
+        check_known(arguments.to, arguments.releases)
     push(release, arguments.to, trusted_keys())
     if arguments.promote:
         promote_there(arguments.to, release.name)

@@ -32,7 +32,7 @@ def fetch(store: Store, release: Path, trusted: TrustedKeys | None) -> None:
     except FileNotFoundError as error:
         raise ReleaseError(f"{store.url}: holds no release {name}; push it") from error
     except ReleaseError as error:  # of the object, not of where it was put to be looked at
-        raise ReleaseError(str(error).replace(str(release), f"{store.url}/{name}")) from error
+        raise type(error)(str(error).replace(str(release), f"{store.url}/{name}")) from error
     _check_room(release, sum(record.bytes for record in manifest.files.values()))
     for file, record in sorted(manifest.files.items()):
         _download(store, f"{name}/{file}", release / file, record)

@@ -16,9 +16,9 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
     """Put a release of a URL into a directory, by default the current one, which is made current here, too.
 
     A release that is named is put there and nothing else, for `promote` or `rollback`. Returns its id, None where the
-    URL has no current one yet. Raises ReleaseError when the store does not answer or holds no such release, when it
-    does not verify, or when another release is current here: nobody's promotion is taken back; InputError when the URL
-    cannot be used, OSError when the disk is full.
+    URL has no current one yet. Raises ReleaseError when the store holds no such release, when it does not
+    verify, or when another release is current here: nobody's promotion is taken back; StoreError when the store does
+    not answer, InputError when the URL cannot be used, OSError when the disk is full.
     """
     store = Store(url)
     wanted = current_of(store) if name is None else name

@@ -7,6 +7,7 @@ from retrieval.object_store import Store
 from retrieval.plain_file import read_plain
 from retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, SIGNATURE
 from retrieval.release.manifest import FileRecord
+from retrieval.release.remote import current_of
 from retrieval.release.signature import SIGNATURE_BYTES
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verified
@@ -15,8 +16,9 @@ from retrieval.release.verify import verified
 def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
     """Put a release below a URL, where it is not there already; what an interrupted push left there is used.
 
-    Without its manifest, which comes last, it is no release. Raises ReleaseError when the release does not verify, the
-    store does not answer, or it holds another release of the same id; InputError when the URL cannot be used.
+    Without its manifest, which comes last, it is no release. Raises ReleaseError when the release does not verify,
+    or the store refuses or holds another release of the same id; StoreError when it does not answer, InputError when
+    the URL cannot be used.
     """
     store, name = Store(url), release.name
     manifest, content = verified(release, trusted)
@@ -30,6 +32,22 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
         store.write(f"{name}/{SIGNATURE}", read_plain(release / SIGNATURE, SIGNATURE_BYTES))
     if there is None:
         store.write(f"{name}/{MANIFEST}", content)
+
+
+def check_known(url: str, releases: Path) -> None:
+    """Whether a releases directory may say what becomes current at a URL: it has what is current there, if anything is.
+
+    Without it no rule was asked about the two, as where the directory is new or was lost. Raises ReleaseError, and as
+    `push`.
+    """
+    store = Store(url)
+    there = current_of(store)
+    if there is not None and not (releases / there / MANIFEST).is_file():
+        raise ReleaseError(
+            f"{store.url}: its current release {there} is not in {releases}, and nothing was compared with it; "
+            "`taugate release pull` comes before calibrating; where it is to be replaced all the same, "
+            f"`taugate release pull {there}`, then push again"
+        )
 
 
 def promote_there(url: str, name: str) -> None:

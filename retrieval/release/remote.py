@@ -26,8 +26,8 @@ def bring(url: str, copy: Path, trusted: TrustedKeys | None = None, *, mend: boo
 
     trusted: one of these keys must have signed what is copied, where given; mend: whether to look for damage in a
     release that was copied before, and to copy it again then. The release that was current before stays, older ones go.
-    Raises ReleaseError when the store does not answer or what it holds does not verify, InputError when the URL or the
-    copy cannot be used, OSError when the disk is full; the copy is as it was then.
+    Raises StoreError when the store does not answer, ReleaseError when what it holds does not verify, InputError when
+    the URL or the copy cannot be used, OSError when the disk is full; the copy is as it was then.
     """
     store = Store(url)
     _claim(copy, store.url)
@@ -55,7 +55,8 @@ def current_of(store: Store) -> str | None:
         name = ""
     if not is_release_id(name):
         raise ReleaseError(
-            f"{store.url}/{CURRENT}: is not one line with a release id; push and promote a release again"
+            f"{store.url}/{CURRENT}: is not one line with a release id; look who put it there, remove it, and push and "
+            "promote a release again"
         )
     return name
 

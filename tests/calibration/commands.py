@@ -28,10 +28,10 @@ class Capture:
         return code, json.loads(printed.out)["manifest"], printed.err
 
 
-def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str]) -> str:
-    """The one message of a command that ends with 2, which may tell of its progress before."""
+def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
+    """The one message of a command that ends with 2, or another code, which may tell of its progress before."""
     capfd.readouterr()
-    assert taugate.main(arguments) == 2
+    assert taugate.main(arguments) == code
     printed = capfd.readouterr()
     said = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
     assert printed.out == ""

@@ -38,9 +38,9 @@ def command(url: str, releases: Path, encoder: Path) -> list[str]:
     return ["calibrate", url, "--releases", str(releases), "--encoder", str(encoder)]
 
 
-def refused(url: str, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str]) -> str:
+def refused(url: str, releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
     """Nothing is left of it, either."""
-    said = refusal(command(url, releases, encoder), releases, capfd)
+    said = refusal(command(url, releases, encoder), releases, capfd, code)
     assert list((releases.parent / "tmp").iterdir()) == []
     return said
 
@@ -76,6 +76,7 @@ def test_a_fault_in_a_file_is_told_with_its_url(
     [
         ("s3://no-bucket/zaragoza", "s3://no-bucket/zaragoza/qrels/test.tsv: "),
         ("s3://releases/team/elsewhere", "no such object"),
+        ("s3://no bucket/zaragoza", "Invalid bucket name"),
         ("s3://key:secret@releases/team", "the URL holds credentials"),
         ("nothing://releases/team", "Protocol not known"),
         ("gs://releases/team", "package for gs:// is missing"),
@@ -90,7 +91,7 @@ def test_a_url_that_leads_nowhere(
     assert "secret" not in said
 
 
-def test_a_store_that_is_not_there(
+def test_a_store_that_is_not_there_is_no_fault_of_the_data(
     store: ObjectStorage,
     encoder: Path,
     tmp_path: Path,
@@ -100,8 +101,17 @@ def test_a_store_that_is_not_there(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{probe.getsockname()[1]}")
-        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code=1)
     assert "the store does not answer or refuses" in said
+
+
+@pytest.mark.parametrize(("fault", "code"), [(OSError(5, "reset"), 1), (EOFError(), 1), (PermissionError("no"), 2)])
+def test_a_store_that_breaks_off(
+    store: ObjectStorage, encoder: Path, tmp_path: Path, fault: Exception, code: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with patch("s3fs.core.S3File._fetch_range", side_effect=fault):
+        said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd, code)
+    assert said.startswith(f"{store.url}/zaragoza/qrels/test.tsv: the store does not answer or refuses (")
 
 
 def test_a_disk_without_room_is_said_before_anything_is_fetched(

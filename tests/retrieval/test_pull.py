@@ -1,5 +1,6 @@
 """A calibration without a directory that stays: what is current in object storage is pulled, and replaced by a rule."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,6 +113,41 @@ def test_a_signature_is_asked_for(store: ObjectStorage, releases: Path, tmp_path
 def test_a_url_with_credentials_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds credentials"):
         pull("s3://key:secret@bucket/x", tmp_path / "r")
+
+
+def test_what_nobody_here_knows_is_not_replaced(
+    store: ObjectStorage, there: str, releases: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A directory that is new, or was lost: its first release was compared with nothing."""
+    pull(store.url, tmp_path / "other", there)
+    name = clone(tmp_path / "other" / there, 1)
+    here = tmp_path / "new"
+    here.mkdir()
+    shutil.move(tmp_path / "other" / name, here / name)
+    promote(here, name)
+    names = store.names()
+    push_it = ["release", "push", "--releases", str(here), "--to", store.url]
+    assert taugate.main([*push_it, "--promote"]) == 2
+    said = capfd.readouterr().err
+    assert said.startswith(f"taugate: {store.url}: its current release {there} is not in {here}, and nothing was ")
+    assert f"`taugate release pull {there}`, then push again" in said
+    assert (store.names(), store.get(CURRENT).decode().strip()) == (names, there)
+    assert taugate.main(push_it) == 0, "without --promote it takes nobody's place"
+    assert taugate.main(["release", "pull", "--releases", str(here), "--from", store.url, there]) == 0
+    assert taugate.main([*push_it, "--promote"]) == 0
+    assert store.get(CURRENT).decode().strip() == name
+
+
+def test_a_pointer_that_names_nothing_is_not_replaced_until_it_is_removed(
+    store: ObjectStorage, there: str, releases: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["release", "push", "--releases", str(releases), "--to", store.url, "--promote"]
+    store.put(CURRENT, b"../../etc")
+    assert taugate.main(asked) == 2
+    assert "current: is not one line with a release id; look who put it there, remove it" in capfd.readouterr().err
+    store.remove(CURRENT)
+    assert taugate.main(asked) == 0
+    assert store.get(CURRENT).decode().strip() == there
 
 
 def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: str) -> list[int]:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import fsspec.registry  # noqa: F401 (a test looks it up, where the package has something else by its name)
 import pytest
 
-from retrieval.errors import InputError, ReleaseError
+from retrieval.errors import InputError, ReleaseError, StoreError
 from retrieval.object_store import Store
 from retrieval.release.catalog import current_id, find, release_ids
 from retrieval.release.layout import CURRENT, MANIFEST
@@ -181,18 +181,34 @@ def test_signatures_travel_and_are_asked_for(release: Path, store: ObjectStorage
 def test_a_store_that_is_down_or_refuses_is_said(
     release: Path, store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ReleaseError, match="s3://no-bucket/.*does not answer or refuses"):
+    with pytest.raises(ReleaseError, match="s3://no-bucket/.*does not answer or refuses") as refused:
         push(release, "s3://no-bucket/x")
+    assert not isinstance(refused.value, StoreError)
     with object_storage() as (other, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL", other.environment["AWS_ENDPOINT_URL"])
         copy = bring(store.url, tmp_path / "copy") if pushed(release, other) else tmp_path
         server.stop()
-        with pytest.raises(ReleaseError, match=r"s3://releases/team/current: the store does not answer"):
+        with pytest.raises(StoreError, match=r"s3://releases/team/current: the store does not answer"):
             bring(store.url, copy)
-        with pytest.raises(ReleaseError, match="does not answer"):
+        with pytest.raises(StoreError, match="does not answer"):
             push(release, store.url)
         server.start()  # so that leaving the block can stop it
     load(find(copy))
+
+
+def test_a_store_that_breaks_off_at_the_manifest_is_no_fault_of_the_release(
+    release: Path, store: ObjectStorage, tmp_path: Path
+) -> None:
+    pushed(release, store)
+    read = Store.read
+
+    def broken(self: Store, name: str, most: int) -> bytes:
+        if name.endswith(MANIFEST):
+            raise StoreError("the store does not answer")
+        return read(self, name, most)
+
+    with patch.object(Store, "read", broken), pytest.raises(StoreError):
+        bring(store.url, tmp_path / "copy")
 
 
 def test_without_credentials_it_is_said(store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +261,7 @@ def test_a_store_that_is_asked_at_once_and_is_not_there_is_said() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(ReleaseError, match="the store does not answer"):
+    with pytest.raises(StoreError, match="the store does not answer"):
         Store(f"ftp://127.0.0.1:{port}/releases")
 
 
