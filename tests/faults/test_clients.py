@@ -40,7 +40,8 @@ HOSTILE = {
 
 @pytest.fixture(scope="module")
 def service(releases: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0") as process:
+    # Room for the batches of all who break off: that it refuses others meanwhile is another test's.
+    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0", TAUGATE_QUEUE_LIMIT="10000") as process:
         yield process.ready()
         code, log = process.stop()
     assert code == 0
