@@ -1,18 +1,5 @@
-"""A releases directory with one release, current, that a test may change."""
+"""A releases directory with one release, current, that a test may change: that of the releases' own tests."""
 
-import shutil
-from pathlib import Path
+from tests.retrieval.release.conftest import copy, first
 
-import pytest
-
-from retrieval.release.catalog import current_id
-
-
-@pytest.fixture
-def copy(releases: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(releases, tmp_path / "releases")
-
-
-@pytest.fixture
-def first(copy: Path) -> str:
-    return str(current_id(copy))
+__all__ = ["copy", "first"]
