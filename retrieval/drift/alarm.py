@@ -1,20 +1,26 @@
-"""One alarm: on when the evidence is there, off when what has come since is as it was at calibration."""
+"""One alarm: on when the evidence is there, off when the traffic is back within bounds."""
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from retrieval.drift.blocks import FIFTHS, Fifth
 from retrieval.drift.effect import Float64
 from retrieval.drift.evidence import Evidence
-from retrieval.drift.signals import Seen, Signal
+from retrieval.drift.signals import Bounds
 
-# Without new evidence before an alarm ends: the mean of a share over so many is within .062 (95 %, Cohen's h), which is
-# less than the smallest effect that counts.
-_QUIET = 1000
-# Rows at a time: of more, the numbers would take hundreds of megabytes; of fewer, the interpreter would change hands
-# with whoever answers requests for each of many small products.
-_BLOCK = 8192
+# Blocks after which an alarm can end. The mean of a share over 1,000 independent queries is within .062 of the truth
+# (95 %, Cohen's h), which is less than the smallest effect.
+_QUIET = 5
+# Each lane has half of the weight of an e-detector that counts queries. Counted in blocks, as the evidence is, a block
+# is worth as much as its fifths together.
+_BLOCKS = np.log(FIFTHS / (FIFTHS + 1))
+_FIFTHS = np.log(1 / (FIFTHS + 1))
+_MOST_SHOWN = 2.0  # times the evidence of an alarm: enough for the average over any number of replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,69 +32,82 @@ class Change:
     on: bool
 
 
-class Alarm(Generic[Seen]):
-    """Of one signal.
+class Alarm:
+    """Of one signal with V variables.
 
-    smallest_effect: in Cohen's h, what is worth an alarm; seldom: while no mean is outside its bounds, the expected
-    number of rows until a false alarm is at least this.
+    bounds: of the means of blocks; wide: of the means of their fifths; threshold: natural logarithm of the evidence
+    that an alarm takes, see `threshold`.
     """
 
-    def __init__(self, signal: Signal[Seen], smallest_effect: float, seldom: float) -> None:
-        self.signal = signal
+    def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float) -> None:
+        self.signal, self.bounds, self.threshold = signal, bounds, threshold
         self.on = False
-        self.log_evidence = -np.inf
-        below, above = self._below, self._above = signal.bounds(smallest_effect)
-        # A bound at the end of 0…1 cannot be crossed.
-        self._watched = np.concatenate([np.flatnonzero(below > 0), np.flatnonzero(above < 1)])
-        upper = np.arange(len(self._watched)) >= (below > 0).sum()
-        bounds = np.concatenate([below[below > 0], above[above < 1]])
-        self._evidence = Evidence(bounds, upper) if len(bounds) else None
-        self._threshold = np.log(seldom * (self._evidence.detectors if self._evidence else 1))
-        self._begin_quiet()
+        self._blocks, self._fifths = Evidence(*bounds), Evidence(*wide)
+        self._since: deque[Float64] = deque(maxlen=_QUIET)  # means of the last blocks of the alarm
+
+    @property
+    def log_evidence(self) -> float:
+        """Natural logarithm of the evidence, −∞ where the signal has nothing that could move."""
+        return float(np.logaddexp(_BLOCKS + self._blocks.log, _FIFTHS + self._fifths.log))
 
     @property
     def share_of_threshold(self) -> float:
-        """Logarithm of the evidence over that which an alarm takes: 0 is none, 1 an alarm."""
-        return float(np.clip(self.log_evidence / self._threshold, 0.0, 1.0))
+        """Logarithm of the evidence over that which an alarm takes: 0 is none, 1 an alarm, which keeps it there."""
+        share = float(np.clip(self.log_evidence / self.threshold, 0.0, _MOST_SHOWN))
+        return max(1.0, share) if self.on else share
 
-    def update(self, seen: Seen) -> list[Change]:
-        """What n rows, in their order, begin or end."""
-        values = self.signal.variables(seen)
-        changes: list[Change] = []
-        start = 0
-        while self._evidence is not None and start < len(values):
-            stop = min(len(values), start + (_QUIET - self._rows if self.on else _BLOCK))
-            logs = self._evidence.update(values[start:stop, self._watched])
-            crossed = np.flatnonzero(logs >= self._threshold)
-            if len(crossed):
-                start += int(crossed[0]) + 1
-                self._begin(start - 1, changes)
-            else:
-                self.log_evidence = float(logs[-1])
-                self._count(values[start:stop], stop - 1, changes)
-                start = stop
-        return changes
+    def update(self, fifth: Fifth, means: slice) -> bool:
+        """Take a fifth of a block, and the block with its last one; whether the alarm has begun or ended.
 
-    def _begin(self, row: int, changes: list[Change]) -> None:
+        means: which columns of the fifth are this signal's.
+        """
+        self._fifths.update(fifth.mean[means])
+        if fifth.block is not None:
+            self._blocks.update(fifth.block[means])
         if not self.on:
-            changes.append(Change(self.signal.name, row, on=True))
-        self.on = True
-        self.log_evidence = self._threshold
-        if self._evidence is not None:
-            self._evidence.restart()
-        self._begin_quiet()
+            self.on = self.log_evidence >= self.threshold
+            return self.on
+        if fifth.block is not None:
+            self._since.append(fifth.block[means])
+            if len(self._since) == _QUIET and self.bounds.hold(np.mean(self._since, axis=0)):
+                self._end()
+                return True
+        return False
 
-    def _count(self, values: Float64, row: int, changes: list[Change]) -> None:
-        """End the alarm after enough rows whose means are within the bounds."""
-        self._rows += len(values)
-        self._sums += values.sum(axis=0)
-        if not self.on or self._rows < _QUIET:
-            return
-        means = self._sums / self._rows
-        if ((means >= self._below) & (means <= self._above)).all():
-            self.on = False
-            changes.append(Change(self.signal.name, row, on=False))
-        self._begin_quiet()
+    def _end(self) -> None:
+        self.on = False
+        self._since.clear()
+        self._blocks.restart()
+        self._fifths.restart()
 
-    def _begin_quiet(self) -> None:
-        self._rows, self._sums = 0, np.zeros(len(self.signal.means))
+    def pack(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays, for other processes; `restore` reads it."""
+        since = np.array(self._since).reshape(-1, len(self.bounds.lower))
+        return {"on": np.array([self.on]), "blocks": self._blocks.logs, "fifths": self._fifths.logs, "since": since}
+
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
+        own = self.pack()
+        if {*packed} != {*own} or any(
+            packed[name].dtype != array.dtype
+            or (packed[name].shape[1:] if name == "since" else packed[name].shape)
+            != (array.shape[1:] if name == "since" else array.shape)
+            or not np.isfinite(packed[name]).all()
+            for name, array in own.items()
+        ):
+            raise ValueError("no state of an alarm")
+        self.on = bool(packed["on"][0])
+        self._blocks.logs, self._fifths.logs = packed["blocks"].copy(), packed["fifths"].copy()
+        self._since = deque(packed["since"][-_QUIET:].copy(), maxlen=_QUIET)
+
+
+def threshold(seldom: float, alarms: int, block: int) -> float:
+    """Natural logarithm of the evidence with which one of several alarms goes on.
+
+    While every block's mean is expected within its bounds, whatever came before, the expected number of distinct
+    queries until the first of them is a false alarm is at least `seldom`. block: distinct queries in the smallest one.
+    """
+    # E[M] ≤ (5/6) · blocks + (1/6) · fifths, which is queries / (.6 · block). The first of n alarms is as rare as
+    # wanted when each is n times rarer.
+    queries_to_one = block * (FIFTHS + 1) / (2 * FIFTHS)
+    return float(np.log(seldom * alarms / queries_to_one))

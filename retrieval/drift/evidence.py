@@ -1,68 +1,59 @@
-"""Evidence that means have left their bounds, valid at any time and however often it is looked at.
+"""Evidence that a mean has left its bounds: valid at any time, however often it is looked at.
 
 An e-detector (Shin, Ramdas and Rinaldo, E-detectors: a nonparametric framework for sequential change detection, 2023,
-§2.2) of the CUSUM kind, which begins anew whenever what came so far speaks against a change:
+§2.2) of the CUSUM kind, which starts over whenever what it has seen speaks against a change:
 
-    M_t = max(M_{t−1}, 1) · L_t,    L_t = (1 − x_t) · (1 − a) / (1 − b) + x_t · a / b.
+    M_t = max(M_{t−1}, 1) · L_t,    L_t = 1 + λ (x_t − b)  above an upper bound b,  1 + λ (b − x_t)  below a lower one.
 
-The bets L_t need nothing of x_t but that it lies in 0…1: while its mean, whatever came before, is not beyond the
-boundary b, on the side of which the alternative a lies, E[L_t] ≤ 1. While that is so, the expected time until M reaches
-c is at least c, and until one of m such detectors reaches it at least c / m (their mean is an e-detector as well).
+x_t is the mean of a block of queries. All that is asked of it is that it lies in 0…1 and that its expectation, given
+everything before the block, is not beyond b: then E[L_t] ≤ 1, and the expected number of blocks until M reaches c is at
+least c. The mean of several e-detectors is one as well. docs/drift.md has the theorem and what it takes for granted.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from retrieval.drift.effect import Float64, shifted
+from retrieval.drift.effect import Float64
 
-# Beyond the boundary, in Cohen's h: from what is just worth knowing to a wholly different distribution. The best of
-# them is within a factor of √2 of the truth; evidence then grows by 2r − r² of what the truth itself would give, r the
-# factor or its inverse (for a normal mean), .83 at least.
-_ALTERNATIVES = np.array([0.1, 0.2, 0.4, 0.8, 1.6])
-_LEAST = 1e-3  # of a share that is bet on: no single query takes all evidence away
+# λ as a share of the largest one that keeps L positive. The mean of a block varies little, so that the boldest bet is
+# the best one against a clear shift; the cautious ones are for shifts that only some of the blocks show.
+_STAKES = np.array([1 / 8, 1 / 2, 0.95])
 
 
 class Evidence:
-    """Of C variables, each with a boundary that its mean should not be beyond.
+    """Of V means, each with a lower and an upper bound, (V,) in 0…1; a bound of 0 or 1 cannot be crossed."""
 
-    boundaries: (C,) in 0…1, both excluded; above: (C,), whether the mean should not be above it, or not below.
-    """
-
-    def __init__(self, boundaries: Float64, above: NDArray[np.bool_]) -> None:
-        bounds = boundaries[:, None]
-        upper = np.maximum(np.minimum(shifted(bounds, _ALTERNATIVES), 1 - _LEAST), bounds)
-        lower = np.minimum(np.maximum(shifted(bounds, -_ALTERNATIVES), _LEAST), bounds)
-        alternatives = np.where(above[:, None], upper, lower)
-        self._zero = (1 - alternatives) / (1 - bounds)
-        self._slope = alternatives / bounds - self._zero
-        self._log_zero = np.log(self._zero)
-        self._log_slope = np.log(alternatives / bounds) - self._log_zero
+    def __init__(self, lower: Float64, upper: Float64) -> None:
+        self._below, self._above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)
+        self._bounds = np.concatenate([lower[self._below], upper[self._above]])
+        self._signs = np.concatenate([-np.ones(len(self._below)), np.ones(len(self._above))])
+        room = np.concatenate([1 - lower[self._below], upper[self._above]])  # between the bound and the far end
+        self._rates = _STAKES / room[:, None]
         self.restart()
-
-    @property
-    def detectors(self) -> int:
-        """m: variables by alternatives."""
-        return self._slope.size
 
     def restart(self) -> None:
         """Forget what was seen."""
-        self._log = np.zeros(self._slope.shape)
+        self.logs = np.zeros(self._rates.shape)  # of M: a row for each bound, a column for each stake
 
-    def update(self, values: Float64) -> Float64:
-        """The logarithm of the largest M after each row, (n,); values: (n, C) in 0…1, as they came, n ≥ 1."""
-        bets = self._bets(values[:, :, None])
-        sums = np.cumsum(bets, axis=0) + np.maximum(self._log, 0)
-        # A beginning anew takes away what the sum was then: the smallest so far, and 0 at the start.
-        lowest = np.minimum.accumulate(np.concatenate([np.zeros((1, *self._log.shape)), sums[:-1]]), axis=0)
-        logs = sums - np.minimum(lowest, 0)
-        self._log = logs[-1]
-        largest: Float64 = logs.max(axis=(1, 2))
-        return largest
+    def update(self, means: Float64) -> None:
+        """Take the means of one more block, (V,)."""
+        beyond = self._signs * (np.concatenate([means[self._below], means[self._above]]) - self._bounds)
+        self.logs = np.maximum(self.logs, 0) + np.log1p(self._rates * beyond[:, None])
 
-    def _bets(self, x: Float64) -> Float64:
-        """Logarithms of L; of zeros and ones, as most variables are, known beforehand."""
-        if ((x == 0) | (x == 1)).all():
-            known: Float64 = self._log_zero + x * self._log_slope
-            return known
-        bets: Float64 = np.log(self._zero + x * self._slope)
-        return bets
+    @property
+    def log(self) -> float:
+        """Logarithm of the mean of all M, −∞ where there is nothing to watch."""
+        if not self.logs.size:
+            return -np.inf
+        largest = float(self.logs.max())
+        return largest + float(np.log(np.exp(self.logs - largest).mean()))
+
+    def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
+        """Mean and standard deviation of log L for blocks of independent queries whose true means are these.
+
+        means: (V,); queries: in a block. Both results have the shape of `logs`; a second-order expansion.
+        """
+        mean = np.concatenate([means[self._below], means[self._above]])
+        spread = np.sqrt(mean * (1 - mean) / queries)[:, None]
+        factor = 1 + self._rates * (self._signs * (mean - self._bounds))[:, None]
+        relative = self._rates * spread / factor
+        return np.log(factor) - relative**2 / 2, relative

@@ -1,45 +1,179 @@
 """All alarms of a release, on what is seen of its traffic."""
 
-import numpy as np
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
-from retrieval.drift.alarm import Alarm, Change
-from retrieval.drift.observations import Observations
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from retrieval.drift.alarm import Alarm, Change, threshold
+from retrieval.drift.block_size import BlockSize
+from retrieval.drift.blocks import BLOCK, Blocks, Fifth
+from retrieval.drift.observations import Judgements, Keys, Observations
 from retrieval.drift.reference import Reference
-from retrieval.drift.signals import feedback_signal, query_signals
-from retrieval.similarity import Float32
+from retrieval.drift.signals import Bounds, Signal, feedback_signal, query_signals
 
 # Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
 SMALLEST_EFFECT = 0.1
-# Queries to a false alarm of any signal, on average and at least, while all means are just within their bounds: a
-# hundred queries a second for four months. Further inside there are none.
+# A fifth of a block may be off by half as much again: bursts move it more than they move the whole block.
+_OF_A_FIFTH = 1.5
+# Distinct queries to a false alarm of any signal, on average and at least, while all means are just within their
+# bounds: a hundred queries a second for four months. Further inside there are none.
 SELDOM = 1e9
+_ROWS = 8192  # at a time: of more, the variables would take megabytes
+
+BlockRule = int | Literal["auto"]
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When there is an alarm. block: distinct queries in a block, or `auto` for as many as the bursts ask for."""
+
+    smallest_effect: float = SMALLEST_EFFECT
+    seldom: float = SELDOM
+    block: BlockRule = BLOCK
+
+
+DEFAULT_RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A fifth of a block, with the alarms that began or ended with it."""
+
+    fifth: Fifth
+    changes: list[Change]
+
+    def later(self, rows: int) -> Self:
+        """The same with rows counted from earlier on."""
+        return replace(
+            self,
+            fifth=replace(self.fifth, row=self.fifth.row + rows),
+            changes=[replace(change, row=change.row + rows) for change in self.changes],
+        )
+
+
+class _State(Protocol):
+    def pack(self) -> dict[str, NDArray[Any]]: ...
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None: ...
+
+
+class Stream(Generic[Seen]):
+    """Signals whose variables are those of the same queries, or of the same judgements, in the same blocks."""
+
+    def __init__(self, signals: list[Signal[Seen]], alarms: list[Alarm], rules: Rules) -> None:
+        self.signals, self.alarms = signals, alarms
+        means = [signal.means for signal in signals]
+        ends = np.cumsum([len(each) for each in means]).tolist()
+        self.columns = [slice(end - len(each), end) for end, each in zip(ends, means, strict=True)]
+        self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
+        self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
+
+    def weigh(self, keys: Keys, seen: Seen) -> Iterator[Weighed]:
+        """Every fifth of a block that n things complete; keys: (n,), equal for what is the same thing again."""
+        values = np.concatenate([signal.variables(seen) for signal in self.signals], axis=1)
+        for fifth in self.blocks.feed(keys, values):
+            changes = [
+                Change(alarm.signal, fifth.row, alarm.on)
+                for alarm, columns in zip(self.alarms, self.columns, strict=True)
+                if alarm.update(fifth, columns)
+            ]
+            if self._auto is not None:
+                self._auto.observe(fifth.mean, fifth.queries)
+                if fifth.block is not None:
+                    self.blocks.size = self._auto.size
+            yield Weighed(fifth, changes)
+
+    def _parts(self) -> dict[str, _State]:
+        parts: dict[str, _State] = {"blocks": self.blocks, **{alarm.signal: alarm for alarm in self.alarms}}
+        return parts if self._auto is None else parts | {"auto": self._auto}
+
+    def pack(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays; `restore` reads it."""
+        return {f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.pack().items()}
+
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else."""
+        for part, own in self._parts().items():
+            prefix = f"{part}."
+            own.restore({name.removeprefix(prefix): packed[name] for name in packed if name.startswith(prefix)})
 
 
 class Monitor:
-    """theta: see `query_signals`; seldom: of all signals together."""
+    """theta: see `query_signals`; ordinary: bounds of a baseline by signal, which widen those of the calibration."""
 
     def __init__(
-        self, reference: Reference, theta: float, smallest_effect: float = SMALLEST_EFFECT, seldom: float = SELDOM
+        self,
+        reference: Reference,
+        theta: float,
+        rules: Rules = DEFAULT_RULES,
+        ordinary: Mapping[str, Bounds] = MappingProxyType({}),
     ) -> None:
-        signals = query_signals(reference, theta)
-        # The first of several alarms is as rare as wanted when each of them is so many times rarer.
-        each = seldom * (len(signals) + 1)
-        self.of_queries = [Alarm(signal, smallest_effect, each) for signal in signals]
-        self.of_feedback = Alarm(feedback_signal(reference, theta), smallest_effect, each)
+        of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
+        self.threshold = threshold(rules.seldom, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block)
+
+        def alarm(signal: Signal[Any]) -> Alarm:
+            within = signal.calibrated
+            if signal.name in ordinary:
+                within = within.widened(ordinary[signal.name])
+            small = rules.smallest_effect
+            return Alarm(signal.name, within.shifted(small), within.shifted(_OF_A_FIFTH * small), self.threshold)
+
+        self.queries = Stream(of_queries, [alarm(signal) for signal in of_queries], rules)
+        self.feedback = Stream([of_feedback], [alarm(of_feedback)], rules)
 
     @property
-    def alarms(self) -> list[Alarm[Observations] | Alarm[Float32]]:
+    def alarms(self) -> list[Alarm]:
         """Of every signal."""
-        return [*self.of_queries, self.of_feedback]
+        return [*self.queries.alarms, *self.feedback.alarms]
 
     def update(self, seen: Observations) -> list[Change]:
         """What queries, in their order, begin or end."""
-        changes = [change for alarm in self.of_queries for change in alarm.update(seen)]
-        return sorted(changes, key=lambda change: change.row)
+        return [change for weighed in self.weigh(seen) for change in weighed.changes]
 
-    def feedback(self, correct: Float32) -> list[Change]:
-        """The same of similarities with documents that were judged relevant, (n,)."""
-        return self.of_feedback.update(correct)
+    def weigh(self, seen: Observations) -> Iterator[Weighed]:
+        """The same, with every fifth of a block that they complete."""
+        for start in range(0, len(seen), _ROWS):
+            part = seen.take(slice(start, start + _ROWS))
+            for weighed in self.queries.weigh(part.key, part):
+                yield weighed.later(start)
+
+    def judge(self, judged: Judgements) -> list[Change]:
+        """What judgements, in their order, begin or end."""
+        return [change for weighed in self.weigh_judged(judged) for change in weighed.changes]
+
+    def weigh_judged(self, judged: Judgements) -> Iterator[Weighed]:
+        """The same, with every fifth of a block that they complete."""
+        return self.feedback.weigh(judged.key, judged.correct)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for monitors that may share one state: of the same release, rules and baseline."""
+        digest = hashlib.sha256(repr((self.threshold, self.queries.blocks.size)).encode())
+        for alarm in self.alarms:
+            digest.update(np.concatenate(alarm.bounds).tobytes())
+        return digest.hexdigest()[:16]
+
+    def pack(self) -> bytes:
+        """The state, for other processes and the next one: counts, sums and evidence, some 70 kB."""
+        arrays = {f"queries.{name}": array for name, array in self.queries.pack().items()}
+        arrays |= {f"feedback.{name}": array for name, array in self.feedback.pack().items()}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+    def restore(self, packed: bytes) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else; the state is then of no use."""
+        try:
+            arrays = load(packed)
+        except (SafetensorError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError("no state of a monitor") from error
+        for prefix, stream in (("queries.", self.queries), ("feedback.", self.feedback)):
+            stream.restore({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
 
 
 def theta_of(reference: Reference, percentile: float) -> float:

@@ -1,5 +1,6 @@
 """What is seen of answered queries and of judgements, in the order in which they came."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -10,12 +11,19 @@ from numpy.typing import NDArray
 from retrieval.drift.effect import Float64
 from retrieval.similarity import Float32
 
+Keys = NDArray[np.uint64]
+
 
 @dataclass(frozen=True)
 class Columns:
-    """Arrays with a row for each of n things; at: (n,) Unix times in seconds, none earlier than the one before."""
+    """Arrays with a row for each of n things.
+
+    at: (n,) Unix times in seconds, none earlier than the one before; key: (n,), equal for the same query, or the same
+    judgement, sent again.
+    """
 
     at: Float64
+    key: Keys
 
     def __len__(self) -> int:
         return len(self.at)
@@ -54,3 +62,23 @@ class Judgements(Columns):
     """correct: (n,) similarities of queries with a document that was shown and judged relevant."""
 
     correct: Float32
+
+    @classmethod
+    def none(cls) -> Self:
+        """No judgement at all."""
+        return cls(np.zeros(0), np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.float32))
+
+
+def hashed(text: str) -> str:
+    """16 hexadecimal digits, equal for equal texts; the text cannot be read back from them, only guessed and tried."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def query_key(text: str) -> int:
+    """The same as a number below 2⁶⁴."""
+    return int(hashed(text), 16)
+
+
+def judgement_key(document_id: str, similarity: float) -> int:
+    """Equal where the same query was judged with the same document: then their similarity is the same as well."""
+    return query_key(f"{document_id}\n{similarity!r}")

@@ -34,7 +34,8 @@ class Reference:
     @property
     def observations(self) -> Observations:
         """As if they had been asked live, all at once."""
-        return Observations(np.zeros(len(self)), self.top, self.random[:, None], self.kept.astype(np.float32))
+        keys = np.arange(len(self), dtype=np.uint64)  # all of them different
+        return Observations(np.zeros(len(self)), keys, self.top, self.random[:, None], self.kept.astype(np.float32))
 
     def save(self, path: Path) -> None:
         """Write arrays, and nothing else, to one safetensors file."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,33 +12,53 @@ from retrieval.drift.observations import Observations
 from retrieval.drift.reference import Reference
 from retrieval.similarity import Float32
 
-# Parts of the distribution of the top-K's similarities that are watched: the middle and both sides to the tails.
-_PERCENTILES = (5, 25, 50, 75, 95)
-# Probability that by sampling alone any variable's mean at calibration is further from the truth than is allowed for.
-_UNLUCKY = 0.01
+# Parts of the distribution of the top-K's similarities that are watched: the middle, both tails, and what hardly ever
+# happens, which tells foreign queries soonest.
+_PERCENTILES = (0.1, 5, 50, 95, 99.9)
+# Probability that by sampling alone any variable's mean at calibration is further from the truth than is allowed for:
+# as with every interval of a release.
+_UNLUCKY = 0.05
 _MOST_VARIABLES = 2 * len(_PERCENTILES) + 4
 
 Seen = TypeVar("Seen")
 
 
+class Bounds(NamedTuple):
+    """Between which V means are no drift, (V,) each in 0…1."""
+
+    lower: Float64
+    upper: Float64
+
+    def hold(self, means: Float64) -> bool:
+        """Whether all means, (V,), are within."""
+        return bool(((means >= self.lower) & (means <= self.upper)).all())
+
+    def widened(self, other: "Bounds") -> "Bounds":
+        """The smallest bounds that hold what either does."""
+        return Bounds(np.minimum(self.lower, other.lower), np.maximum(self.upper, other.upper))
+
+    def shifted(self, effect: float) -> "Bounds":
+        """Further out by an effect, Cohen's h."""
+        return Bounds(shifted(self.lower, -effect), shifted(self.upper, effect))
+
+
 @dataclass(frozen=True)
 class Signal(Generic[Seen]):
-    """variables: of n things seen, (n, B) in 0…1; means: (B,) theirs at calibration, over `queries` queries."""
+    """variables: of n things seen, (n, V) in 0…1; means: (V,) theirs at calibration, over `queries` queries."""
 
     name: str
     variables: Callable[[Seen], Float64]
     means: Float64
     queries: int
 
-    def bounds(self, smallest_effect: float) -> tuple[Float64, Float64]:
-        """Below and above what the means are not to fall or rise, each (B,).
+    @property
+    def calibrated(self) -> Bounds:
+        """Where the true means are, as the calibration knows them.
 
-        Further from the mean at calibration than what is worth an alarm, Cohen's h, and than what the calibration may
-        be off by: the mean of q queries is off by 1/√q in h (standard deviation).
+        The mean of q queries is off by 1/√q in Cohen's h (standard deviation).
         """
         quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MOST_VARIABLES))
-        allowed = smallest_effect + quantile / np.sqrt(self.queries)
-        return shifted(self.means, -allowed), shifted(self.means, allowed)
+        return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
 
 
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:

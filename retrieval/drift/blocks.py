@@ -1,0 +1,148 @@
+"""Blocks of distinct queries: bursts are averaged within a block, and repeats count once.
+
+The mean of a block is what the alarms see. Bursts that are shorter than a block hardly move it, and a query that is
+sent a thousand times in a row is one of its B.
+
+The same query in every block would still be counted once in each. So no query counts for more than the typical one
+does: what was asked c times in the recent blocks, where the median query was asked m times, has the weight
+min(1, m / c); for the rest of its weight the mean of the calibration stands in. A health check, or a load test with ten
+queries, so weighs next to nothing, however odd its queries are. Weights are known before a block begins, so that the
+expectation of its mean stays within the bounds that the alarms allow.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from retrieval.drift.effect import Float64
+from retrieval.drift.observations import Keys
+
+# Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
+# and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
+BLOCK = 200
+FEWEST, MOST = 25, 10_000  # in a block: at least five in each fifth; 10,000 take 160 kB
+FIFTHS = 5  # parts of a block that are weighed on their own, for changes that are too large to wait for
+_REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
+
+
+@dataclass(frozen=True, slots=True)
+class Fifth:
+    """A fifth of a block that is complete. row: where, in what was given, its last query is; mean: (V,).
+
+    queries: distinct ones in it; block: (V,) mean of the whole block where this is its last fifth.
+    """
+
+    row: int
+    mean: Float64
+    queries: int
+    block: Float64 | None
+
+
+class Blocks:
+    """neutral: (V,) means at calibration; size: distinct queries in a block."""
+
+    def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
+        self.size = size  # may be set between two blocks
+        self._neutral = neutral
+        self._recent: deque[Counter[int]] = deque()
+        self._asked: Counter[int] = Counter()  # in all recent blocks
+        self._typical = 1.0
+        self._open: Counter[int] = Counter()
+        self._fifths = np.zeros((0, len(neutral)))  # complete ones of the open block: their sums
+        self._sum = np.zeros(len(neutral))
+
+    def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
+        """Every fifth that n queries complete, in their order; keys: (n,), equal for equal queries; values: (n, V)."""
+        rows: list[int] = []
+        weights: list[float] = []
+        for row, key in enumerate(keys.tolist()):
+            self._open[key] += 1
+            if self._open[key] > 1:
+                continue
+            rows.append(row)
+            weights.append(min(1.0, self._typical / max(1, self._asked.get(key, 0))))
+            if len(self._open) == self._end(len(self._fifths) + 1):
+                self._add(values[rows], np.array(weights))
+                rows, weights = [], []
+                yield self._complete(row)
+        self._add(values[rows], np.array(weights))
+
+    def _end(self, fifths: int) -> int:
+        """Distinct queries that the block holds when so many fifths of it are complete."""
+        return self.size * fifths // FIFTHS
+
+    def _add(self, values: Float64, weights: Float64) -> None:
+        self._sum += weights @ values + (len(weights) - weights.sum()) * self._neutral
+
+    def _complete(self, row: int) -> Fifth:
+        done = len(self._fifths)
+        queries = self._end(done + 1) - self._end(done)
+        mean = self._sum / queries
+        self._fifths = np.concatenate([self._fifths, self._sum[None]])
+        self._sum = np.zeros_like(self._sum)
+        if done + 1 < FIFTHS:
+            return Fifth(row, mean, queries, None)
+        block = self._fifths.sum(axis=0) / self.size
+        self._fifths = self._fifths[:0]
+        self._remember(self._open)
+        self._open = Counter()
+        return Fifth(row, mean, queries, block)
+
+    def _remember(self, block: Counter[int]) -> None:
+        self._recent.append(block)
+        self._asked += block
+        while len(self._recent) > 1 and sum(map(len, self._recent)) > _REMEMBERED:
+            self._asked -= self._recent.popleft()  # drops what falls to zero
+        self._typical = float(np.median([*self._asked.values()]))
+
+    def pack(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays, for other processes; `restore` reads it."""
+        counters = [*self._recent, self._open]
+        return {
+            "keys": np.array([key for counter in counters for key in counter], dtype=np.uint64),
+            "counts": np.array([count for counter in counters for count in counter.values()], dtype=np.int64),
+            "lengths": np.array([len(counter) for counter in counters], dtype=np.int64),
+            "size": np.array([self.size], dtype=np.int64),
+            "fifths": self._fifths,
+            "sum": self._sum,
+        }
+
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
+        if not _fits(packed, len(self._neutral)):
+            raise ValueError("no state of blocks")
+        ends = packed["lengths"].cumsum()
+        pairs = [*zip(packed["keys"].tolist(), packed["counts"].tolist(), strict=True)]
+        *recent, opened = (Counter(dict(pairs[end - n : end])) for n, end in zip(packed["lengths"], ends, strict=True))
+        self.size = int(packed["size"][0])
+        self._fifths, self._sum, self._open = packed["fifths"].copy(), packed["sum"].copy(), opened
+        self._recent = deque(recent)
+        self._asked = sum(recent, Counter())
+        self._typical = float(np.median([*self._asked.values()])) if self._asked else 1.0
+
+
+def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
+    """Whether arrays from outside are a state at all."""
+    forms = {"keys": "u8", "counts": "i8", "lengths": "i8", "size": "i8", "fifths": "f8", "sum": "f8"}
+    if {*packed} != {*forms} or any(packed[name].dtype != np.dtype(form) for name, form in forms.items()):
+        return False
+    keys, counts, lengths, size, fifths = (packed[name] for name in ("keys", "counts", "lengths", "size", "fifths"))
+    return bool(
+        keys.ndim == lengths.ndim == 1
+        and counts.shape == keys.shape
+        and (counts > 0).all()
+        and len(lengths) > 0
+        and (lengths >= 0).all()
+        and lengths.sum() == len(keys)
+        and size.shape == (1,)
+        and FEWEST <= size[0] <= MOST
+        and lengths[-1] < size[0]
+        and fifths.shape[1:] == packed["sum"].shape == (variables,)
+        and len(fifths) == sum(lengths[-1] >= size[0] * done // FIFTHS for done in range(1, FIFTHS))
+        and np.isfinite(fifths).all()
+        and np.isfinite(packed["sum"]).all()
+    )
