@@ -6,6 +6,9 @@ from typing import Any
 import yaml
 
 _FOLDER, _GROUP_SECONDS = "Taugate", "15s"
+_HEAD = """# Made of deploy/prometheus/rules by `make dashboards`; change them, not this.
+# Some alerts read what taugate.recording.yml records: Prometheus loads that file also where Grafana does the alerting.
+"""
 _SOURCE = "prometheus"  # uid of the data source, as deploy/grafana/provisioning has it
 
 
@@ -25,9 +28,7 @@ def provisioned(rules: Path) -> str:
             for group in groups
         ],
     }
-    return "# Made of deploy/prometheus/rules by `make dashboards`; change them, not this.\n" + yaml.safe_dump(
-        document, sort_keys=False, width=120, allow_unicode=True
-    )
+    return _HEAD + yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
 
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:

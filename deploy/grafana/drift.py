@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.stat import Panel as Stat
 from grafana_foundation_sdk.builders.statetimeline import Panel as States
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
-from panels import JOB, board, lines, number, states
+from panels import JOB, NEUTRAL, board, lines, number, states, words
 
 
 def drift() -> Dashboard:
@@ -15,6 +15,14 @@ def drift() -> Dashboard:
         .with_panel(alarms())
         .with_panel(evidence())
         .with_panel(effects())
+        .with_panel(alarmed())
+        .with_panel(blocks())
+        .with_panel(block_size())
+        .with_panel(baseline())
+        .with_panel(shared())
+        .with_panel(replicas())
+        .with_panel(lost())
+        .with_panel(canary_age())
         .with_row(Row("COE and ROE"))
         .with_panel(coe())
         .with_panel(expected_coe())
@@ -28,18 +36,15 @@ def drift() -> Dashboard:
         .with_row(Row("Canaries and feedback"))
         .with_panel(canary_accuracy())
         .with_panel(canary_difference())
-        .with_panel(canary_age())
         .with_panel(feedback())
-        .with_panel(replicas())
-        .with_panel(lost())
     )
 
 
 def alarms() -> States:
     return states(
         "Alarms",
-        "An alarm needs evidence that no chance explains and a shift that is large enough to matter (docs/drift.md).",
-        f"max by (job, signal) (taugate_drift_alarm{{{JOB}}})",
+        "Of all replicas together: evidence that chance seldom gives, and a shift that matters (docs/drift.md).",
+        f"job:taugate_drift_alarm:pooled{{{JOB}}}",
         "{{job}} {{signal}}",
     )
 
@@ -47,8 +52,8 @@ def alarms() -> States:
 def evidence() -> Lines:
     return lines(
         "Evidence",
-        "Logarithm of the evidence of a shift over what an alarm takes: 1 is an alarm, and it begins anew after one.",
-        {"{{job}} {{signal}}": f"max by (job, signal) (taugate_drift_evidence{{{JOB}}})"},
+        "Of a shift, averaged over the replicas: its logarithm over that of what an alarm takes, so 1 is an alarm.",
+        {"{{job}} {{signal}}": f"job:taugate_drift_evidence:pooled{{{JOB}}}"},
         "percentunit",
     )
 
@@ -59,6 +64,51 @@ def effects() -> Lines:
         "Largest shift in the window, in Cohen's h: .1 is what the alarms look for beyond what sampling explains.",
         {"{{job}} {{signal}}": f"max by (job, signal) (taugate_drift_effect{{{JOB}}})"},
     )
+
+
+def alarmed() -> Lines:
+    return lines(
+        "Replicas with an alarm",
+        "All at once where they share their evidence. Where each has its own, one alone is not yet an alarm of all.",
+        {"{{job}} {{signal}}": f"sum by (job, signal) (taugate_drift_alarm{{{JOB}}})"},
+    )
+
+
+def blocks() -> Lines:
+    return lines(
+        "Blocks weighed",
+        "An hour, by replica; evidence moves with each.",
+        {"{{instance}}": f"rate(taugate_drift_blocks_total{{{JOB}}}[1h]) * 3600"},
+    )
+
+
+def block_size() -> Stat:
+    return number(
+        "Queries in a block",
+        "Distinct ones; evidence is weighed when there are as many.",
+        f"max(taugate_drift_block_queries{{{JOB}}})",
+        {None: NEUTRAL},
+    )
+
+
+def baseline() -> Stat:
+    # No baseline is no fault: without one, ordinary swings are weighed as everything else is.
+    return number(
+        "Drift baseline",
+        "Of ordinary traffic. In force: in every replica; refused: in one at least (TaugateDriftBaselineRefused).",
+        f"min(taugate_drift_baseline{{{JOB}}}) - max(taugate_drift_baseline_refused{{{JOB}}})",
+        {None: "red", 0: NEUTRAL, 1: "green"},
+    ).mappings(words({-1: "refused", 0: "none", 1: "in force"}))
+
+
+def shared() -> Stat:
+    # Without Redis each replica weighs its own traffic, as it should; whether Redis is down is on the other dashboard.
+    return number(
+        "Shared evidence",
+        "Yes where all replicas weigh their traffic together, through Redis.",
+        f"min(taugate_drift_shared{{{JOB}}})",
+        {None: NEUTRAL, 1: "green"},
+    ).mappings(words({0: "no", 1: "yes"}))
 
 
 def coe() -> Lines:
@@ -138,6 +188,7 @@ def canary_age() -> Stat:
         "Golden queries asked",
         "How long ago, of the replica where it is longest.",
         f"time() - min(taugate_canary_timestamp_seconds{{{JOB}}})",
+        {None: "green", 900: "red"},  # as TaugateCanaryStale
         "s",
     )
 
@@ -152,7 +203,9 @@ def feedback() -> Lines:
 
 
 def replicas() -> Stat:
-    return number("Replicas", "Whose windows are shown together.", f"max(taugate_drift_replicas{{{JOB}}})")
+    return number(
+        "Replicas", "Whose windows are shown together.", f"max(taugate_drift_replicas{{{JOB}}})", {None: NEUTRAL}
+    )
 
 
 def lost() -> Stat:
@@ -160,6 +213,7 @@ def lost() -> Stat:
         "Not looked at",
         "Queries of the last hour that were answered faster than they could be watched.",
         f"sum(increase(taugate_drift_lost_total{{{JOB}}}[1h]))",
+        {None: "green", 1: "yellow"},
     )
 
 

@@ -10,13 +10,23 @@ from grafana_foundation_sdk.models.common import (
     TooltipDisplayMode,
     VisibilityMode,
 )
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, DynamicConfigValue, ValueMap, ValueMappingResult
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef,
+    DynamicConfigValue,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMapping,
+    ValueMappingResult,
+)
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 JOB = 'job=~"$job"'
+NEUTRAL = "text"  # the colour of text, for a number that is neither good nor bad
 _HEIGHT = 8
 
 Queries = Mapping[str, str]  # legend: expression
+Colours = Mapping[float | None, str]  # from which value upwards; None, the first, is of everything below
 
 
 def lines(title: str, meaning: str, queries: Queries, unit: str = "none", width: int = 12) -> timeseries.Panel:
@@ -66,19 +76,29 @@ def states(title: str, meaning: str, expression: str, legend: str, width: int = 
     )
 
 
-def number(title: str, meaning: str, expression: str, unit: str = "none", width: int = 4) -> stat.Panel:
-    """The latest value, in large digits."""
+def number(title: str, meaning: str, expression: str, colours: Colours, unit: str = "none") -> stat.Panel:
+    """The latest value, in large digits. Colours have no default: Grafana's is red from 80 on, whatever is counted."""
+    steps = [Threshold(value, colour) for value, colour in colours.items()]
     return (
         stat.Panel()
         .title(title)
         .description(meaning)
         .datasource(SOURCE)
         .unit(unit)
-        .span(width)
+        .span(4)
         .height(4)
+        .thresholds(dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
         .reduce_options(ReduceDataOptions().calcs(["lastNotNull"]))
         .with_target(_query(expression, ""))
     )
+
+
+def words(texts: Mapping[int, str]) -> list[ValueMapping]:
+    """What a number that stands for a state is shown as; its colour is that of the number."""
+    options = {
+        str(value): ValueMappingResult(text=text, index=index) for index, (value, text) in enumerate(texts.items())
+    }
+    return [ValueMap(options=options)]
 
 
 def _query(expression: str, legend: str) -> prometheus.Dataquery:

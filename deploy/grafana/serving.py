@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.stat import Panel as Stat
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
-from panels import JOB, board, lines, number
+from panels import JOB, NEUTRAL, board, lines, number, words
 
 _RATE = "[$__rate_interval]"
 _SEARCH = f'{JOB},route=~"/search.*"'
@@ -121,7 +121,7 @@ def releases() -> Lines:
 
 
 def threshold() -> Stat:
-    return number("τ in force", "Threshold of the policy.", f"max(taugate_release_threshold{{{JOB}}})")
+    return number("τ in force", "Threshold of the policy.", f"max(taugate_release_threshold{{{JOB}}})", {None: NEUTRAL})
 
 
 def loaded() -> Stat:
@@ -129,14 +129,18 @@ def loaded() -> Stat:
         "Loaded",
         "When the oldest replica took its release into service.",
         f"min(taugate_release_loaded_timestamp_seconds{{{JOB}}}) * 1000",
+        {None: NEUTRAL},
         "dateTimeFromNow",
     )
 
 
 def redis() -> Stat:
     return number(
-        "Redis", "1 where every replica has it; nothing where none is wanted.", f"min(taugate_redis_up{{{JOB}}})"
-    )
+        "Redis",
+        "Up where every replica has it; nothing where none is wanted.",
+        f"min(taugate_redis_up{{{JOB}}})",
+        {None: "red", 1: "green"},
+    ).mappings(words({0: "down", 1: "up"}))
 
 
 def reloads() -> Lines:

@@ -16,10 +16,16 @@ class ServiceMonitor(Group):
 
 
 class PrometheusRule(Group):
-    """Alerts and recording rules: deploy/prometheus/rules, byte for byte."""
+    """Alerts and recording rules: deploy/prometheus/rules, byte for byte but for the links to runbooks."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
     labels: Texts = value({}, "by which the operator's Prometheus finds them")
+    runbooks_url: str | None = value(
+        None,
+        "where you serve docs/runbooks, such as https://wiki.example.com/taugate/runbooks: alerts then link to their "
+        "pages there; null: they name the page's path in the repository",
+        pattern=r"^https?://[^\s{}]+$",  # braces would be a template of Prometheus
+    )
 
 
 class Dashboards(Group):

@@ -57,7 +57,7 @@ def test_from_traffic_to_the_alert_and_back(
     with Prometheus(tmp_path / "prometheus", [port], alertmanager.port) as prometheus:
         with ServiceProcess(promoted, port) as service:
             ask(service.ready(), questions)
-            until(lambda: "TaugateSimilarityDrift" in alertmanager.alerts())
+            until(lambda: "TaugateSimilarityDrift" in alertmanager.alerts(), seconds=120)  # a minute of it is `for`
             alert = alertmanager.alerts()["TaugateSimilarityDrift"]
             assert (alert["status"]["state"], alert["labels"]["severity"]) == ("active", "warning")
             assert alert["annotations"]["runbook_url"] == "docs/runbooks/TaugateSimilarityDrift.md"

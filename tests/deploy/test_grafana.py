@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import re
 import shutil
 import sys
@@ -32,6 +33,7 @@ def panels(board: dict) -> list[dict]:
     return [panel for panel in inner if panel["type"] != "row"]
 
 
+STATS = {panel["title"]: panel for board in BOARDS.values() for panel in panels(board) if panel["type"] == "stat"}
 QUERIES = [
     pytest.param(target["expr"], id=f"{name}: {panel['title']} {position}")
     for name, board in BOARDS.items()
@@ -76,6 +78,7 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
             time.sleep(1)
         until(lambda: server.query("taugate_roe >= 0"))
         until(lambda: server.query("job:taugate_empty:ratio_rate5m"))
+        until(lambda: server.query("job:taugate_drift_alarm:pooled"))
         yield server
 
 
@@ -99,6 +102,48 @@ def test_every_panel_says_what_it_shows() -> None:
         for panel in panels(board):
             assert panel["description"].endswith("."), panel["title"]
             assert panel["datasource"]["uid"] == "${datasource}"
+
+
+def steps(title: str) -> list[tuple[float, str]]:
+    """The colours of a number, each with the value that it begins at."""
+    thresholds = STATS[title]["fieldConfig"]["defaults"]["thresholds"]
+    assert thresholds["mode"] == "absolute"
+    return [(-math.inf if each["value"] is None else each["value"], each["color"]) for each in thresholds["steps"]]
+
+
+@pytest.mark.parametrize("title", STATS)
+def test_every_number_says_which_values_are_good(title: str) -> None:
+    """Grafana makes any of 80 or more red where a panel does not say."""
+    values, colours = zip(*steps(title), strict=True)
+    assert values[0] == -math.inf
+    assert list(values) == sorted(set(values))
+    assert set(colours) <= {"green", "yellow", "red", "text"}
+    assert "color" not in STATS[title]["fieldConfig"]["defaults"]  # in which case it would be of something else
+    for mapping in STATS[title]["fieldConfig"]["defaults"].get("mappings", []):
+        assert not any("color" in each for each in mapping["options"].values())
+
+
+@pytest.mark.parametrize(
+    ("title", "value", "colour"),
+    [
+        ("Loaded", 1.8e12, "text"),
+        ("Redis", 0, "red"),
+        ("Redis", 1, "green"),
+        ("Golden queries asked", 300, "green"),
+        ("Golden queries asked", 901, "red"),
+        ("Not looked at", 0, "green"),
+        ("Not looked at", 2, "yellow"),
+        ("Replicas", 100, "text"),
+        ("Queries in a block", 200, "text"),
+        ("Drift baseline", -1, "red"),
+        ("Drift baseline", 0, "text"),
+        ("Drift baseline", 1, "green"),
+        ("Shared evidence", 0, "text"),
+        ("Shared evidence", 1, "green"),
+    ],
+)
+def test_a_number_has_the_colour_of_what_it_means(title: str, value: float, colour: str) -> None:
+    assert [each for start, each in steps(title) if start <= value][-1] == colour
 
 
 def test_every_metric_of_drift_is_on_a_panel(service: ServiceProcess) -> None:

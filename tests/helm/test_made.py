@@ -93,6 +93,11 @@ def test_the_schema_is_strict_all_through() -> None:
         ("image.digest", "latest", "does not match pattern"),
         ("recalibration.promotion", "off", "got string, want object"),
         ("metrics.serviceMonitor.interval", "often", "does not match pattern"),
+        ("metrics.prometheusRule.runbooksUrl", "wiki.example.com/runbooks", "does not match pattern"),
+        ("metrics.prometheusRule.runbooksUrl", "javascript:alert(1)", "does not match pattern"),
+        ("metrics.prometheusRule.runbooksUrl", "https://wiki.example.com/two words", "does not match pattern"),
+        ("metrics.prometheusRule.runbooksUrl", "https://wiki.example.com/{{ x }}", "does not match pattern"),
+        ("metrics.prometheusRule.runbooksUrl", "", "does not match pattern"),
     ],
 )
 def test_what_is_no_value_of_the_chart_is_refused_by_its_name(path: str, given: object, said: str) -> None:

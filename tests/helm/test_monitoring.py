@@ -45,6 +45,19 @@ def test_rules_mean_what_the_file_means(path: Path) -> None:
     assert rule["metadata"]["labels"]["release"] == "kube-prometheus-stack"
 
 
+@pytest.mark.parametrize("url", ["https://wiki.example.com/taugate/runbooks", "http://wiki/runbooks/"])
+def test_runbooks_are_links_where_they_are_served(url: str) -> None:
+    rendered = render(VARIANTS["all"], at("metrics.prometheusRule.runbooksUrl", url))
+    linked = 0
+    for path in RULES:
+        expected = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for alert in (rule for group in expected["groups"] for rule in group["rules"] if "alert" in rule):
+            alert["annotations"]["runbook_url"] = f"{url.rstrip('/')}/{alert['alert']}.md"
+            linked += 1
+        assert rendered.one("PrometheusRule", f"-{path.stem.removeprefix('taugate.')}")["spec"] == expected
+    assert linked > 10
+
+
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
 def test_dashboards_are_the_bytes_of_the_file(path: Path) -> None:
     board = ALL.one("ConfigMap", f"-dashboard-{path.stem}")

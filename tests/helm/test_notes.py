@@ -43,6 +43,13 @@ def test_how_to_search_with_a_key_and_without() -> None:
     assert "taugate key new" in anyone
 
 
+def test_what_makes_links_of_the_paths_of_runbooks() -> None:
+    name = "metrics.prometheusRule.runbooksUrl"
+    assert name in render(VARIANTS["all"]).notes
+    assert name not in render(VARIANTS["all"], at(name, "https://wiki.example.com/taugate/runbooks")).notes
+    assert name not in render(KEYS).notes
+
+
 def test_how_to_ask_whether_it_answers() -> None:
     assert "helm test shop --namespace team" not in render(KEYS).notes
     assert "tests.key.existingSecret" in render(KEYS).notes

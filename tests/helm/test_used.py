@@ -41,6 +41,7 @@ OTHER: dict[str, object] = {
     "redis.maxMemory": "64mb",
     "recalibration.cronJob.schedule": "0 4 * * 1",
     "metrics.serviceMonitor.interval": "1m",
+    "metrics.prometheusRule.runbooksUrl": "https://other/runbooks",
     "ingress.hosts": [{"host": "other.example.org", "paths": [{"path": "/search"}]}],
     "ingress.tls": [{"secretName": "other", "hosts": ["other.example.org"]}],
     "networkPolicy.ingressFrom": [{"podSelector": {"matchLabels": {"app": "other"}}}],
