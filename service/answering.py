@@ -12,6 +12,7 @@ from service.cache.cache import Cache
 from service.cache.flights import Flights
 from service.cache.keys import Keys
 from service.cache.redis_store import Outcome
+from service.drift.verdict import NOT_WATCHED
 from service.drift.watch import Watch
 from service.engine import Engine
 from service.metrics import Metrics
@@ -43,12 +44,17 @@ class Answering:
         """Of the release that answers."""
         return self.engine.release.manifest.release_id
 
-    async def close(self) -> None:
-        """Answer what is at work, refuse what waits, and stop watching."""
+    async def close(self, *, replaced: bool = False) -> None:
+        """Answer what is at work, refuse what waits, and stop watching; replaced: another release answers now."""
         await asyncio.to_thread(self.engine.close)
         if self.watch is not None:
-            await self.watch.close()
+            await self.watch.close(forget=replaced)
         self.engine.release.close()
+
+    @property
+    def drift(self) -> bytes:
+        """What replies say of drift, as JSON."""
+        return NOT_WATCHED if self.watch is None else self.watch.verdict
 
     def search(self, query: Query, *, include_text: bool) -> Search:
         """A query as it is answered here."""

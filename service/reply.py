@@ -12,7 +12,7 @@ from service.engine import Found
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """body: a JSON object that lacks nothing but the id of the answer; the rest is what the metrics count.
+    """body: a JSON object that lacks what is not to be cached; the rest is what the metrics count.
 
     observed: what drift is watched by, float32: how many of the calibration's K are kept, the similarities of all K,
     and those of random documents; empty within a filter. shown: a JSON object of ids with their similarities, for
@@ -36,9 +36,9 @@ class Reply:
         )
         return cls(body, len(found.documents), answer.considered, answer.reason, _observed(found), shown)
 
-    def named(self, query_id: str) -> bytes:
-        """The JSON object that is sent; query_id: hexadecimal."""
-        return self.body[:-1] + b',"query_id":"' + query_id.encode() + b'"}'
+    def named(self, query_id: str, drift: bytes) -> bytes:
+        """The JSON object that is sent; query_id: hexadecimal; drift: what is known of it now, as JSON."""
+        return b"".join((self.body[:-1], b',"drift":', drift, b',"query_id":"', query_id.encode(), b'"}'))
 
     def pack(self) -> bytes:
         """As it is kept in a cache: the counts on a line, then what has which length, and the body."""

@@ -105,6 +105,13 @@ class Result(BaseModel):
     metadata: dict[str, Scalar]
 
 
+class Drift(BaseModel):
+    """Whether a drift alarm is on. While it is, what the calibration states does not hold for this traffic."""
+
+    alarm: bool
+    signals: list[str] = Field(description="the alarms that are on, as in `taugate_drift_alarm{signal}`")
+
+
 class SearchResponse(BaseModel):
     """What was kept, and what it was measured against. `reason` says why `results` is empty."""
 
@@ -117,6 +124,7 @@ class SearchResponse(BaseModel):
     best_score: float | None
     reason: Reason | None
     release: str
+    drift: Drift
     query_id: str = Field(pattern="^[0-9a-f]{32}$")
 
 

@@ -39,7 +39,8 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
             if answering.watch is not None:
                 answering.watch.seen(query_id, search.query.text, reply)
             serving.shadowing.seen(search.query)
-        return [reply.named(query_id) for query_id, reply in zip(ids, replies, strict=True)]
+        drift = answering.drift
+        return [reply.named(query_id, drift) for query_id, reply in zip(ids, replies, strict=True)]
 
     async def work_out(searches: list[Search], answering: Answering) -> list[Reply]:
         async with serving.admission.admitted(len(searches)):

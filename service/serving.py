@@ -139,7 +139,7 @@ class Serving:
     async def _leave(self, old: Answering) -> None:
         """The old release answers what it was asked before it was replaced, and goes."""
         await old.users.gone()
-        await old.close()
+        await old.close(replaced=True)
         _log.info("let go", extra={"fields": {"release": old.release_id}})
         del old
         await asyncio.to_thread(give_back)

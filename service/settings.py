@@ -9,6 +9,9 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from retrieval.cache_folder import cache_folder
+from retrieval.drift.blocks import BLOCK
+from retrieval.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
+from retrieval.drift.blocks import MOST as MOST_OF_A_BLOCK
 from retrieval.drift.live import FEWEST
 from retrieval.drift.monitor import SELDOM, SMALLEST_EFFECT
 from retrieval.index.gpu import gpus
@@ -58,7 +61,9 @@ class Settings(BaseSettings):
     | TAUGATE_DRIFT_WINDOW_QUERIES | 10000 | latest queries of a process that COE, ROE and distances are measured on |
     | TAUGATE_DRIFT_WINDOW_SECONDS | 3600 | age beyond which they are left out |
     | TAUGATE_DRIFT_SMALLEST_EFFECT | 0.1 | smallest shift that is worth an alarm, Cohen's h |
-    | TAUGATE_DRIFT_SELDOM | 1000000000.0 | queries to a false alarm of a process, on average and at least |
+    | TAUGATE_DRIFT_SELDOM | 1000000000.0 | distinct queries to a false alarm, on average and at least |
+    | TAUGATE_DRIFT_BLOCK | 200 | distinct queries in a block, 25 to 10,000, or `auto`: as many as its bursts ask for |
+    | TAUGATE_DRIFT_BASELINE | – | what `taugate drift baseline` wrote, or the folder that it wrote it to |
     | TAUGATE_CANARY_SECONDS | 300 | between two times that the golden queries are asked |
     | TAUGATE_FEEDBACK_SECONDS | 3600 | how long a reply can be judged |
     | TAUGATE_QUERY_LOG | – | file to which every query is appended, for `taugate drift replay` |
@@ -102,6 +107,8 @@ class Settings(BaseSettings):
     drift_window_seconds: float = Field(default=3600, gt=0)
     drift_smallest_effect: float = Field(default=SMALLEST_EFFECT, ge=0, le=1)
     drift_seldom: float = Field(default=SELDOM, gt=1)
+    drift_block: Annotated[int, Field(ge=FEWEST_OF_A_BLOCK, le=MOST_OF_A_BLOCK)] | Literal["auto"] = BLOCK
+    drift_baseline: Path | None = None
     canary_seconds: float = Field(default=300, gt=0)
     feedback_seconds: float = Field(default=3600, ge=1)
     query_log: Path | None = None

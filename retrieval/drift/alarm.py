@@ -42,6 +42,7 @@ class Alarm:
     def __init__(self, signal: str, bounds: Bounds, wide: Bounds, threshold: float) -> None:
         self.signal, self.bounds, self.threshold = signal, bounds, threshold
         self.on = False
+        self._peak = 0.0  # of the alarm
         self._blocks, self._fifths = Evidence(*bounds), Evidence(*wide)
         self._since: deque[Float64] = deque(maxlen=_QUIET)  # means of the last blocks of the alarm
 
@@ -52,9 +53,9 @@ class Alarm:
 
     @property
     def share_of_threshold(self) -> float:
-        """Logarithm of the evidence over that which an alarm takes: 0 is none, 1 an alarm, which keeps it there."""
+        """Logarithm of the evidence over that which an alarm takes: 0 is none, 1 an alarm, which keeps its highest."""
         share = float(np.clip(self.log_evidence / self.threshold, 0.0, _MOST_SHOWN))
-        return max(1.0, share) if self.on else share
+        return max(self._peak, share)
 
     def update(self, fifth: Fifth, means: slice) -> bool:
         """Take a fifth of a block, and the block with its last one; whether the alarm has begun or ended.
@@ -64,18 +65,18 @@ class Alarm:
         self._fifths.update(fifth.mean[means])
         if fifth.block is not None:
             self._blocks.update(fifth.block[means])
-        if not self.on:
-            self.on = self.log_evidence >= self.threshold
-            return self.on
-        if fifth.block is not None:
+        was_on = self.on
+        self.on = was_on or self.log_evidence >= self.threshold
+        if self.on:
+            self._peak = self.share_of_threshold
+        if was_on and fifth.block is not None:
             self._since.append(fifth.block[means])
             if len(self._since) == _QUIET and self.bounds.hold(np.mean(self._since, axis=0)):
                 self._end()
-                return True
-        return False
+        return self.on != was_on
 
     def _end(self) -> None:
-        self.on = False
+        self.on, self._peak = False, 0.0
         self._since.clear()
         self._blocks.restart()
         self._fifths.restart()
@@ -83,7 +84,13 @@ class Alarm:
     def pack(self) -> dict[str, NDArray[Any]]:
         """The state as arrays, for other processes; `restore` reads it."""
         since = np.array(self._since).reshape(-1, len(self.bounds.lower))
-        return {"on": np.array([self.on]), "blocks": self._blocks.logs, "fifths": self._fifths.logs, "since": since}
+        return {
+            "on": np.array([self.on]),
+            "peak": np.array([self._peak]),
+            "blocks": self._blocks.logs,
+            "fifths": self._fifths.logs,
+            "since": since,
+        }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
@@ -96,7 +103,7 @@ class Alarm:
             for name, array in own.items()
         ):
             raise ValueError("no state of an alarm")
-        self.on = bool(packed["on"][0])
+        self.on, self._peak = bool(packed["on"][0]), float(packed["peak"][0])
         self._blocks.logs, self._fifths.logs = packed["blocks"].copy(), packed["fifths"].copy()
         self._since = deque(packed["since"][-_QUIET:].copy(), maxlen=_QUIET)
 

@@ -60,8 +60,9 @@ class Blocks:
         rows: list[int] = []
         weights: list[float] = []
         for row, key in enumerate(keys.tolist()):
-            self._open[key] += 1
-            if self._open[key] > 1:
+            before = self._open.get(key, 0)
+            self._open[key] = before + 1
+            if before:
                 continue
             rows.append(row)
             weights.append(min(1.0, self._typical / max(1, self._asked.get(key, 0))))
@@ -94,10 +95,17 @@ class Blocks:
 
     def _remember(self, block: Counter[int]) -> None:
         self._recent.append(block)
-        self._asked += block
+        self._asked.update(block)
         while len(self._recent) > 1 and sum(map(len, self._recent)) > _REMEMBERED:
-            self._asked -= self._recent.popleft()  # drops what falls to zero
-        self._typical = float(np.median([*self._asked.values()]))
+            for key, count in self._recent.popleft().items():
+                self._asked[key] -= count
+                if not self._asked[key]:
+                    del self._asked[key]
+        self._typical = self._median()
+
+    def _median(self) -> float:
+        """How often the typical query was asked in the recent blocks, 1 before there are any."""
+        return float(np.median(np.fromiter(self._asked.values(), np.int64))) if self._asked else 1.0
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """The state as arrays, for other processes; `restore` reads it."""
@@ -121,8 +129,10 @@ class Blocks:
         self.size = int(packed["size"][0])
         self._fifths, self._sum, self._open = packed["fifths"].copy(), packed["sum"].copy(), opened
         self._recent = deque(recent)
-        self._asked = sum(recent, Counter())
-        self._typical = float(np.median([*self._asked.values()])) if self._asked else 1.0
+        self._asked = Counter()
+        for block in recent:
+            self._asked.update(block)
+        self._typical = self._median()
 
 
 def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:

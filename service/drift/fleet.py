@@ -4,9 +4,10 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from redis import Redis
+from redis import Redis, WatchError
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
@@ -15,6 +16,7 @@ _log = logging.getLogger("taugate.drift")
 # A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
 _TIMEOUT_SECONDS = 1.0
 _PAUSE_SECONDS = 5.0  # in which a Redis that did not answer is left alone: looks would take a timeout each
+_ATTEMPTS = 8  # to change something that others change; each takes a few milliseconds, every five seconds
 _BUCKET_SECONDS = 600  # of replies remembered under one key, which expires as a whole
 Result = TypeVar("Result")
 
@@ -29,7 +31,7 @@ class Fleet:
             socket_connect_timeout=_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
-        self._prefix = f"taugate:drift:1:{release}"
+        self._prefix = f"taugate:drift:2:{release}"
         self._seconds = int(seconds)
         self._replica = uuid.uuid4().hex
         self._answers, self._paused_until = True, 0.0
@@ -51,6 +53,35 @@ class Fleet:
         if not isinstance(samples, dict):  # nor is it a Redis that answers so
             return {}
         return {replica: each for replica, each in samples.items() if replica != self._replica.encode()}
+
+    def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
+        """Replace what all replicas share of a kind by what `work` makes of it, None to leave it.
+
+        Whether that was done. Replicas that change it at the same time do so one after the other: `work` is called
+        again with what another has made meanwhile. seconds: after which it goes, unless somebody changes it again.
+        """
+        key = f"{self._prefix}:{kind}"
+
+        def attempt() -> bool:
+            with self._redis.pipeline() as pipeline:
+                for _ in range(_ATTEMPTS):
+                    pipeline.watch(key)  # type: ignore[no-untyped-call]
+                    found = pipeline.get(key)
+                    made = work(found if isinstance(found, bytes) else None)
+                    if made is None:
+                        return True
+                    pipeline.multi()
+                    pipeline.set(key, made, ex=int(seconds))
+                    with suppress(WatchError):
+                        pipeline.execute()
+                        return True
+            return False
+
+        return self._asked(attempt, otherwise=False)
+
+    def drop(self, kind: str) -> None:
+        """Remove what all replicas share of a kind."""
+        self._asked(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
 
     def forget(self, kind: str, replica: bytes) -> None:
         """Remove what is of no use: of a replica that is gone, or no sample at all."""

@@ -46,7 +46,17 @@ class DriftGauges:
         self._evidence = self._gauge(
             "drift_evidence", "Logarithm of the evidence over that of an alarm.", "livemax", ["signal"]
         )
+        self._threshold = self._gauge("drift_alarm_threshold", "Natural logarithm of the evidence of an alarm.")
         self._alarm = self._gauge("drift_alarm", "Whether there is an alarm.", "livemax", ["signal"])
+        self._block = self._gauge("drift_block_queries", "Distinct queries in a block.", "livemax")
+        self._blocks = Counter("taugate_drift_blocks", "Blocks of queries that were weighed.", registry=registry)
+        self._shared = self._gauge(
+            "drift_shared", "Whether evidence is shared with other processes at the moment.", "livemin"
+        )
+        self._baseline = self._gauge("drift_baseline", "Whether a baseline of ordinary traffic is in force.", "livemin")
+        self._refused = self._gauge(
+            "drift_baseline_refused", "Whether the baseline that was named does not fit.", "livemax"
+        )
         self._lost = Counter(
             "taugate_drift_lost", "Queries that were answered faster than they could be watched.", registry=registry
         )
@@ -80,6 +90,21 @@ class DriftGauges:
         """State of one alarm; evidence: 0 none, 1 enough."""
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
+
+    def threshold(self, log: float) -> None:
+        """Natural logarithm of the evidence that an alarm takes."""
+        self._threshold.set(log)
+
+    def weighed(self, blocks: int, size: int, *, shared: bool) -> None:
+        """Count blocks that are complete; size: of the next one; shared: whether others know of them."""
+        self._blocks.inc(blocks)
+        self._block.set(size)
+        self._shared.set(shared)
+
+    def baseline(self, *, in_force: bool, refused: bool) -> None:
+        """Whether there is a baseline, and whether there should be."""
+        self._baseline.set(in_force)
+        self._refused.set(refused)
 
     def canary(self, result: CanaryResult, recorded: float) -> None:
         """How the golden queries were answered just now; recorded: their accuracy at calibration."""

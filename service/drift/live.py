@@ -1,13 +1,12 @@
-"""Windows and alarms of one release in one process, and what Prometheus is told of them."""
+"""The latest queries and judgements of one release in one process, and what Prometheus is told of them."""
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from retrieval.drift.alarm import Change
 from retrieval.drift.effect import effect
 from retrieval.drift.live import live_overlap
-from retrieval.drift.monitor import Monitor, theta_of
+from retrieval.drift.monitor import Monitor
 from retrieval.drift.observations import Judgements, Observations
 from retrieval.drift.sample import MOST, Sample, merged
 from retrieval.drift.statistics import kolmogorov_smirnov, population_stability, wasserstein
@@ -25,30 +24,25 @@ _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
 
 
 class Live:
-    """Of one thread at a time."""
+    """Of one thread at a time. monitor: whose signals are shown."""
 
-    def __init__(self, release: Release, settings: Settings, gauges: DriftGauges) -> None:
+    def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
-        self._gauges = gauges
+        self._gauges, self._monitor = gauges, monitor
         most, seconds = settings.drift_window_queries, settings.drift_window_seconds
         self._queries = Window[Observations](most, seconds)
         self._judged = Window[Judgements](most, seconds)
-        theta = theta_of(self._reference, self._drawn.overlap_percentile)
-        self.monitor = Monitor(self._reference, theta, settings.drift_smallest_effect, settings.drift_seldom)
         self._rng = np.random.default_rng()  # of what is told to others: no two replicas choose alike
-        self._tell()
 
-    def saw(self, seen: Observations) -> list[Change]:
+    def saw(self, seen: Observations) -> None:
         """Queries, as they were answered."""
         self._gauges.saw(seen)
         self._queries.append(seen)
-        return self._tell(self.monitor.update(seen))
 
-    def judged(self, seen: Judgements) -> list[Change]:
+    def judged(self, seen: Judgements) -> None:
         """Documents that were judged relevant."""
         self._gauges.judged(seen)
         self._judged.append(seen)
-        return self._tell(self.monitor.feedback(seen.correct))
 
     def samples(self, now: float) -> tuple[Sample[Observations] | None, Sample[Judgements] | None]:
         """Of both windows, None where one is empty."""
@@ -64,7 +58,7 @@ class Live:
             return
         reference = self._reference
         seen = merged(queries)
-        correct = merged(judged) if judged else Judgements(np.zeros(0), np.zeros(0, dtype=np.float32))
+        correct = merged(judged) if judged else Judgements.none()
         self._gauges.window(
             live_overlap(seen, correct, reference, self._drawn),
             {"topk": seen.top.size, "random": seen.random.size, "correct": len(correct)},
@@ -74,17 +68,13 @@ class Live:
         )
 
     def _effects(self, seen: Observations, correct: Judgements) -> dict[str, float]:
-        signals = {alarm.signal.name: alarm.signal for alarm in self.monitor.of_queries}
-        effects = {name: _largest(signal.variables(seen), signal.means) for name, signal in signals.items()}
+        effects = {
+            signal.name: _largest(signal.variables(seen), signal.means) for signal in self._monitor.queries.signals
+        }
         if len(correct):
-            signal = self.monitor.of_feedback.signal
-            effects[signal.name] = _largest(signal.variables(correct.correct), signal.means)
+            for judged in self._monitor.feedback.signals:
+                effects[judged.name] = _largest(judged.variables(correct.correct), judged.means)
         return effects
-
-    def _tell(self, changes: list[Change] | None = None) -> list[Change]:
-        for alarm in self.monitor.alarms:
-            self._gauges.alarm(alarm.signal.name, on=alarm.on, evidence=alarm.share_of_threshold)
-        return changes or []
 
 
 def _largest(values: np.ndarray, means: np.ndarray) -> float:

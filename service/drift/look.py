@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
-from retrieval.drift.alarm import Change
 from service.drift.canary import Canary
 from service.drift.fleet import Fleet
 from service.drift.gauges import DriftGauges
@@ -15,6 +14,7 @@ from service.drift.live import Live
 from service.drift.pool import Pool
 from service.drift.query_log import QueryLog
 from service.drift.seen import Judged, Seen, comparable, judgements, observations
+from service.drift.verdict import Verdict
 from service.engine import RANDOM_DOCUMENTS, Engine
 from service.settings import Settings
 
@@ -31,7 +31,8 @@ class Look:
     def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None) -> None:
         release = engine.release
         self._gauges = DriftGauges(registry, release.reference)
-        self._live = Live(release, settings, self._gauges)
+        self.verdict = Verdict(release, settings, self._gauges, fleet)
+        self._live = Live(release, settings, self._gauges, self.verdict.monitor)
         self._canary = Canary(release, engine.single)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
@@ -70,32 +71,30 @@ class Look:
         """So many queries were answered faster than they could be looked at."""
         self._gauges.lost(queries)
 
-    def close(self) -> None:
-        """Weigh what is left, and take the metrics back."""
+    def close(self, *, forget: bool) -> None:
+        """Weigh what is left, and take the metrics back; forget: the release has left, and its alarms with it."""
         self._weigh()
+        if forget:
+            self.verdict.forget()
         self._gauges.close()
 
     def _weigh(self) -> None:
         seen, self._seen = self._seen, []
         judged, self._judged = self._judged, []
         known = comparable(seen, self._k, RANDOM_DOCUMENTS)
-        columns = observations(known, self._k, RANDOM_DOCUMENTS)
+        queries, told = observations(known, self._k, RANDOM_DOCUMENTS), judgements(judged)
         if known:
-            _report(self._live.saw(columns))
+            self._live.saw(queries)
         if judged:
-            _report(self._live.judged(judgements(judged)))
+            self._live.judged(told)
+        self.verdict.weigh(queries, told)
         if self._query_log is not None:
-            self._query_log.write(known, columns, judged)
+            self._query_log.write(known, queries, judged)
 
     def _ask(self) -> None:
         result = self._canary.ask()
         self._gauges.canary(result, self._canary.accuracy_at_calibration)
+        self.verdict.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}
             _log.error("golden queries are not answered as they were at calibration", extra={"fields": fields})
-
-
-def _report(changes: Sequence[Change]) -> None:
-    for change in changes:
-        message = "the traffic has drifted" if change.on else "the traffic is as it was at calibration again"
-        _log.warning(message, extra={"fields": {"signal": change.signal}})

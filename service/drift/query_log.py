@@ -1,6 +1,5 @@
 """The log of queries that `taugate drift replay` reads: one JSON object a line, off unless a path is given."""
 
-import hashlib
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from retrieval.drift.observations import Observations
+from retrieval.drift.observations import Observations, hashed
 from retrieval.flock import ALONE, acquire
 from service.drift.seen import Judged, Seen
 
@@ -42,7 +41,7 @@ class QueryLog:
     def _queries(self, seen: Sequence[Seen], columns: Observations) -> Iterable[dict[str, Any]]:
         rows = zip(columns.kept.astype(int).tolist(), columns.top.tolist(), columns.random.tolist(), strict=True)
         for each, (kept, top, random) in zip(seen, rows, strict=True):
-            query = each.text if self._texts else _hashed(each.text)
+            query = each.text if self._texts else hashed(each.text)
             yield {
                 "at": each.at,
                 "query_id": each.query_id,
@@ -85,8 +84,3 @@ def _append_whole(descriptor: int, content: bytes) -> None:
         with suppress(OSError):  # no file that could be cut, such as a pipe
             os.ftruncate(descriptor, size)
         raise
-
-
-def _hashed(text: str) -> str:
-    """Equal for equal texts, and nothing that could be read back, unless the text can be guessed."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

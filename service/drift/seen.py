@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retrieval.drift.observations import Judgements, Observations
+from retrieval.drift.observations import Judgements, Observations, judgement_key, query_key
 
 
 class Seen(NamedTuple):
@@ -43,10 +43,12 @@ def observations(seen: Sequence[Seen], k: int, random: int) -> Observations:
     rows = np.frombuffer(b"".join(each.observed for each in seen), dtype=np.float32).reshape(-1, 1 + k + random)
     # A clock may be set back: what came later is not earlier for that.
     at = np.maximum.accumulate(np.array([each.at for each in seen], dtype=np.float64))
-    return Observations(at, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
+    keys = np.array([query_key(each.text) for each in seen], dtype=np.uint64)
+    return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
 
 
 def judgements(judged: Sequence[Judged]) -> Judgements:
     """As columns."""
     at = np.maximum.accumulate(np.array([each.at for each in judged], dtype=np.float64))
-    return Judgements(at, np.array([each.similarity for each in judged], dtype=np.float32))
+    keys = np.array([judgement_key(each.document_id, each.similarity) for each in judged], dtype=np.uint64)
+    return Judgements(at, keys, np.array([each.similarity for each in judged], dtype=np.float32))

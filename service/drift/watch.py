@@ -45,13 +45,18 @@ class Watch:
         else:
             self._lost += 1
 
-    async def close(self) -> None:
-        """Stop looking, and take the metrics back."""
+    @property
+    def verdict(self) -> bytes:
+        """What replies say of drift, as JSON."""
+        return self._look.verdict.reply
+
+    async def close(self, *, forget: bool = False) -> None:
+        """Stop looking, and take the metrics back; forget: the release has left, and its alarms with it."""
         if self._task.cancel():  # not the second time
             seen, judged = self._taken(), self.judging.taken()
             await asyncio.get_running_loop().run_in_executor(self._thread, self._look.look, seen, judged)
         await asyncio.to_thread(self._thread.shutdown)
-        self._look.close()
+        self._look.close(forget=forget)
         if self._fleet is not None:
             self._fleet.close()
 
