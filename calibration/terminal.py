@@ -2,7 +2,7 @@
 
 from calibration.report.words import METRICS
 from calibration.stopwatch import Stopwatch
-from retrieval.release.evidence import Alternative
+from retrieval.release.evidence import Alternative, DriftRecord
 from retrieval.release.gate import GateRecord
 from retrieval.release.interval import Interval
 from retrieval.release.manifest import Manifest
@@ -24,6 +24,8 @@ def table(manifest: Manifest) -> str:
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
     lines.append(_rule(manifest))
     lines += [_alternative(other) for other in manifest.alternatives]
+    if manifest.drift is not None:
+        lines.append(_drift(manifest.drift))
     return "\n".join(lines)
 
 
@@ -40,6 +42,17 @@ def _alternative(other: Alternative) -> str:
     limit += "" if other.max_empty is None else f", empty at most {other.max_empty:g}"
     cut = "no cut" if other.tau is None else f"{other.policy}, τ = {other.tau:.6f}"
     return f"beside it: {cut} ({other.method}{limit}) would keep {other.kept_fraction:.4f} and lose {other.loss:.4f}"
+
+
+def _drift(record: DriftRecord) -> str:
+    """Of similarity and COE; the report has all of them."""
+    found = []
+    for what, name in (("similarities", "topk_similarity"), ("a COE", "coe")):
+        shifts = ((record.signals[name].lower, "lower"), (record.signals[name].higher, "higher"))
+        if ways := [f"{abs(shift.points):.3f} {way}" for shift, way in shifts if shift is not None]:
+            found.append(f"{what} {' or '.join(ways)}")
+    finds = " and ".join(found) or "no shift"
+    return f"drift: within {record.within:,} queries an alarm finds {finds}, nine times out of ten"
 
 
 def gate_line(record: GateRecord) -> str:

@@ -65,7 +65,7 @@ class Contents:
             metadata.save(release / METADATA)
         files.save(self.found.index, release)
         golden.write(release / GOLDEN, self.golden)
-        _reference(self.found).save(release / REFERENCE)
+        reference_of(self.found).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
         if self.projection is not None:
             self.projection.save(release / PROJECTION)
@@ -74,7 +74,7 @@ class Contents:
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
 
-def _reference(found: Findings) -> Reference:
+def reference_of(found: Findings) -> Reference:
     """What drift is measured against."""
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)

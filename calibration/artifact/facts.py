@@ -5,9 +5,11 @@ from importlib.metadata import version
 from typing import Any
 
 from calibration.admit import Admitted
+from calibration.artifact.contents import reference_of
 from calibration.data.dataset import Dataset
 from calibration.settings import CalibrationSettings
 from calibration.study import Findings
+from retrieval.drift.sensitivity import sensitivity
 from retrieval.release.layout import GOLDEN, REFERENCE
 
 
@@ -50,6 +52,7 @@ def manifest_facts(
         "relevance": found.relevance,
         "isotropy": asdict(found.isotropy),
         "query_set": found.query_set,
+        "drift": sensitivity(reference_of(found), settings.overlap_percentile),
         "gate": admitted.gate,
         "golden": GOLDEN,
         "golden_tolerance": admitted.golden_tolerance,

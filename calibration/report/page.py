@@ -11,8 +11,8 @@ from calibration.report.densities import densities
 from calibration.report.gate import gate, retentions
 from calibration.report.lost import MOST, lost
 from calibration.report.shown import shown
+from calibration.report.tables import drift, query_set
 from calibration.report.tables import numbers as numbers_table
-from calibration.report.tables import query_set
 from calibration.report.template import template
 from calibration.report.tradeoff import standings, tradeoff
 from calibration.report.trust import trust
@@ -52,6 +52,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         trust=[] if found.relevance is None else trust(found.relevance),
         lost=lost(dataset, found),
         most_lost=MOST,
+        drift=drift(facts["drift"]),
         query_set=query_set(found.query_set, members["calibration"], found.policy.k),
         gate=gate(facts),
         retentions=retentions(facts["gate"]),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from calibration.report.numbers import count, fixed, spread
 from calibration.report.words import METRICS
+from retrieval.release.evidence import DriftRecord, Shift
 from retrieval.release.interval import Interval
 from retrieval.release.manifest import Metrics
 from retrieval.release.query_set import QuerySetRecord
@@ -16,6 +17,14 @@ _ABOUT = {
     "ndcg_at_tau": "the same for what the cut keeps",
     "coe": "correct documents above θ: the higher the better",
     "roe": "random documents above θ: the lower the better",
+}
+
+_DRIFT = {
+    "topk_similarity": ("similarity", "of all results of all queries"),
+    "coe": ("COE", "judged documents above θ, within as many judgements"),
+    "roe": ("ROE", "random documents above θ"),
+    "empty_responses": ("empty", "searches of which the threshold leaves nothing"),
+    "dropped_share": ("dropped", "results that the threshold drops"),
 }
 
 
@@ -55,6 +64,18 @@ def _estimate(value: Interval) -> tuple[str, str]:
 
 def _abstention(parts: list[Metrics], key: str) -> list[float | None]:
     return [getattr(part.abstention, key) for part in parts]
+
+
+def drift(record: DriftRecord) -> list[Line]:
+    """The smallest shift, down and up, that each alarm finds."""
+    return [
+        Line(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
+        for key, (name, about) in _DRIFT.items()
+    ]
+
+
+def _shift(shift: Shift | None) -> tuple[str, str]:
+    return (fixed(None), "") if shift is None else (fixed(abs(shift.points)), f"({fixed(abs(shift.effect), 2)})")
 
 
 def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from retrieval.drift.blocks import FIFTHS, Fifth
 from retrieval.drift.effect import Float64
-from retrieval.drift.evidence import Evidence
+from retrieval.drift.evidence import Evidence, log_mean
 from retrieval.drift.signals import Bounds
 
 # Blocks after which an alarm can end. The mean of a share over 1,000 independent queries is within .062 of the truth
@@ -20,6 +21,7 @@ _QUIET = 5
 # is worth as much as its fifths together.
 _BLOCKS = np.log(FIFTHS / (FIFTHS + 1))
 _FIFTHS = np.log(1 / (FIFTHS + 1))
+_NINE_OF_TEN = NormalDist().inv_cdf(0.9)
 _MOST_SHOWN = 2.0  # times the evidence of an alarm: enough for the average over any number of replicas
 
 
@@ -80,6 +82,17 @@ class Alarm:
         self._since.clear()
         self._blocks.restart()
         self._fifths.restart()
+
+    def finds(self, means: Float64, blocks: int, size: int) -> bool:
+        """Whether so many blocks with these true means are an alarm, nine times out of ten; size: queries in one.
+
+        Computed, for independent queries; what was seen so far does not matter, nor do the fifths.
+        """
+        growth, spread = self._blocks.growth(means, size)
+        if not growth.size:
+            return False
+        logs = blocks * growth - _NINE_OF_TEN * np.sqrt(blocks) * spread
+        return bool(_BLOCKS + log_mean(logs) >= self.threshold)
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """The state as arrays, for other processes; `restore` reads it."""

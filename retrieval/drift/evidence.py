@@ -42,10 +42,7 @@ class Evidence:
     @property
     def log(self) -> float:
         """Logarithm of the mean of all M, −∞ where there is nothing to watch."""
-        if not self.logs.size:
-            return -np.inf
-        largest = float(self.logs.max())
-        return largest + float(np.log(np.exp(self.logs - largest).mean()))
+        return log_mean(self.logs) if self.logs.size else -np.inf
 
     def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
         """Mean and standard deviation of log L for blocks of independent queries whose true means are these.
@@ -57,3 +54,9 @@ class Evidence:
         factor = 1 + self._rates * (self._signs * (mean - self._bounds))[:, None]
         relative = self._rates * spread / factor
         return np.log(factor) - relative**2 / 2, relative
+
+
+def log_mean(logs: Float64) -> float:
+    """Logarithm of the mean of numbers whose logarithms these are; at least one."""
+    largest = float(logs.max())
+    return largest + float(np.log(np.exp(logs - largest).mean()))

@@ -94,3 +94,29 @@ class IsotropyRecord(Record):
 
     i_a: float
     i_b: float
+
+
+class Shift(Record):
+    """How far a mean has moved. points: of a share, or of similarity; effect: Cohen's h of what it moves most."""
+
+    points: float
+    effect: float
+
+
+class Shifts(Record):
+    """The smallest shift that an alarm finds, down and up; None where no shift that way is found."""
+
+    lower: Shift | None
+    higher: Shift | None
+
+
+class DriftRecord(Record):
+    """What the alarms find, nine times out of ten, within so many queries (of COE: judgements) at the default settings.
+
+    For independent queries in blocks of `block` distinct ones. signals: shifts of the share that each signal is the
+    mean of; of `topk_similarity`, of the similarity of all results of all queries.
+    """
+
+    within: int
+    block: int
+    signals: dict[str, Shifts]

@@ -13,6 +13,7 @@ from retrieval.release.evidence import (
     Alternative,
     Certificate,
     Choice,
+    DriftRecord,
     IsotropyRecord,
     Method,
     RelevanceRecord,
@@ -138,6 +139,7 @@ class FileRecord(Record):
 class Manifest(Record):
     """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times).
 
+    drift: the smallest shift of the traffic that an alarm finds; None of a release from before there was such a record.
     encoder: that it was calibrated with; float32_encoder: that this was made of, where it is in int8; golden_tolerance:
     how far a score of a golden query may be from its record.
     """
@@ -159,6 +161,7 @@ class Manifest(Record):
     relevance: RelevanceRecord | None
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
+    drift: DriftRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
