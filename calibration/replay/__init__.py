@@ -1,1 +1,1 @@
-"""A recorded query log through the detector of the service: what would have alarmed, and when."""
+"""A recorded query log through the alarms of a release: what would have alarmed, when, and what is ordinary."""

@@ -1,18 +1,20 @@
-"""The query log of the service (TAUGATE_QUERY_LOG), read back."""
+"""The query log of the service (TAUGATE_QUERY_LOG), read back from one file or several."""
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from calibration.data.lines import Fault, read_objects
-from retrieval.drift.observations import Judgements, Observations
+from calibration.data.lines import read_objects
+from calibration.replay.line import Line
+from retrieval.drift.observations import Judgements, Observations, judgement_key
 from retrieval.errors import InputError
 
 _MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
-_LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
-_REMEDY = "the line is not as the service wrote it; remove it"
+# What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.
+_NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a log; leave it out"}
 
 
 @dataclass(frozen=True)
@@ -24,41 +26,80 @@ class QueryLog:
     others: int
 
 
-def read_log(path: Path, release: str, k: int) -> QueryLog:
-    """Raises InputError where a line is not of a query log, or none is of the release, which has `k` results."""
-    queries: list[tuple[float, float, list[float], list[float]]] = []
-    judged: list[tuple[float, float]] = []
-    others = 0
-    for line, record in read_objects(path, _MISSING):
-        if record.get("release") != release:
-            others += 1
-        elif "correct" in record:
-            judged.append((_number(path, line, record, "at"), _number(path, line, record, "correct")))
-        else:
-            top, random = (_numbers(path, line, record, name) for name in ("topk", "random"))
-            if len(top) != k or not random or (queries and len(random) != len(queries[0][3])):
-                raise Fault(path, line, f"{len(top)} and {len(random)} similarities", _REMEDY)
-            queries.append((_number(path, line, record, "at"), _number(path, line, record, "kept"), top, random))
-    if not queries:
+def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
+    """Of one or more files in any order.
+
+    Raises InputError where a line is not of a query log, or none is of the release, which has `k` results.
+    """
+    queries, judged, others = _Queries(k), _Judged(), 0
+    _each_once(paths)
+    for path in paths:
+        for number, record in read_objects(path, _MISSING):
+            if record.get("release") != release:
+                others += 1
+            else:
+                (judged if "correct" in record else queries).add(Line(path, number, record))
+    if not len(queries):
         known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"
-        raise InputError(f"{path}: {known}")
-    queries.sort(key=lambda each: each[0])
-    judged.sort()
-    at, kept, top_k, randoms = zip(*queries, strict=True)
-    seen = Observations(np.array(at), *(np.array(column, dtype=np.float32) for column in (top_k, randoms, kept)))
-    times, correct = (np.array([each[i] for each in judged]) for i in range(2))
-    return QueryLog(seen, Judgements(times, correct.astype(np.float32)), others)
+        raise InputError(f"{', '.join(map(str, paths))}: {known}")
+    return QueryLog(queries.columns(), judged.columns(), others)
 
 
-def _number(path: Path, line: int, record: dict[str, Any], name: str) -> float:
-    value = record.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _LARGEST:
-        raise Fault(path, line, f'"{name}" is no number', _REMEDY)
-    return float(value)
+def _each_once(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.suffix in _NO_LOGS:
+            raise InputError(f"{path}: {_NO_LOGS[path.suffix]}")
+        if sum(path.resolve() == other.resolve() for other in paths) > 1:
+            raise InputError(f"{path}: named twice; name each file once")
 
 
-def _numbers(path: Path, line: int, record: dict[str, Any], name: str) -> list[float]:
-    values = record.get(name)
-    if not isinstance(values, list):
-        raise Fault(path, line, f'"{name}" is no list', _REMEDY)
-    return [_number(path, line, {name: value}, name) for value in values]
+class _Queries:
+    """Columns that grow: a tenth of what lists of Python's numbers take, and a log of a week has millions of lines."""
+
+    def __init__(self, k: int) -> None:
+        self._k, self._random = k, 0
+        self._at, self._key = array("d"), array("Q")
+        self._top, self._randoms, self._kept = array("f"), array("f"), array("f")
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def add(self, line: Line) -> None:
+        top, random = line.similarities("topk"), line.similarities("random")
+        if len(top) != self._k or not random or len(random) != (self._random or len(random)):
+            raise line.fault(f"{len(top)} and {len(random)} similarities")
+        at, key, kept = line.time(), line.key("query"), line.count("kept", self._k)
+        self._random = len(random)
+        self._at.append(at)
+        self._key.append(key)
+        self._kept.append(kept)
+        self._top.extend(top)
+        self._randoms.extend(random)
+
+    def columns(self) -> Observations:
+        at = np.array(self._at)
+        return Observations(
+            at,
+            np.array(self._key, dtype=np.uint64),
+            np.array(self._top, dtype=np.float32).reshape(-1, self._k),
+            np.array(self._randoms, dtype=np.float32).reshape(len(at), -1),
+            np.array(self._kept, dtype=np.float32),
+        ).take(np.argsort(at, kind="stable"))
+
+
+class _Judged:
+    """The same of judgements."""
+
+    def __init__(self) -> None:
+        self._at, self._key, self._correct = array("d"), array("Q"), array("f")
+
+    def add(self, line: Line) -> None:
+        at, correct = line.time(), line.similarity("correct")
+        self._key.append(judgement_key(line.text("document_id"), correct))
+        self._at.append(at)
+        self._correct.append(correct)
+
+    def columns(self) -> Judgements:
+        at, key = np.array(self._at), np.array(self._key, dtype=np.uint64)
+        judged = Judgements(at, key, np.array(self._correct, dtype=np.float32))
+        return judged.take(np.argsort(at, kind="stable"))

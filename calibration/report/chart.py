@@ -66,9 +66,11 @@ class Chart:
         self._text("small", "middle", (x0 + x1) / 2, y0 - 4, label)
 
     def upright(self, x: float, label: str, kind: str, *, low: bool = False) -> None:
-        """A vertical mark over the whole height; its label is at the top, or low."""
+        """A vertical mark over the whole height; its label, if any, is at the top, or low."""
         px, _ = self.at(x, self.y.low)
         self._add('<path class="mark {}" d="M{} {}V{}"/>', kind, _px(px), _px(TOP), _px(BOTTOM))
+        if not label:
+            return
         anchor, shift = ("start", 5) if px < (LEFT + RIGHT) / 2 else ("end", -5)
         self._text("label", anchor, px + shift, BOTTOM - 8 if low else TOP + 13, label)
 

@@ -21,6 +21,7 @@ _QUIET = 5
 # is worth as much as its fifths together.
 _BLOCKS = np.log(FIFTHS / (FIFTHS + 1))
 _FIFTHS = np.log(1 / (FIFTHS + 1))
+_LEAST_THRESHOLD = 1.0  # where false alarms may come with every block: some evidence is still asked for
 _NINE_OF_TEN = NormalDist().inv_cdf(0.9)
 _MOST_SHOWN = 2.0  # times the evidence of an alarm: enough for the average over any number of replicas
 
@@ -130,4 +131,4 @@ def threshold(seldom: float, alarms: int, block: int) -> float:
     # E[M] ≤ (5/6) · blocks + (1/6) · fifths, which is queries / (.6 · block). The first of n alarms is as rare as
     # wanted when each is n times rarer.
     queries_to_one = block * (FIFTHS + 1) / (2 * FIFTHS)
-    return float(np.log(seldom * alarms / queries_to_one))
+    return max(_LEAST_THRESHOLD, float(np.log(seldom * alarms / queries_to_one)))

@@ -24,7 +24,7 @@ from retrieval.plain_file import put_plain, read_plain
 from retrieval.release.layout import STAGING_PREFIX
 from retrieval.staging import staging_folder
 
-# A week has a Sunday; without it the first Sunday would be an alarm.
+# A week has a weekend; without it the first Sunday could be an alarm.
 FEWEST_DAYS = 7
 FEWEST_BLOCKS = 20  # of fewer, the correlation of neighbours says nothing
 _BYTES = 1 << 20  # a hundred times as many as any has
@@ -68,7 +68,7 @@ class Baseline(BaseModel):
         if days < FEWEST_DAYS or len(means) < FEWEST_BLOCKS:
             raise InputError(
                 f"the log has queries of {days} days (UTC) and {len(means)} blocks of {stream.blocks.size} distinct "
-                f"queries; a baseline takes {FEWEST_DAYS} days, a Sunday among them, and {FEWEST_BLOCKS} blocks"
+                f"queries; a baseline takes {FEWEST_DAYS} days, weekdays and a weekend, and {FEWEST_BLOCKS} blocks"
             )
         first, last = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in queries.at[[0, -1]])
         return cls(
@@ -120,9 +120,12 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     """Read what `save` wrote. Raises InputError, in one sentence, where it is damaged, or of another release."""
     remedy = "make it again with `taugate drift baseline`"
     try:
-        sealed = _Sealed.model_validate_json(read_plain(path, _BYTES))
+        # Who runs the service names the file, which may be a link, as Kubernetes mounts them.
+        sealed = _Sealed.model_validate_json(read_plain(path.resolve(), _BYTES))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}; {remedy}") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or 'no plain file of its size'}); {remedy}"
+        ) from error
     except ValidationError as error:
         raise InputError(f"{path}: damaged, or no baseline; {remedy}") from error
     found = sealed.baseline

@@ -115,6 +115,7 @@ class Monitor:
         rules: Rules = DEFAULT_RULES,
         ordinary: Mapping[str, Bounds] = MappingProxyType({}),
     ) -> None:
+        self._rules = rules
         of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
         self.threshold = threshold(rules.seldom, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block)
 
@@ -155,7 +156,7 @@ class Monitor:
     @property
     def fingerprint(self) -> str:
         """Equal for monitors that may share one state: of the same release, rules and baseline."""
-        digest = hashlib.sha256(repr((self.threshold, self.queries.blocks.size)).encode())
+        digest = hashlib.sha256(repr((self.threshold, self._rules.block)).encode())
         for alarm in self.alarms:
             digest.update(np.concatenate(alarm.bounds).tobytes())
         return digest.hexdigest()[:16]

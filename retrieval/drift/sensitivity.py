@@ -29,14 +29,12 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
     A release without a calibration query that could be shifted has no entry for that direction.
     """
     monitor = Monitor(reference, theta_of(reference, percentile))
-    shares = [
-        (signal.name, alarm, signal.means)
-        for stream in (monitor.queries, monitor.feedback)
-        for signal, alarm in zip(stream.signals, stream.alarms, strict=True)
-        if len(signal.means) == 1
-    ]
+    signals = {each.name: each.means for each in monitor.queries.signals}
+    signals |= {each.name: each.means for each in monitor.feedback.signals}
     found = {
-        name: Shifts(lower=_share(alarm, means, -1), higher=_share(alarm, means, 1)) for name, alarm, means in shares
+        alarm.signal: Shifts(lower=_share(alarm, means, -1), higher=_share(alarm, means, 1))
+        for alarm in monitor.alarms
+        if len(means := signals[alarm.signal]) == 1
     }
     (topk,) = (alarm for alarm in monitor.queries.alarms if alarm.signal not in found)
     found[topk.signal] = Shifts(
@@ -61,7 +59,8 @@ def _similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction:
 
     def means(size: float) -> Float64:
         top = calibration.top + np.float32(direction * size)
-        return signal.variables(replace(calibration, top=top)).mean(axis=0)
+        shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
+        return shifted_means
 
     size = _smallest(lambda size: _found(alarm, means(size)), _LARGEST_SIMILARITY)
     if size is None:

@@ -31,8 +31,9 @@ DATA = {
 }
 RELEASE, K = "20260101T000000Z-0123456789ab", 2
 LOG = (
-    b'{"at":1.5,"release":"%s","kept":1,"topk":[0.5,0.25],"random":[0.0]}\n' % RELEASE.encode()
-    + b'{"at":2,"release":"%s","correct":0.5}\n' % RELEASE.encode()
+    b'{"at":1.5,"query":"0123456789abcdef","release":"%s","kept":1,"topk":[0.5,0.25],"random":[0.0]}\n'
+    % RELEASE.encode()
+    + b'{"at":2,"document_id":"d","release":"%s","correct":0.5}\n' % RELEASE.encode()
 )
 REPLY = Reply(
     b'{"results":[],"threshold":0.5}',
@@ -42,7 +43,12 @@ REPLY = Reply(
     np.zeros(5, dtype=np.float32).tobytes(),
     b'{"a":0.5}',
 )
-LIKE = Observations(np.zeros(2), *(np.zeros((2, n), dtype=np.float32) for n in (2, 1)), np.zeros(2, dtype=np.float32))
+LIKE = Observations(
+    np.zeros(2),
+    np.zeros(2, dtype=np.uint64),
+    *(np.zeros((2, n), dtype=np.float32) for n in (2, 1)),
+    np.zeros(2, dtype=np.float32),
+)
 SEARCHES = (
     b'{"query":"q","k":3,"threshold":0.5,"min_results":1,"include_text":false,"filter":{"year":{"gt":1,"lte":2.5}}}',
     b'{"query":"q","k":3.0,"filter":{"open":true,"name":["a","b",1]}}',
@@ -52,7 +58,7 @@ SEARCHES = (
 def input_readers(scratch: Path) -> list[Reader]:
     """scratch: an empty folder."""
     (scratch / "spool").mkdir(parents=True)
-    read_from_log = of_file(scratch / "log", lambda path: read_log(path, RELEASE, K))
+    read_from_log = of_file(scratch / "log", lambda path: read_log([path], RELEASE, K))
     invalid = (ValidationError,)
     words = JSON_WORDS
     return [
@@ -133,6 +139,6 @@ def _sample(content: bytes) -> None:
     sample = Sample.unpack(content, LIKE)
     if len(sample.rows):
         merged([sample, Sample.of(LIKE, np.random.default_rng(0))])
-    judged = Judgements(np.zeros(1), np.zeros(1, dtype=np.float32))
+    judged = Judgements(np.zeros(1), np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.float32))
     with suppress(ValueError):
         Sample.unpack(content, judged)

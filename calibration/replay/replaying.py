@@ -1,0 +1,50 @@
+"""What `taugate drift replay` does: lines to stdout, and a page."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import orjson
+
+from calibration.replay.answered import Answered
+from calibration.replay.page import render
+from calibration.replay.replayed import replay
+from calibration.replay.utc import utc
+from calibration.replay.words import counted
+from retrieval.drift.baseline import Baseline, baseline_path, load_baseline
+from retrieval.drift.monitor import Monitor, Rules
+
+
+def run(arguments: argparse.Namespace, rules: Rules) -> int:
+    """Print what would have alarmed, and draw it. Raises InputError or ReleaseError."""
+    logs: list[Path] = arguments.logs
+    answered = Answered.read(arguments.releases, arguments.release, logs)
+    calibrated = answered.monitor(rules)
+    baseline = _baseline(arguments.baseline, answered.release, calibrated)
+    monitor = calibrated if baseline is None else answered.monitor(rules, baseline.bounds)
+    replayed = replay(answered.log, monitor, calibrated)
+    page: Path = arguments.page or logs[0].with_name(f"{logs[0].name}.html")
+    page.write_text(render(answered, replayed, baseline), encoding="utf-8")
+    queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.queries.blocks)
+    if arguments.json:
+        moments = [
+            {"signal": each.signal, "at": each.at, "after": each.after, "alarm": each.on} for each in replayed.moments
+        ]
+        found = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
+        found |= {"baseline": baseline is not None, "moments": moments, "page": str(page)}
+        sys.stdout.write(orjson.dumps(found).decode() + "\n")
+        return 0
+    for each in replayed.moments:
+        what = "alarm" if each.on else "over"
+        sys.stdout.write(f"{utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
+    counts = [f"{queries:,} queries", f"{judged:,} judgements", counted(blocks, "block")]
+    alarms = counted(sum(each.on for each in replayed.moments), "alarm")
+    sys.stderr.write(f"{', '.join(counts)}: {alarms}; drawn in {page}\n")
+    return 0
+
+
+def _baseline(asked: Path | None, release: str, monitor: Monitor) -> Baseline | None:
+    """Of a folder, the file for the release, as the service does."""
+    if asked is None:
+        return None
+    return load_baseline(baseline_path(asked, release) if asked.is_dir() else asked, release, monitor)

@@ -1,0 +1,53 @@
+"""Fixtures: the service whose log is read, and the command on a log."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import taugate
+from tests.calibration.replay.records import Service, day
+
+Command = Callable[..., dict]
+
+
+@pytest.fixture
+def service(releases: Path) -> Service:
+    return Service(releases)
+
+
+@pytest.fixture(scope="session")
+def lines(releases: Path) -> list[dict]:
+    """A day of queries with a change at noon, see `day`."""
+    return day(Service(releases))
+
+
+@pytest.fixture
+def replayed(releases: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """What `taugate drift replay LOG… --json` prints."""
+
+    def run(*arguments: object) -> dict:
+        capsys.readouterr()
+        command = ["drift", "replay", *map(str, arguments), "--releases", str(releases), "--json"]
+        assert taugate.main(command) == 0
+        found: dict = json.loads(capsys.readouterr().out)
+        return found
+
+    return run
+
+
+@pytest.fixture
+def refused(releases: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """The one sentence with which `taugate drift ACTION …` ends."""
+
+    def run(*arguments: object, releases: Path = releases) -> str:
+        capsys.readouterr()
+        assert taugate.main(["drift", *map(str, arguments), "--releases", str(releases)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err.startswith("taugate: ")
+        assert said.err.count("\n") == 1
+        return said.err
+
+    return run

@@ -1,0 +1,118 @@
+"""The page of a replay: what is drawn, and where nothing is."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from calibration.replay.spans import Span, spans
+from calibration.replay.stairs import average, largest, stairs
+from calibration.report.chart import LEFT, RIGHT
+from tests.calibration.replay.conftest import Command
+from tests.calibration.replay.records import DAY, START, Service, write
+
+FIGURE = re.compile(r"<figure.*?</figure>", re.DOTALL)
+
+
+def drawn(found: dict) -> str:
+    return Path(found["page"]).read_text(encoding="utf-8")
+
+
+def paths(figure: str, kind: str) -> list[list[tuple[float, float]]]:
+    """Points of each path of a kind, line or band."""
+    found = re.findall(rf'<path class="{kind} [^"]*" d="M([^"]*?)Z?"/>', figure.partition('<ul class="keys">')[0])
+    return [[tuple(map(float, point.split())) for point in path.split("L")] for path in found]
+
+
+def test_each_signal_has_its_evidence_and_its_means(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+    page = drawn(replayed(write(tmp_path / "queries.log", lines)))
+    figures = FIGURE.findall(page)
+    assert len(figures) == 11  # the similarities, and two of each of five signals
+    assert "A block is 200 queries in a row" in page
+    assert "4,800 <small>0.0\u00a0% are repeats" in page
+    assert re.search(r"blocks of queries</dt><dd>24 <small>of 200 each", page)
+    assert re.search(r"blocks of judgements</dt><dd>2 <small>of 200 each", page)
+    assert "<script" not in page
+    best, evidence, means = figures[:3]
+    for figure in (best, evidence, means):
+        assert figure.count('class="mark tau"') == 2  # one in the drawing, one in the legend
+        assert figure.count('class="mark uncut"') == 2
+    assert "no drift, by the calibration" in means
+    assert "with the baseline" not in page
+    [line] = paths(evidence, "line")
+    top = min(y for _, y in line)
+    on = [x for x, y in line if y == top]
+    assert on[-1] - on[0] > 30  # the level holds while the alarm is on
+    assert [y for x, y in line if on[0] < x < on[-1] and y != top] == []
+    [blocks] = paths(means, "line")
+    assert len(blocks) == 2 * 24 + 1  # a corner before and after each step
+
+
+def test_all_times_are_in_utc_and_the_page_says_so_once(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+    found = replayed(write(tmp_path / "queries.log", lines))
+    page = drawn(found)
+    assert page.count("UTC") == 1
+    assert "All times are in UTC." in page
+    ticks = re.findall(r'<text class="tick" text-anchor="middle"[^>]*>([^<]*)<', FIGURE.findall(page)[0])
+    assert ticks == ["06:00", "12:00", "18:00", "10 Sep"]
+    assert "2001-09-09 to 2001-09-10" in page
+    places = re.findall(r'<text class="tick" text-anchor="middle" x="([\d.]+)"', FIGURE.findall(page)[1])
+    alarm = float(re.findall(r'<path class="mark tau" d="M([\d.]+)', FIGURE.findall(page)[1])[0])
+    hour = 12 + 6 * (alarm - float(places[1])) / (float(places[2]) - float(places[1]))
+    at = next(each["at"] for each in found["moments"] if each["alarm"] and each["signal"] == "topk_similarity")
+    assert abs(hour - at % DAY / 3600) < 0.1  # the table and the axis say the same
+
+
+def test_nothing_is_drawn_where_no_query_came_for_long(service: Service, tmp_path: Path, replayed: Command) -> None:
+    before, after = (START + first + np.arange(2050) * 10.0 for first in (0.0, 4 * DAY))
+    queries = service.queries([*before.tolist(), *after.tolist()])
+    log = write(tmp_path / "queries.log", queries + service.judged(queries[::4]))
+    page = drawn(replayed(log))
+    assert "blank in 1 gap," in page
+    whole = after[-1] - START
+    start, end = (LEFT + (RIGHT - LEFT) * (at - START) / whole for at in (before[-1], after[0]))
+    kinds = [(figure, kind) for figure in FIGURE.findall(page) for kind in ("line", "band")]
+    assert len(kinds) == 22
+    for figure, kind in kinds:
+        pieces = paths(figure, kind)
+        assert len(pieces) in ((0,) if kind == "band" and "evidence" in figure else (2,))
+        for piece in pieces:
+            xs = [x for x, _ in piece]
+            assert max(xs) <= start + 0.1 or min(xs) >= end - 0.1
+
+
+def test_a_log_of_one_moment(service: Service, tmp_path: Path, replayed: Command) -> None:
+    found = replayed(write(tmp_path / "queries.log", service.queries([START] * 500)))
+    assert found["blocks"] == 2
+    assert "NaN" not in drawn(found)
+
+
+def test_a_gap_is_long_beside_a_block_and_to_be_seen() -> None:
+    blocks = [Span(0.0, 10.0), Span(11.0, 21.0)]
+    steady = np.arange(0.0, 200.0)
+    assert spans(steady, blocks) == [Span(0, 199)]
+    assert spans(np.delete(steady, np.s_[50:140]), blocks) == [Span(0, 199)]  # nine times as long as a block takes
+    assert spans(np.delete(steady, np.s_[50:160]), blocks) == [Span(0, 49), Span(160, 199)]
+    long = np.concatenate([np.arange(0.0, 1e5, 10), 1e5 + 1500 + np.arange(0.0, 1e5, 10)])
+    assert spans(long, blocks) == [Span(0, long[-1])]  # 1 of 130 of the whole cannot be seen
+    assert spans(np.array([0.0, 5.0, 1000.0]), []) == [Span(0, 1000)]  # no block by which to tell
+
+
+def test_stairs_hold_until_the_next_and_end_at_a_gap() -> None:
+    pieces = stairs([0.0, 10.0, 90.0], np.array([1.0, 2.0, 3.0]), 100.0, [Span(0, 40), Span(60, 100)], largest)
+    assert [(piece.xs, piece.ys) for piece in pieces] == [
+        ([0, 10, 40], [1, 2, 2]),
+        ([60, 90, 100], [2, 3, 3]),
+    ]
+    assert stairs([], np.array([]), 1.0, [Span(0, 1)], largest) == []
+
+
+def test_what_cannot_be_told_apart_is_one_step() -> None:
+    at = np.arange(0.0, 100.0, 0.01)
+    values = np.zeros(len(at))
+    values[5003] = 0.7
+    [piece] = stairs(at.tolist(), values, 100.0, [Span(0, 100)], largest)
+    assert len(piece.xs) < 700
+    assert max(piece.ys) == 0.7
+    [piece] = stairs(at.tolist(), at, 100.0, [Span(0, 100)], average)
+    assert np.abs(np.array(piece.ys) - piece.xs).max() < 0.3
