@@ -1,23 +1,27 @@
-"""Golden queries by the encoder in int8 that the gate refuses: noticed without any traffic."""
+"""Golden queries by encoders that are not the release's: noticed without any traffic."""
 
 from page import table, verdict
 from plan import Plan
-from scenarios import SET, coarse_encoder, usual
+from worlds import altered_encoder, coarse_encoder, world
 
 from retrieval.retriever import Retriever
 from service.drift.canary import Canary
 
 HEADING = "Canaries"
+_SET = "squad_v2_dev"
 
 
 def section(plan: Plan) -> str:
     """The section of the page."""
-    release, _ = usual(plan.data, SET, plan.work)
-    old = release.retriever
-    coarse = Retriever(coarse_encoder(release, plan.work), old.index, old.policy)
+    release = world(plan.data, _SET, plan.work).release
+    encoders = {
+        "the encoder of the release": release.retriever.encoder,
+        "quantised per tensor": coarse_encoder(release, plan.work),
+        "with altered bytes": altered_encoder(release, plan.work),
+    }
     rows, alike = [], []
-    for name, retriever in (("the encoder of the release", old), ("quantised per tensor", coarse)):
-        canary = Canary(release, retriever)
+    for name, encoder in encoders.items():
+        canary = Canary(release, Retriever(encoder, release.retriever.index, release.retriever.policy))
         result = canary.ask()
         alike.append(result.alike)
         difference, accuracy = (
@@ -27,11 +31,11 @@ def section(plan: Plan) -> str:
         rows.append([name, difference, accuracy, "quiet" if result.alike else "alarm"])
     header = ["encoder", "furthest from the record", "accuracy", ""]
     return f"""\
-{len(release.golden)} golden queries of a release of {SET}; its tolerance is {release.manifest.golden_tolerance:g}.
+{len(release.golden)} golden queries of a release of {_SET}; its tolerance is {release.manifest.golden_tolerance:g}.
 
 {table(header, rows)}
 
 | target | wanted | measured |  |
 | --- | --- | --- | --- |
-| the encoder that the gate refuses, and no other, is an alarm the first time | yes | {"yes" if alike == [True, False] else "no"} | {verdict(reached=alike == [True, False])} |
+| the other encoders are an alarm the first time, and its own is not | yes | {"yes" if alike == [True, False, False] else "no"} | {verdict(reached=alike == [True, False, False])} |
 """

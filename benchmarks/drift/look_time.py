@@ -1,12 +1,14 @@
 """Processor time of the looks themselves, in a process that does nothing else."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
+from per_query import PerQuery
 from prometheus_client import CollectorRegistry
 from traffic import Pool
+from worlds import World
 
-from retrieval.release.reader import Release
 from service.drift.look import Look
 from service.drift.seen import Seen
 from service.engine import Engine, Threads
@@ -14,10 +16,23 @@ from service.ids import new_id
 from service.settings import Settings
 
 _LOOKS, _SHOWS = 60, 10
+_OF_A_LOOK = 1500  # queries
 
 
-def share_of_a_processor(release: Release, ordinary: Pool, rate: int) -> tuple[float, float, float]:
+def microseconds_of_a_query(here: World) -> tuple[float, float]:
+    """Of the alarms, and of the one signal of the detector that takes each query by itself; the medians of turns."""
+    rng, monitor, before = np.random.default_rng(0), here.monitor(), PerQuery(here.release.reference)
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(_LOOKS):
+        seen = here.pool.draw(_OF_A_LOOK, rng)
+        times[0].append(1000 * _spent(lambda seen=seen: monitor.update(seen)) / _OF_A_LOOK)
+        times[1].append(1000 * _spent(lambda seen=seen: before.alarms(seen)) / _OF_A_LOOK)
+    return float(np.median(times[0])), float(np.median(times[1]))
+
+
+def share_of_a_processor(here: World, rate: int) -> tuple[float, float, float]:
     """Milliseconds of weighing the queries of 5 s, and of showing the window; the share of a processor of both."""
+    release, ordinary = here.release, here.pool
     engine = Engine(release, Threads(1), lambda *_: None, lambda _: None)
     look = Look(engine, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
     rng = np.random.default_rng(0)
@@ -36,11 +51,16 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[Seen]:
     seen = ordinary.draw(rate, rng)
     rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
     now = time.time()
-    return [Seen(now, new_id(), "a query", row.tobytes(), b"{}") for row in rows]
+    return [Seen(now, new_id(), f"query {key}", row.tobytes(), b"{}") for key, row in zip(seen.key, rows, strict=True)]
 
 
 def _timed(look: Look, seen: list[Seen]) -> float:
     look._weighed_at = -np.inf
+    return _spent(lambda: look.look(seen, []))
+
+
+def _spent(work: Callable[[], object]) -> float:
+    """Milliseconds of a processor."""
     began = time.thread_time()
-    look.look(seen, [])
+    work()
     return 1000 * (time.thread_time() - began)

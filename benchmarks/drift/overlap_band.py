@@ -3,7 +3,6 @@
 import numpy as np
 from page import share, table, verdict
 from plan import Plan
-from scenarios import QUIET_SETS
 from traffic import Pool, encoded, heldout, judged, released
 
 from retrieval.drift.live import live_overlap
@@ -11,17 +10,20 @@ from retrieval.drift.observations import Judgements
 
 HEADING = "COE and ROE of live traffic"
 _QUERIES = 10_000
+_SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks")
 
 
 def section(plan: Plan) -> str:
     """The section of the page."""
     rows, within = [], True
-    for name in QUIET_SETS:
+    for name in _SETS:
         release = released(plan.data, name, plan.work)
         queries = heldout(plan.data, name, release)
         vectors = encoded([*queries], release, plan.work / f"{name}.npy")
         correct, rng = judged(queries, vectors, release), np.random.default_rng(plan.seed)
-        answers = Judgements(np.zeros(_QUERIES), correct[rng.integers(0, len(correct), _QUERIES)])
+        answers = Judgements(
+            np.zeros(_QUERIES), np.arange(_QUERIES, dtype=np.uint64), correct[rng.integers(0, len(correct), _QUERIES)]
+        )
         seen = Pool.of(vectors, release).draw(_QUERIES, rng)
         live = live_overlap(seen, answers, release.reference, release.manifest.bootstrap)
         measured = release.manifest.metrics["calibration"]

@@ -12,11 +12,13 @@ sys.path.append(str(ROOT / "benchmarks" / "serving"))  # services and loads
 
 import canaries  # noqa: E402
 import detection  # noqa: E402
-import detectors  # noqa: E402
-import false_alarms  # noqa: E402
 import overhead  # noqa: E402
 import overlap_band  # noqa: E402
 import page  # noqa: E402
+import quiet  # noqa: E402
+import smallest  # noqa: E402
+import swings  # noqa: E402
+import theorem  # noqa: E402
 from plan import Plan  # noqa: E402
 
 from calibration.encoding.cache import cache_folder  # noqa: E402
@@ -25,9 +27,11 @@ TITLE = "# Drift: what alarms, how soon, how seldom for nothing, and what watchi
 INTRODUCTION = """\
 What the signals are, and what an alarm takes, is in [drift](../drift.md). The line under each heading says how to measure it again."""
 SECTIONS = {
-    "false-alarms": false_alarms,
+    "quiet": quiet,
+    "swings": swings,
     "detection": detection,
-    "detectors": detectors,
+    "theorem": theorem,
+    "smallest": smallest,
     "canaries": canaries,
     "overlap": overlap_band,
     "overhead": overhead,
@@ -38,8 +42,8 @@ def main() -> None:
     """Measure what was asked for and write it to the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of every random choice")
-    parser.add_argument("--queries", type=int, default=1_000_000, help="of the simulation without drift")
-    parser.add_argument("--runs", type=int, default=20, help="of each scenario")
+    parser.add_argument("--queries", type=int, default=1_000_000, help="of each row without drift")
+    parser.add_argument("--runs", type=int, default=50, help="of each change")
     parser.add_argument("--rounds", type=int, default=24, help="in which services take turns")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
     parser.add_argument("--tables", nargs="*", choices=[*SECTIONS], default=[*SECTIONS], help="sections to measure")

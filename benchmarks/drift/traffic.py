@@ -2,13 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from calibration.metrics.bootstrap import Split
 from retrieval.drift.observations import Observations
@@ -24,16 +25,18 @@ _RANDOM = 64  # random documents of each query, of which every draw takes some
 RANDOM_OF_A_QUERY = 4
 _BATCH = 32
 
-Draw = Callable[[int, np.random.Generator], Observations]
-
 
 @dataclass(frozen=True)
 class Pool:
-    """What is seen of n different queries."""
+    """What is seen of n different queries. first_key: keys are numbered from it on."""
 
     top: Float32
     random: Float32
     kept: Float32
+    first_key: int = 0
+
+    def __len__(self) -> int:
+        return len(self.top)
 
     @classmethod
     def of(cls, vectors: Float32, release: Release, index: Index | None = None) -> "Pool":
@@ -45,23 +48,24 @@ class Pool:
         kept = keep(decisions, release.retriever.policy.threshold).sum(axis=1)
         return cls(top.scores, index.score(vectors, positions), kept.astype(np.float32))
 
+    def beside(self, other: "Pool") -> "Pool":
+        """Both: rows of the other follow those of this one."""
+        parts = (
+            np.concatenate(pair)
+            for pair in zip((self.top, self.random, self.kept), (other.top, other.random, other.kept), strict=True)
+        )
+        return Pool(*parts)
+
+    def seen(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Observations:
+        """The queries at `rows`, in that order, each with random documents of its own."""
+        columns = rng.integers(0, _RANDOM, size=(len(rows), RANDOM_OF_A_QUERY))
+        at = np.arange(len(rows), dtype=np.float64)
+        keys = (self.first_key + rows).astype(np.uint64)
+        return Observations(at, keys, self.top[rows], self.random[rows[:, None], columns], self.kept[rows])
+
     def draw(self, queries: int, rng: np.random.Generator) -> Observations:
-        """So many of them, with replacement, each with random documents of its own."""
-        rows = rng.integers(0, len(self.top), size=queries)
-        columns = rng.integers(0, _RANDOM, size=(queries, RANDOM_OF_A_QUERY))
-        at = np.arange(queries, dtype=np.float64)
-        return Observations(at, self.top[rows], self.random[rows[:, None], columns], self.kept[rows])
-
-
-def mixed(usual: Pool, other: Pool, share: float) -> Draw:
-    """A share of the queries comes from another pool, at random places."""
-
-    def draw(queries: int, rng: np.random.Generator) -> Observations:
-        strange = rng.random(queries) < share
-        both = Observations.joined([usual.draw(queries, rng), other.draw(queries, rng)])
-        return both.take(np.arange(queries) + queries * strange)
-
-    return draw
+        """So many of them, independently and with replacement."""
+        return self.seen(rng.integers(0, len(self), size=queries), rng)
 
 
 @lru_cache(maxsize=8)

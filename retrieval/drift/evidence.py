@@ -11,12 +11,14 @@ least c. The mean of several e-detectors is one as well. docs/drift.md has the t
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retrieval.drift.effect import Float64
 
 # λ as a share of the largest one that keeps L positive. The mean of a block varies little, so that the boldest bet is
 # the best one against a clear shift; the cautious ones are for shifts that only some of the blocks show.
 _STAKES = np.array([1 / 8, 1 / 2, 0.95])
+_LEAST = 1e-12  # of a probability whose logarithm is taken
 
 
 class Evidence:
@@ -47,13 +49,24 @@ class Evidence:
     def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
         """Mean and standard deviation of log L for blocks of independent queries whose true means are these.
 
-        means: (V,); queries: in a block. Both results have the shape of `logs`; a second-order expansion.
+        means: (V,); queries: in a block. Both results have the shape of `logs`. Exact where variables are 0 or 1, so
+        that a block has a binomial number of ones; others vary less.
         """
-        mean = np.concatenate([means[self._below], means[self._above]])
-        spread = np.sqrt(mean * (1 - mean) / queries)[:, None]
-        factor = 1 + self._rates * (self._signs * (mean - self._bounds))[:, None]
-        relative = self._rates * spread / factor
-        return np.log(factor) - relative**2 / 2, relative
+        mean = np.concatenate([means[self._below], means[self._above]])[:, None]
+        ones = np.arange(queries + 1)
+        chances = _binomial(ones, queries, np.clip(mean, _LEAST, 1 - _LEAST))[:, None, :]
+        beyond = self._signs[:, None] * (ones / queries - self._bounds[:, None])
+        logs = np.log1p(self._rates[:, :, None] * beyond[:, None, :])
+        growth = (chances * logs).sum(axis=2)
+        return growth, np.sqrt((chances * (logs - growth[:, :, None]) ** 2).sum(axis=2))
+
+
+def _binomial(ones: NDArray[np.int64], of: int, mean: Float64) -> Float64:
+    """Probabilities of so many ones."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, of + 1)))])
+    choices = factorials[of] - factorials[ones] - factorials[of - ones]
+    chances: Float64 = np.exp(choices + ones * np.log(mean) + (of - ones) * np.log1p(-mean))
+    return chances
 
 
 def log_mean(logs: Float64) -> float:

@@ -20,8 +20,8 @@ from retrieval.drift.signals import Bounds, Signal, feedback_signal, query_signa
 
 # Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
 SMALLEST_EFFECT = 0.1
-# A fifth of a block may be off by half as much again: bursts move it more than they move the whole block.
-_OF_A_FIFTH = 1.5
+# A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
+_OF_A_FIFTH = 2.0
 # Distinct queries to a false alarm of any signal, on average and at least, while all means are just within their
 # bounds: a hundred queries a second for four months. Further inside there are none.
 SELDOM = 1e9

@@ -1,0 +1,71 @@
+"""One process, ten replicas that share one state, and ten that share nothing: queries until the deployment has an alarm."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from retrieval.drift.monitor import Monitor
+from retrieval.drift.observations import Observations
+
+REPLICAS = 10
+_LOOK = 250  # queries of the deployment between two looks of a replica: fifty a second, a look every five seconds
+
+New = Callable[[], Monitor]
+Sharing = Callable[[New, Observations, Iterable[Observations]], float]
+
+
+def alone(new: New, before: Observations, after: Iterable[Observations]) -> float:
+    """One process with all of the traffic."""
+    monitor, passed = new(), 0
+    monitor.update(before)
+    for part in after:
+        for weighed in monitor.weigh(part):
+            if any(change.on for change in weighed.changes):
+                return passed + weighed.fifth.row + 1
+        passed += len(part)
+    return np.inf
+
+
+def shared(new: New, before: Observations, after: Iterable[Observations]) -> float:
+    """Ten replicas that take turns with one state, as with Redis: until the last of them knows of the alarm."""
+    replicas, passed = [new() for _ in range(REPLICAS)], 0
+    replicas[0].update(before)
+    state = replicas[0].pack()
+    for part in after:
+        for own in _looks(part):
+            for replica, seen in zip(replicas, own, strict=True):
+                replica.restore(state)
+                replica.update(seen)
+                state = replica.pack()
+            passed += sum(map(len, own))
+            if any(alarm.on for alarm in replicas[-1].alarms):
+                return passed + _LOOK  # with their next look all of them know
+    return np.inf
+
+
+def averaged(new: New, before: Observations, after: Iterable[Observations]) -> float:
+    """Ten replicas that share nothing: until the average of their evidence is that of an alarm, as Prometheus has it."""
+    replicas = [new() for _ in range(REPLICAS)]
+    for replica, own in zip(replicas, _dealt(before), strict=True):
+        replica.update(own)
+    passed = 0
+    for part in after:
+        for own in _looks(part):
+            for replica, seen in zip(replicas, own, strict=True):
+                replica.update(seen)
+            passed += sum(map(len, own))
+            threshold = replicas[0].threshold
+            logs = np.array([[alarm.share_of_threshold for alarm in replica.alarms] for replica in replicas])
+            if (np.log(np.exp(logs * threshold).mean(axis=0)) / threshold >= 0.999).any():
+                return passed
+    return np.inf
+
+
+def _looks(part: Observations) -> Iterator[list[Observations]]:
+    for start in range(0, len(part), _LOOK):
+        yield _dealt(part.take(slice(start, start + _LOOK)))
+
+
+def _dealt(seen: Observations) -> list[Observations]:
+    """To each replica its tenth."""
+    return [seen.take(slice(replica, None, REPLICAS)) for replica in range(REPLICAS)]

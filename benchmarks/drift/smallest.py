@@ -1,0 +1,65 @@
+"""The smallest shift that a release says its alarms find, against simulation."""
+
+from dataclasses import replace
+
+import numpy as np
+from page import table
+from plan import Plan
+from targets import Target, targets
+from worlds import SETS, World, world
+
+from retrieval.drift.observations import Observations
+from retrieval.drift.sensitivity import WITHIN, sensitivity
+
+HEADING = "How small a shift can be seen"
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    rows, shares = [], []
+    for name in SETS:
+        here = world(plan.data, name, plan.work)
+        record = sensitivity(here.release.reference, here.release.manifest.bootstrap.overlap_percentile)
+        for signal in ("topk_similarity", "empty_responses", "dropped_share"):
+            shifts = record.signals[signal]
+            for shift in (shifts.lower, shifts.higher):
+                if shift is not None:
+                    full, half = (_found(here, signal, part * shift.points, plan) for part in (1.0, 0.5))
+                    shares.append(full)
+                    rows.append(
+                        [name, signal, f"{shift.points:+.3f}", f"{abs(shift.effect):.2f}", f"{full:.0%}", f"{half:.0%}"]
+                    )
+    return f"""\
+What `taugate calibrate` computes for each release, and what {plan.runs} simulated runs of {WITHIN:,} queries find of it: calibration queries drawn
+independently, with all similarities shifted, or with as many more of them left empty, or dropped.
+
+{table(["set", "signal", "smallest shift", "Cohen's h", "found", "found at half of it"], rows)}
+
+{targets([Target("share of the runs that find the smallest shift, over all rows", float(np.mean(shares)), at_least=0.9)])}
+"""
+
+
+def _found(here: World, signal: str, points: float, plan: Plan) -> float:
+    """Share of the runs in which the alarm of the signal goes on."""
+    found = 0
+    for run in range(plan.runs):
+        rng = np.random.default_rng([plan.seed, run])
+        monitor = here.monitor()
+        monitor.update(_shifted(here, signal, points, rng))
+        found += any(alarm.on for alarm in monitor.alarms if alarm.signal == signal)
+    return found / plan.runs
+
+
+def _shifted(here: World, signal: str, points: float, rng: np.random.Generator) -> Observations:
+    calibration = here.release.reference.observations
+    seen = calibration.take(rng.integers(0, len(calibration), size=WITHIN))
+    seen = replace(seen, key=np.arange(WITHIN, dtype=np.uint64), at=np.arange(WITHIN, dtype=np.float64))
+    if signal == "topk_similarity":
+        return replace(seen, top=seen.top + np.float32(points))
+    if signal == "empty_responses":  # of those with results, as many as it takes lose them all
+        lost = rng.random(WITHIN) < points / (seen.kept > 0).mean()
+        return replace(seen, kept=np.where(lost, 0, seen.kept).astype(np.float32))
+    k = seen.top.shape[1]
+    lost = rng.random((WITHIN, k)) < points / (seen.kept.mean() / k)
+    dropped = (lost & (np.arange(k) < seen.kept[:, None])).sum(axis=1)
+    return replace(seen, kept=(seen.kept - dropped).astype(np.float32))

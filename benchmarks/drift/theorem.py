@@ -1,0 +1,142 @@
+"""The bound on false alarms against streams whose truth is known: at the very bound, and dependent ones."""
+
+from collections.abc import Callable
+
+import numpy as np
+from page import table
+from plan import Plan
+from scipy.stats import norm
+from targets import Target, targets
+
+from retrieval.drift.alarm import Alarm, threshold
+from retrieval.drift.blocks import BLOCK, FIFTHS, Fifth
+from retrieval.drift.effect import Float64, shifted
+from retrieval.drift.monitor import SELDOM, SMALLEST_EFFECT
+from retrieval.drift.signals import Bounds
+
+HEADING = "The theorem, where the truth is known"
+_STREAMS, _QUERIES = 1000, 20_000
+_OF_A_FIFTH = BLOCK // FIFTHS
+_OFTEN = 2000.0  # queries to a false alarm, so that there is something to count: of 10⁹ there would be none
+_MEAN = 0.05
+_UPPER = float(shifted(np.array(_MEAN), SMALLEST_EFFECT))
+
+Stream = Callable[[np.random.Generator], Float64]
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    covered, wanted = [], []
+    for name, stream in _COVERED:
+        times = _first_alarms(stream, _OFTEN, plan.seed)
+        mean, error = float(times.mean()), float(times.std() / np.sqrt(_STREAMS))
+        covered.append([name, f"{mean:,.0f} ± {error:,.0f}", f"{(times < _QUERIES).mean():.0%}"])
+        wanted.append(Target(f"{name}: mean queries to a false alarm", mean, at_least=_OFTEN))
+    beyond, alarms = [], 0
+    for name, stream, counts in _BEYOND:
+        found = int((_first_alarms(stream, SELDOM, plan.seed) < _QUERIES).sum())
+        alarms += found * counts
+        beyond.append([name, found])
+    wanted.append(Target("alarms in the rows of the second table up to the one of topics", alarms, at_most=1))
+    return f"""\
+One variable in 0…1, and {_STREAMS:,} streams of {_QUERIES:,} queries each.
+
+**Covered by the theorem**: the expectation of each block and of each of its fifths, given everything before it, is never beyond the upper
+bound, {_UPPER:.3f}; in the first rows it is exactly there, as bad as it can be without being drift. The alarm is set to one false alarm in
+{_OFTEN:,.0f} queries, so that there is something to count. A stream without an alarm counts as long as it was: the true mean is higher.
+
+{table(["stream", "queries to a false alarm, mean", "streams with one"], covered)}
+
+**Beyond the theorem**: streams with the mean of the calibration, {_MEAN:g}, whose bursts carry single blocks over the bound; at the default settings
+(effect {SMALLEST_EFFECT:g}, so that the bound is {_UPPER:.3f}; {SELDOM:.0e} queries). "All 1 or all 0" is the strongest burst that there can be, in which what holds
+for one query holds for all of them; topics that differ with a standard deviation of .05 differ about as much as those of the data sets.
+
+{table(["stream", f"streams of {_STREAMS:,} with an alarm"], beyond)}
+
+{targets(wanted)}
+"""
+
+
+def _first_alarms(stream: Stream, seldom: float, seed: int) -> Float64:
+    """Queries to the first alarm of each stream, its length where there is none."""
+    rng = np.random.default_rng(seed)
+    bounds = Bounds(np.zeros(1), np.array([_UPPER]))
+    wide = bounds if seldom == _OFTEN else Bounds(np.zeros(1), shifted(np.array([_MEAN]), 2 * SMALLEST_EFFECT))
+    times = []
+    for _ in range(_STREAMS):
+        alarm = Alarm("watched", bounds, wide, threshold(seldom, 1, BLOCK))
+        times.append(_first(alarm, stream(rng)))
+    return np.array(times, dtype=np.float64)
+
+
+def _first(alarm: Alarm, values: Float64) -> int:
+    fifths = values.reshape(-1, FIFTHS, _OF_A_FIFTH).mean(axis=2)
+    for number, block in enumerate(fifths):
+        for place, mean in enumerate(block):
+            whole = block.mean(keepdims=True) if place == FIFTHS - 1 else None
+            if alarm.update(Fifth(0, mean[None], _OF_A_FIFTH, whole), slice(None)):
+                return number * BLOCK + (place + 1) * _OF_A_FIFTH
+    return _QUERIES
+
+
+def _runs(rng: np.random.Generator, length: int, mean: float) -> Float64:
+    """Bursts that begin anywhere in a block, but for those as long as a fifth, which begin with one."""
+    offset = 0 if length == _OF_A_FIFTH else int(rng.integers(length))
+    bursts = rng.random(-(-_QUERIES // length) + 1) < mean
+    return np.repeat(bursts, length)[offset : offset + _QUERIES].astype(float)
+
+
+def _ar1(rng: np.random.Generator, rho: float) -> Float64:
+    """1 where a Gaussian AR(1) is beyond the quantile that gives the mean."""
+    noise = rng.normal(size=_QUERIES) * np.sqrt(1 - rho**2)
+    latent = np.empty(_QUERIES)
+    last = rng.normal()
+    for row, step in enumerate(noise.tolist()):
+        last = rho * last + step
+        latent[row] = last
+    return (latent > norm.ppf(1 - _MEAN)).astype(float)
+
+
+def _topics(rng: np.random.Generator, length: int, share: Callable[[int], Float64]) -> Float64:
+    """Bursts of topics, each with a share of 1 of its own."""
+    shares = share(-(-_QUERIES // length) + 1)
+    offset = int(rng.integers(length))
+    return (rng.random(_QUERIES) < np.repeat(shares, length)[offset : offset + _QUERIES]).astype(float)
+
+
+def _within(rng: np.random.Generator, rho: float) -> Float64:
+    """An AR(1) of the probability itself, between 0 and the bound."""
+    noise, latent = rng.normal(size=_QUERIES) * np.sqrt(1 - rho**2), np.empty(_QUERIES)
+    last = rng.normal()
+    for row, step in enumerate(noise.tolist()):
+        last = rho * last + step
+        latent[row] = last
+    return (rng.random(_QUERIES) < _UPPER * norm.cdf(latent)).astype(float)
+
+
+def _beta(rng: np.random.Generator) -> Callable[[int], Float64]:
+    """Shares of topics with the mean of the calibration and a standard deviation of .05."""
+    size = _MEAN * (1 - _MEAN) / 0.05**2 - 1
+    return lambda topics: rng.beta(_MEAN * size, (1 - _MEAN) * size, size=topics)
+
+
+_COVERED: list[tuple[str, Stream]] = [
+    ("independent queries at the bound", lambda rng: (rng.random(_QUERIES) < _UPPER).astype(float)),
+    ("each fifth of a block all 1 or all 0, at the bound", lambda rng: _runs(rng, _OF_A_FIFTH, _UPPER)),
+    ("AR(1) of the probability up to the bound, correlation .99", lambda rng: _within(rng, 0.99)),
+    ("AR(1) of the probability up to the bound, correlation .999", lambda rng: _within(rng, 0.999)),
+    ("bursts of 200, topics up to the bound", lambda rng: _topics(rng, 200, lambda n: _UPPER * rng.random(n))),
+    ("bursts of 1,000, topics up to the bound", lambda rng: _topics(rng, 1000, lambda n: _UPPER * rng.random(n))),
+]
+_BEYOND: list[tuple[str, Stream, bool]] = [
+    ("AR(1) of 0 and 1, correlation .5", lambda rng: _ar1(rng, 0.5), True),
+    ("AR(1) of 0 and 1, correlation .9", lambda rng: _ar1(rng, 0.9), True),
+    ("bursts of 20, each all 1 or all 0", lambda rng: _runs(rng, 20, _MEAN), True),
+    ("bursts of 50, each all 1 or all 0", lambda rng: _runs(rng, 50, _MEAN), True),
+    ("bursts of 200, topics that differ by .05", lambda rng: _topics(rng, 200, _beta(rng)), True),
+    ("bursts of 1,000, topics that differ by .05", lambda rng: _topics(rng, 1000, _beta(rng)), False),
+    ("AR(1) of 0 and 1, correlation .99", lambda rng: _ar1(rng, 0.99), False),
+    ("AR(1) of 0 and 1, correlation .999", lambda rng: _ar1(rng, 0.999), False),
+    ("bursts of 200, each all 1 or all 0", lambda rng: _runs(rng, 200, _MEAN), False),
+    ("bursts of 1,000, each all 1 or all 0", lambda rng: _runs(rng, 1000, _MEAN), False),
+]
