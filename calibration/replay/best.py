@@ -6,7 +6,7 @@ import numpy as np
 
 from calibration.replay.curves import mark
 from calibration.replay.replayed import Moment
-from calibration.replay.spans import Span
+from calibration.replay.stairs import Span
 from calibration.report.axis import Axis
 from calibration.report.chart import Chart
 from calibration.report.figure import Figure, Key

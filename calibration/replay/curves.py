@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.replay.replayed import Course, Limits, Moment, Trace
-from calibration.replay.spans import Span
-from calibration.replay.stairs import average, largest, stairs
+from calibration.replay.stairs import Span, average, largest, stairs
 from calibration.replay.words import SIGNALS, counted
 from calibration.report.axis import Axis
 from calibration.report.chart import Chart

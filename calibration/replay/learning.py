@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 
 from calibration.replay.answered import Answered
-from calibration.replay.utc import utc
+from calibration.replay.words import utc
 from retrieval.drift.baseline import Baseline, baseline_path
 from retrieval.drift.monitor import Monitor, Rules
 

@@ -7,8 +7,7 @@ from calibration.replay.answered import Answered
 from calibration.replay.best import best
 from calibration.replay.curves import evidence, means
 from calibration.replay.replayed import Course, Moment, Replayed
-from calibration.replay.utc import utc
-from calibration.replay.words import SIGNALS
+from calibration.replay.words import SIGNALS, utc
 from calibration.report.figure import Figure
 from calibration.report.template import template
 from calibration.report.time_axis import TimeAxis

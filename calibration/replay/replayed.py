@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from calibration.replay.log import QueryLog
-from calibration.replay.spans import Span, spans
+from calibration.replay.stairs import Span, spans
 from retrieval.drift.effect import Float64
 from retrieval.drift.monitor import Monitor, Stream, Weighed
 from retrieval.drift.observations import Columns

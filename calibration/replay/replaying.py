@@ -9,8 +9,7 @@ import orjson
 from calibration.replay.answered import Answered
 from calibration.replay.page import render
 from calibration.replay.replayed import replay
-from calibration.replay.utc import utc
-from calibration.replay.words import counted
+from calibration.replay.words import counted, utc
 from retrieval.drift.baseline import Baseline, baseline_path, load_baseline
 from retrieval.drift.monitor import Monitor, Rules
 

@@ -1,18 +1,36 @@
-"""Staircases over times in which something came: drawn as finely as can be seen, and not across gaps."""
+"""Staircases over the times in which queries came: as fine as can be seen, and not across gaps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.replay.spans import Span
 from retrieval.drift.effect import Float64
 
+_USUAL = 10  # a gap is so many times as long as a block usually takes,
+_SHARE = 1 / 50  # and so much of the whole that it can be seen
 _PLACES = 600  # on the axis of time that can be told apart
 
 Starts = NDArray[np.intp]  # where groups of values begin
 Merge = Callable[[Float64, Starts], Float64]
+
+
+class Span(NamedTuple):
+    """Unix times."""
+
+    start: float
+    end: float
+
+
+def spans(at: Float64, blocks: Sequence[Span]) -> list[Span]:
+    """at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none."""
+    whole = Span(float(at[0]), float(at[-1]))
+    usual = float(np.median([block.end - block.start for block in blocks or [whole]]))
+    cuts = np.flatnonzero(np.diff(at) > max(_USUAL * usual, _SHARE * (whole.end - whole.start)))
+    starts, ends = at[np.append(0, cuts + 1)], at[np.append(cuts, len(at) - 1)]
+    return [Span(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)

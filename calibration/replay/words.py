@@ -1,6 +1,7 @@
-"""The signals as people call them, in place of the names of the metrics."""
+"""What people read in place of the names of the metrics, of Unix times and of bare numbers."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,8 @@ SIGNALS = {
 def counted(number: int, thing: str) -> str:
     """A number of things, one or more."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def utc(at: float) -> str:
+    """A Unix time in UTC, without saying so."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

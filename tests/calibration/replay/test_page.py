@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.replay.spans import Span, spans
-from calibration.replay.stairs import average, largest, stairs
+from calibration.replay.stairs import Span, average, largest, spans, stairs
 from calibration.report.chart import LEFT, RIGHT
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
