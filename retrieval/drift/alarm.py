@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.drift.blocks import FIFTHS, Fifth
+from retrieval.drift.blocks import FEWEST, FIFTHS, ROUNDING, Fifth
 from retrieval.drift.effect import Float64
 from retrieval.drift.evidence import Evidence, log_mean
 from retrieval.drift.signals import Bounds
 
-# Blocks after which an alarm can end. The mean of a share over 1,000 independent queries is within .062 of the truth
-# (95 %, Cohen's h), which is less than the smallest effect.
-_QUIET = 5
-# Each lane has half of the weight of an e-detector that counts queries. Counted in blocks, as the evidence is, a block
-# is worth as much as its fifths together.
-_BLOCKS = np.log(FIFTHS / (FIFTHS + 1))
-_FIFTHS = np.log(1 / (FIFTHS + 1))
+# After which an alarm can end, the more of both. The mean of a share over 1,000 independent queries is within .062 of
+# the truth (95 %, Cohen's h), which is less than the smallest effect.
+_QUIET_BLOCKS, _QUIET_QUERIES = 5, 1000
+# There are five times as many fifths as blocks, so that they have to show five times the evidence.
+_MORE_FIFTHS = float(np.log(FIFTHS))
 _LEAST_THRESHOLD = 1.0  # where false alarms may come with every block: some evidence is still asked for
 _NINE_OF_TEN = NormalDist().inv_cdf(0.9)
-_MOST_SHOWN = 2.0  # times the evidence of an alarm: enough for the average over any number of replicas
+# Times the logarithm that an alarm takes: more than the average of any number of replicas without Redis asks of one.
+_MOST_SHOWN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +46,12 @@ class Alarm:
         self.on = False
         self._peak = 0.0  # of the alarm
         self._blocks, self._fifths = Evidence(*bounds), Evidence(*wide)
-        self._since: deque[Float64] = deque(maxlen=_QUIET)  # means of the last blocks of the alarm
+        self._since: deque[Float64] = deque()  # means of the last blocks of the alarm
 
     @property
     def log_evidence(self) -> float:
-        """Natural logarithm of the evidence, −∞ where the signal has nothing that could move."""
-        return float(np.logaddexp(_BLOCKS + self._blocks.log, _FIFTHS + self._fifths.log))
+        """Natural logarithm of the evidence of blocks or of fifths, −∞ where the signal has nothing that could move."""
+        return max(self._blocks.log, self._fifths.log - _MORE_FIFTHS)
 
     @property
     def share_of_threshold(self) -> float:
@@ -74,7 +73,10 @@ class Alarm:
             self._peak = self.share_of_threshold
         if was_on and fifth.block is not None:
             self._since.append(fifth.block[means])
-            if len(self._since) == _QUIET and self.bounds.hold(np.mean(self._since, axis=0)):
+            quiet = max(_QUIET_BLOCKS, -(-_QUIET_QUERIES // (fifth.queries * FIFTHS)))
+            while len(self._since) > quiet:
+                self._since.popleft()
+            if len(self._since) == quiet and self.bounds.hold(np.mean(self._since, axis=0)):
                 self._end()
         return self.on != was_on
 
@@ -87,13 +89,17 @@ class Alarm:
     def finds(self, means: Float64, blocks: int, size: int) -> bool:
         """Whether so many blocks with these true means are an alarm, nine times out of ten; size: queries in one.
 
-        Computed, for independent queries; what was seen so far does not matter, nor do the fifths.
+        Computed, for independent queries, whatever was seen so far.
         """
-        growth, spread = self._blocks.growth(means, size)
-        if not growth.size:
-            return False
-        logs = blocks * growth - _NINE_OF_TEN * np.sqrt(blocks) * spread
-        return bool(_BLOCKS + log_mean(logs) >= self.threshold)
+        logs = [-np.inf]
+        for evidence, times, queries, more in (
+            (self._blocks, blocks, size, 0.0),
+            (self._fifths, blocks * FIFTHS, size // FIFTHS, _MORE_FIFTHS),
+        ):
+            growth, spread = evidence.growth(means, queries)
+            if growth.size:
+                logs.append(log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * spread) - more)
+        return max(logs) >= self.threshold
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """The state as arrays, for other processes; `restore` reads it."""
@@ -109,26 +115,40 @@ class Alarm:
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
         own = self.pack()
-        if {*packed} != {*own} or any(
-            packed[name].dtype != array.dtype
-            or (packed[name].shape[1:] if name == "since" else packed[name].shape)
-            != (array.shape[1:] if name == "since" else array.shape)
-            or not np.isfinite(packed[name]).all()
-            for name, array in own.items()
+        if (
+            {*packed} != {*own}
+            or any(
+                packed[name].dtype != array.dtype
+                or (packed[name].shape[1:] if name == "since" else packed[name].shape)
+                != (array.shape[1:] if name == "since" else array.shape)
+                or not np.isfinite(packed[name]).all()
+                for name, array in own.items()
+            )
+            or not _sensible(bool(packed["on"][0]), float(packed["peak"][0]), packed["since"])
         ):
             raise ValueError("no state of an alarm")
         self.on, self._peak = bool(packed["on"][0]), float(packed["peak"][0])
         self._blocks.logs, self._fifths.logs = packed["blocks"].copy(), packed["fifths"].copy()
-        self._since = deque(packed["since"][-_QUIET:].copy(), maxlen=_QUIET)
+        self._since = deque(packed["since"].copy())
+
+
+def _sensible(on: bool, peak: float, since: Float64) -> bool:
+    """Whether the parts of a state go together."""
+    if not on:
+        return peak == 0 and not len(since)
+    return (
+        1 <= peak <= _MOST_SHOWN
+        and len(since) <= _QUIET_QUERIES // FEWEST
+        and bool(((since >= -ROUNDING) & (since <= 1 + ROUNDING)).all())
+    )
 
 
 def threshold(seldom: float, alarms: int, block: int) -> float:
     """Natural logarithm of the evidence with which one of several alarms goes on.
 
-    While every block's mean is expected within its bounds, whatever came before, the expected number of distinct
-    queries until the first of them is a false alarm is at least `seldom`. block: distinct queries in the smallest one.
+    While every block, and every fifth of one, is expected within its bounds, whatever came before, a false alarm of any
+    of them within N distinct queries has at most the probability N / seldom. block: distinct queries in the smallest.
     """
-    # E[M] ≤ (5/6) · blocks + (1/6) · fifths, which is queries / (.6 · block). The first of n alarms is as rare as
-    # wanted when each is n times rarer.
-    queries_to_one = block * (FIFTHS + 1) / (2 * FIFTHS)
-    return max(_LEAST_THRESHOLD, float(np.log(seldom * alarms / queries_to_one)))
+    # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
+    # fifths reaches 5c with the same; of each alarm either may, and N queries are N / block blocks.
+    return max(_LEAST_THRESHOLD, float(np.log(2 * alarms * seldom / block)))

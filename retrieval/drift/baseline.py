@@ -1,15 +1,15 @@
 """The ordinary range of a service's traffic: by day and by night, on weekdays and on Sundays.
 
-Learnt from the means of blocks over days of a query log. The means of single blocks also vary by chance and by bursts;
-what lasts longer than a block is what a block has in common with the next one. So the range is that of the block means
-drawn towards their average by the square root of their correlation with the next: 0 where nothing lasts, 1 where
-nothing else happens.
+Learnt from the means of blocks over days of a query log. These also vary by chance and by bursts, which differ from one
+block to the next; what lasts is what neighbours have in common. So the range is that of the block means, drawn towards
+their average by the square root of the share of their variance that is not between neighbours.
 """
 
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import NormalDist
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -26,7 +26,8 @@ from retrieval.staging import staging_folder
 
 # A week has a weekend; without it the first Sunday could be an alarm.
 FEWEST_DAYS = 7
-FEWEST_BLOCKS = 20  # of fewer, the correlation of neighbours says nothing
+FEWEST_BLOCKS = 20  # of fewer, neighbours say nothing
+_MEDIAN_OF_A_SQUARE = NormalDist().inv_cdf(0.75) ** 2  # of a standard normal variable
 _BYTES = 1 << 20  # a hundred times as many as any has
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -68,7 +69,7 @@ class Baseline(BaseModel):
         if days < FEWEST_DAYS or len(means) < FEWEST_BLOCKS:
             raise InputError(
                 f"the log has queries of {days} days (UTC) and {len(means)} blocks of {stream.blocks.size} distinct "
-                f"queries; a baseline takes {FEWEST_DAYS} days, weekdays and a weekend, and {FEWEST_BLOCKS} blocks"
+                f"queries; a baseline takes {FEWEST_DAYS} days and {FEWEST_BLOCKS} blocks"
             )
         first, last = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in queries.at[[0, -1]])
         return cls(
@@ -122,9 +123,9 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     try:
         # Who runs the service names the file, which may be a link, as Kubernetes mounts them.
         sealed = _Sealed.model_validate_json(read_plain(path.resolve(), _BYTES))
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror or 'no plain file of its size'}); {remedy}"
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'no plain file of its size'}); {remedy}"
         ) from error
     except ValidationError as error:
         raise InputError(f"{path}: damaged, or no baseline; {remedy}") from error
@@ -132,11 +133,11 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     if sealed.sha256 != found.digest:
         raise InputError(f"{path}: damaged, its digest does not fit; {remedy}")
     if found.release != release:
-        raise InputError(f"{path}: of release {found.release}, not of {release}; {remedy}")
+        raise InputError(f"{path}: of release {found.release[:80]!r}, not of {release}; {remedy}")
     if found.days < FEWEST_DAYS:
         raise InputError(f"{path}: of {found.days} days, and a week has {FEWEST_DAYS}; {remedy}")
     widths = {alarm.signal: len(alarm.bounds.lower) for alarm in monitor.queries.alarms}
-    if any(
+    if {*found.signals} != {*widths} or any(
         name not in widths
         or not len(each.lower) == len(each.upper) == widths[name]
         or any(low > high for low, high in zip(each.lower, each.upper, strict=True))
@@ -151,9 +152,12 @@ def _ranges(means: Float64, stream: Stream[Observations]) -> dict[str, Range]:
     average = means.mean(axis=0)
     apart = means - average
     variance = (apart**2).mean(axis=0)
-    shared = (apart[1:] * apart[:-1]).mean(axis=0)
-    correlation = np.clip(np.divide(shared, variance, out=np.zeros_like(variance), where=variance > 0), 0, 1)
-    lasting = np.clip(average + np.sqrt(correlation) * apart, 0, 1)
+    # Between neighbours, by the median, which a few large steps such as from night to day leave alone; of rare things,
+    # which most blocks do not have, what chance alone gives.
+    between = np.median(np.diff(means, axis=0) ** 2, axis=0) / (2 * _MEDIAN_OF_A_SQUARE)
+    noise = np.maximum(between, average * (1 - average) / stream.blocks.size)
+    share = np.clip(1 - np.divide(noise, variance, out=np.ones_like(noise), where=variance > 0), 0, 1)
+    lasting = np.clip(average + np.sqrt(share) * apart, 0, 1)
     lower, upper = lasting.min(axis=0), lasting.max(axis=0)
     return {
         signal.name: Range(lower=lower[columns].tolist(), upper=upper[columns].tolist())

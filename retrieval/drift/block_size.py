@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.drift.blocks import BLOCK
+from retrieval.drift.blocks import BLOCK, ROUNDING
 from retrieval.drift.effect import Float64
 
 _STEP = 40  # queries that one value of the series is the mean of: a fifth of the smallest block
@@ -27,14 +27,13 @@ def autocorrelation_time(series: Float64) -> float:
     variance = float((centred**2).sum())
     if variance == 0:
         return 1.0
-    n = len(series)
-    total = 1.0
-    for lag in range(1, n // 4, 2):
+    n, time = len(series), -1.0
+    for lag in range(0, n // 4, 2):
         pair = sum(float((centred[: n - k] * centred[k:]).sum()) for k in (lag, lag + 1)) / variance
         if pair <= 0:
             break
-        total += 2 * pair
-    return total
+        time += 2 * pair
+    return max(1.0, time)
 
 
 class BlockSize:
@@ -48,9 +47,11 @@ class BlockSize:
         """Take the mean, (V,), of some more distinct queries."""
         self._sum = self._sum + mean * queries
         self._count += queries
-        if self._count >= _STEP:
+        # A fifth of a long block is several steps with one mean: steps are as long whatever the block is.
+        while self._count >= _STEP:
             self._steps.append(self._sum / self._count)
-            self._sum, self._count = np.zeros_like(self._sum), 0
+            self._sum = self._sum * ((self._count - _STEP) / self._count)
+            self._count -= _STEP
 
     @property
     def size(self) -> int:
@@ -72,7 +73,15 @@ class BlockSize:
         ):
             raise ValueError("no state of a block size")
         steps, rest = packed["steps"], packed["rest"]
-        if steps.shape[1:] != (variables,) or rest.shape != (variables + 1,) or not 0 <= rest[-1] < _STEP:
+        if (
+            steps.shape[1:] != (variables,)
+            or len(steps) > _MOST_STEPS
+            or rest.shape != (variables + 1,)
+            or not 0 <= rest[-1] < _STEP
+            or rest[-1] % 1
+            or not ((steps >= -ROUNDING) & (steps <= 1 + ROUNDING)).all()
+            or not ((rest >= -ROUNDING) & (rest <= rest[-1] + ROUNDING)).all()
+        ):
             raise ValueError("no state of a block size")
         self._steps = deque(steps[-_MOST_STEPS:].copy(), maxlen=_MOST_STEPS)
         self._sum, self._count = rest[:-1].copy(), int(rest[-1])

@@ -1,13 +1,12 @@
 """Blocks of distinct queries: bursts are averaged within a block, and repeats count once.
 
 The mean of a block is what the alarms see. Bursts that are shorter than a block hardly move it, and a query that is
-sent a thousand times in a row is one of its B.
+sent a thousand times in a row is one of its 200.
 
 The same query in every block would still be counted once in each. So no query counts for more than the typical one
 does: what was asked c times in the recent blocks, where the median query was asked m times, has the weight
 min(1, m / c); for the rest of its weight the mean of the calibration stands in. A health check, or a load test with ten
-queries, so weighs next to nothing, however odd its queries are. Weights are known before a block begins, so that the
-expectation of its mean stays within the bounds that the alarms allow.
+queries, so weighs next to nothing, however odd its queries are. The weight of a query is fixed before the block begins.
 """
 
 from collections import Counter, deque
@@ -26,6 +25,7 @@ from retrieval.drift.observations import Keys
 BLOCK = 200
 FEWEST, MOST = 25, 10_000  # in a block: at least five in each fifth; 10,000 take 160 kB
 FIFTHS = 5  # parts of a block that are weighed on their own, for changes that are too large to wait for
+ROUNDING = 1e-9  # by which a sum of shares may be off
 _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
 
 
@@ -116,7 +116,7 @@ class Blocks:
             "lengths": np.array([len(counter) for counter in counters], dtype=np.int64),
             "size": np.array([self.size], dtype=np.int64),
             "fifths": self._fifths,
-            "sum": self._sum,
+            "sum": self._sum.copy(),
         }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
@@ -141,18 +141,27 @@ def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
     if {*packed} != {*forms} or any(packed[name].dtype != np.dtype(form) for name, form in forms.items()):
         return False
     keys, counts, lengths, size, fifths = (packed[name] for name in ("keys", "counts", "lengths", "size", "fifths"))
-    return bool(
+    if not (
         keys.ndim == lengths.ndim == 1
-        and counts.shape == keys.shape
-        and (counts > 0).all()
-        and len(lengths) > 0
-        and (lengths >= 0).all()
-        and lengths.sum() == len(keys)
         and size.shape == (1,)
         and FEWEST <= size[0] <= MOST
-        and lengths[-1] < size[0]
+        and 0 < len(lengths) <= _REMEMBERED // FEWEST + 2
+        and (lengths[:-1] >= FEWEST).all()
+        and (lengths[:-1] <= MOST).all()
+        and 0 <= lengths[-1] < size[0]
+        and lengths.sum() == len(keys)  # no more than that, so that it does not wrap around
+        and (len(lengths) <= 2 or lengths[:-1].sum() <= _REMEMBERED)
+        and counts.shape == keys.shape
+        and (counts > 0).all()
         and fifths.shape[1:] == packed["sum"].shape == (variables,)
-        and len(fifths) == sum(lengths[-1] >= size[0] * done // FIFTHS for done in range(1, FIFTHS))
-        and np.isfinite(fifths).all()
-        and np.isfinite(packed["sum"]).all()
+    ):
+        return False
+    ends = size[0] * np.arange(FIFTHS) // FIFTHS
+    done = int((ends[1:] <= lengths[-1]).sum())
+    most = np.append(np.diff(ends[: done + 1]), lengths[-1] - ends[done])  # queries of each part
+    sums = np.concatenate([fifths, packed["sum"][None]])
+    return bool(
+        len(fifths) == done
+        and ((sums >= -ROUNDING) & (sums <= most[:, None] + ROUNDING)).all()
+        and all(len(np.unique(block)) == len(block) for block in np.split(keys, np.cumsum(lengths)[:-1]))
     )

@@ -6,8 +6,8 @@ An e-detector (Shin, Ramdas and Rinaldo, E-detectors: a nonparametric framework 
     M_t = max(M_{t−1}, 1) · L_t,    L_t = 1 + λ (x_t − b)  above an upper bound b,  1 + λ (b − x_t)  below a lower one.
 
 x_t is the mean of a block of queries. All that is asked of it is that it lies in 0…1 and that its expectation, given
-everything before the block, is not beyond b: then E[L_t] ≤ 1, and the expected number of blocks until M reaches c is at
-least c. The mean of several e-detectors is one as well. docs/drift.md has the theorem and what it takes for granted.
+everything before the block, is not beyond b: then E[L_t] ≤ 1, and within n blocks M reaches c with a probability of at
+most n / c. The same holds of the mean of several M. docs/drift.md has the theorem and what it takes for granted.
 """
 
 import numpy as np
@@ -22,7 +22,10 @@ _LEAST = 1e-12  # of a probability whose logarithm is taken
 
 
 class Evidence:
-    """Of V means, each with a lower and an upper bound, (V,) in 0…1; a bound of 0 or 1 cannot be crossed."""
+    """Of V means, each with a lower and an upper bound, (V,) in 0…1.
+
+    A lower bound of 0 and an upper one of 1 cannot be crossed, and are not watched.
+    """
 
     def __init__(self, lower: Float64, upper: Float64) -> None:
         self._below, self._above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)

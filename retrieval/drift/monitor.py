@@ -100,6 +100,8 @@ class Stream(Generic[Seen]):
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
         """Take over what `pack` made. Raises ValueError for anything else."""
+        if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
+            raise ValueError("no state of these signals")
         for part, own in self._parts().items():
             prefix = f"{part}."
             own.restore({name.removeprefix(prefix): packed[name] for name in packed if name.startswith(prefix)})
@@ -115,7 +117,7 @@ class Monitor:
         rules: Rules = DEFAULT_RULES,
         ordinary: Mapping[str, Bounds] = MappingProxyType({}),
     ) -> None:
-        self._rules = rules
+        self._rules, self._reference, self._theta = rules, reference, theta
         of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
         self.threshold = threshold(rules.seldom, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block)
 
@@ -159,6 +161,7 @@ class Monitor:
         digest = hashlib.sha256(repr((self.threshold, self._rules.block)).encode())
         for alarm in self.alarms:
             digest.update(np.concatenate(alarm.bounds).tobytes())
+        digest.update(self._reference.top.tobytes() + self._reference.random.tobytes() + repr(self._theta).encode())
         return digest.hexdigest()[:16]
 
     def pack(self) -> bytes:
@@ -173,6 +176,8 @@ class Monitor:
             arrays = load(packed)
         except (SafetensorError, KeyError, TypeError, AttributeError) as error:
             raise ValueError("no state of a monitor") from error
+        if not all(name.startswith(("queries.", "feedback.")) for name in arrays):
+            raise ValueError("no state of a monitor")
         for prefix, stream in (("queries.", self.queries), ("feedback.", self.feedback)):
             stream.restore({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
 

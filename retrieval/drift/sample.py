@@ -5,9 +5,10 @@ are kept.
 """
 
 from collections.abc import Sequence
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -30,8 +31,8 @@ class Sample(Generic[Seen]):
         return cls(seen.take(rng.permutation(len(seen))), len(seen))
 
     def pack(self) -> bytes:
-        """As safetensors: at most MOST rows, each with the same probability."""
-        columns = self.rows.take(slice(MOST)).columns() | {_COUNT: np.array([self.count])}
+        """As safetensors: at most MOST rows, each with the same probability, and without what they are known by."""
+        columns = _shared(self.rows.take(slice(MOST))) | {_COUNT: np.array([self.count])}
         return save({name: np.ascontiguousarray(column) for name, column in columns.items()})
 
     @classmethod
@@ -42,7 +43,7 @@ class Sample(Generic[Seen]):
         except (SafetensorError, KeyError, TypeError, AttributeError) as error:
             raise ValueError("no sample") from error
         count = arrays.pop(_COUNT, np.zeros(0))
-        wanted = like.columns()
+        wanted = _shared(like)
         whole = {*arrays} == {*wanted} and count.shape == (1,) and count.dtype == np.int64
         if not whole or any(
             array.ndim == 0
@@ -54,7 +55,13 @@ class Sample(Generic[Seen]):
             raise ValueError("no sample of this release")
         if not len(arrays["at"]) <= count[0]:
             raise ValueError("a sample that is larger than what it is of")
-        return cls(type(like)(**arrays), int(count[0]))
+        keys = np.zeros(len(arrays["at"]), dtype=np.uint64)
+        return cls(type(like)(key=keys, **arrays), int(count[0]))
+
+
+def _shared(rows: Columns) -> dict[str, NDArray[Any]]:
+    """Columns that others need: not which queries they are of."""
+    return {name: column for name, column in rows.columns().items() if name != "key"}
 
 
 def merged(samples: Sequence[Sample[Seen]]) -> Seen:

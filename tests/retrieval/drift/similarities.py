@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from retrieval.drift.observations import Observations
+from retrieval.drift.observations import Judgements, Observations
 from retrieval.drift.reference import Reference
 
 K, TAU = 5, 0.45
 
 
-def top(rng: np.random.Generator, queries: int, mean: float = 0.6) -> np.ndarray:
-    """Best first: normal around the mean, each further one lower."""
+def top(rng: np.random.Generator, queries: int, mean: float | np.ndarray = 0.6, spread: float = 0.1) -> np.ndarray:
+    """Best first: normal around the mean, one for all or one for each, each further one lower."""
     steps = np.abs(rng.normal(0.05, 0.02, size=(queries, K)))
-    return (rng.normal(mean, 0.1, size=(queries, 1)) - np.cumsum(steps, axis=1)).astype(np.float32)
+    best = rng.normal(mean, spread, size=queries)
+    return (best[:, None] - np.cumsum(steps, axis=1)).astype(np.float32)
 
 
 def reference(rng: np.random.Generator, queries: int = 2000) -> Reference:
@@ -28,11 +29,37 @@ def reference(rng: np.random.Generator, queries: int = 2000) -> Reference:
     )
 
 
-def traffic(rng: np.random.Generator, queries: int, mean: float = 0.6, random: float = 0.1) -> Observations:
-    scores = top(rng, queries, mean)
+def traffic(
+    rng: np.random.Generator,
+    queries: int,
+    mean: float | np.ndarray = 0.6,
+    random: float = 0.1,
+    spread: float = 0.1,
+) -> Observations:
+    """Queries a second apart, none of them twice."""
+    scores = top(rng, queries, mean, spread)
     return Observations(
         np.arange(queries, dtype=np.float64),
+        keys(rng, queries),
         scores,
         rng.normal(random, 0.1, size=(queries, 4)).astype(np.float32),
         (scores >= TAU).sum(axis=1).astype(np.float32),
     )
+
+
+def judged(rng: np.random.Generator, correct: np.ndarray) -> Judgements:
+    """Judgements a second apart, none of them twice."""
+    return Judgements(np.arange(len(correct), dtype=np.float64), keys(rng, len(correct)), correct.astype(np.float32))
+
+
+def bursts(rng: np.random.Generator, queries: int, length: int, apart: float) -> Observations:
+    """Each of so many queries on one topic; apart: of the topics' means. All queries together are as at calibration."""
+    topics = rng.normal(0.6, apart, size=queries // length + 2)
+    first = rng.integers(length)  # the bursts begin anywhere in a block
+    means = np.repeat(topics, length)[first : first + queries]
+    return traffic(rng, queries, mean=means, spread=float(np.sqrt(0.1**2 - apart**2)))
+
+
+def keys(rng: np.random.Generator, queries: int) -> np.ndarray:
+    """All different, but for one chance in 10⁹ or so."""
+    return rng.integers(0, 2**64, size=queries, dtype=np.uint64)

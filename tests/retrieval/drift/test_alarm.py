@@ -1,108 +1,282 @@
-"""Alarms begin with evidence, end with quiet, and are the same however traffic is cut into looks."""
+"""One alarm, fed with the means of blocks and of their fifths: when it begins, what it shows, when it ends."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from retrieval.drift.alarm import Change
-from retrieval.drift.monitor import Monitor, theta_of
-from retrieval.drift.observations import Observations
-from tests.retrieval.drift.similarities import reference, traffic
+from retrieval.drift.alarm import Alarm, threshold
+from retrieval.drift.blocks import Fifth
+from retrieval.drift.signals import Bounds
+from tests.retrieval.drift.test_evidence import AVERAGE_STAKE, literal
+
+BOUNDS = Bounds(np.array([0.4, 0.0]), np.array([0.6, 0.1]))
+WIDE = Bounds(np.array([0.3, 0.0]), np.array([0.7, 0.2]))
+EVERYTHING = slice(None)
+Packed = dict[str, np.ndarray]
 
 
-@pytest.fixture
-def monitor() -> Monitor:
-    calibration = reference(np.random.default_rng(0))
-    return Monitor(calibration, theta_of(calibration, 5))
+def alarm(log_of: float = 8.0) -> Alarm:
+    return Alarm("share", BOUNDS, WIDE, log_of)
 
 
-def on(changes: list[Change]) -> set[str]:
-    return {change.signal for change in changes if change.on}
+def block(means: np.ndarray) -> list[Fifth]:
+    """Five fifths, (5, V), with their average as that of the block."""
+    return [Fifth(0, mean, 40, means.mean(axis=0) if part == 4 else None) for part, mean in enumerate(means)]
 
 
-def test_traffic_as_at_calibration_gives_no_alarm(monitor: Monitor) -> None:
+def even(first: float, second: float = 0.05) -> list[Fifth]:
+    """A block whose fifths are all alike."""
+    return block(np.tile([first, second], (5, 1)))
+
+
+def feed(one: Alarm, fifths: list[Fifth]) -> list[bool]:
+    """What began, True, or ended, False."""
+    return [one.on for fifth in fifths if one.update(fifth, EVERYTHING)]
+
+
+@pytest.mark.parametrize(("seldom", "alarms", "size"), [(1e9, 5, 200), (1e6, 1, 25), (1e12, 2, 10_000)])
+def test_the_threshold_is_what_the_worst_traffic_reaches_no_sooner(seldom: float, alarms: int, size: int) -> None:
+    """E[M] of one alarm after q queries is at most (5/6) · q/size + (1/6) · 5q/size; M takes `alarms` times that."""
+    blocks, fifths = seldom / size, 5 * seldom / size
+    assert np.exp(threshold(seldom, alarms, size)) == pytest.approx(alarms * (5 / 6 * blocks + 1 / 6 * fifths))
+
+
+def test_however_often_false_alarms_may_come_some_evidence_is_asked_for() -> None:
+    assert threshold(1.0, 5, 10_000) == threshold(100.0, 5, 10_000) == 1
+
+
+def test_its_evidence_is_that_of_the_blocks_and_of_their_fifths() -> None:
+    rng = np.random.default_rng(0)
+    one = alarm(np.inf)
+    fifths = rng.random((50, 5, 2)) * [1.0, 0.3]
+    of_blocks = literal(fifths.mean(axis=1), *BOUNDS)
+    of_fifths = literal(fifths.reshape(-1, 2), *WIDE)
+    found = []
+    for number, means in enumerate(fifths):
+        for part, fifth in enumerate(block(means)):
+            one.update(fifth, EVERYTHING)
+            whole = number if part == 4 else number - 1
+            blocks_so_far = np.exp(of_blocks[whole]) if whole >= 0 else 1.0
+            found.append(one.log_evidence)
+            expected = np.log(5 / 6 * blocks_so_far + 1 / 6 * np.exp(of_fifths[5 * number + part]))
+            assert found[-1] == pytest.approx(expected)
+    assert max(found) > 1
+
+
+def test_a_clear_shift_does_not_wait_for_the_block() -> None:
+    one = alarm()
+    changes = [one.update(fifth, EVERYTHING) for fifth in even(1.0, 1.0) * 2]
+    assert True in changes[:9]
+
+
+def test_a_shift_that_fifths_may_have_is_seen_by_blocks() -> None:
+    """Between the bounds of a block and those of a fifth."""
+    assert feed(alarm(), even(0.66) * 200) == [True]
+
+
+def test_nothing_within_the_bounds_is_ever_evidence() -> None:
+    one = alarm()
+    assert feed(one, even(0.59, 0.09) * 1000) == []
+    assert one.share_of_threshold == 0
+
+
+def test_only_the_columns_of_the_signal_count() -> None:
+    one = Alarm("second", Bounds(BOUNDS.lower[:1], BOUNDS.upper[:1]), Bounds(WIDE.lower[:1], WIDE.upper[:1]), 8.0)
+    fifths = [
+        Fifth(0, np.array([1.0, 0.5, 1.0]), 40, np.array([1.0, 0.5, 1.0]) if part % 5 == 4 else None)
+        for part in range(500)
+    ]
+    assert not any(one.update(fifth, slice(1, 2)) for fifth in fifths)
+    assert any(one.update(fifth, slice(2, 3)) for fifth in fifths)
+
+
+def test_it_ends_with_the_fifth_block_within_the_bounds_and_can_begin_again() -> None:
+    one = alarm()
+    for _ in range(3):
+        assert feed(one, even(1.0) * 30) == [True]
+        assert feed(one, even(0.52) * 4) == []
+        assert feed(one, even(0.52)[:4]) == []
+        assert feed(one, even(0.52)[4:]) == [False]
+        assert not one.on
+        assert one.share_of_threshold == pytest.approx(0)  # nothing is left of the evidence
+
+
+def test_it_ends_when_the_average_of_five_blocks_is_within_the_bounds_and_not_before() -> None:
+    one = alarm()
+    assert feed(one, even(1.0) * 30) == [True]
+    assert feed(one, (even(0.55) + even(0.75)) * 20) == []  # the average of three and two is .63, of two and three .67
+    assert feed(one, even(0.55) * 2) == []
+    assert feed(one, even(0.55)) == [False]  # with one of .75 it is .59
+    assert feed(one, even(1.0) * 30) == [True]
+    assert feed(one, even(0.52, 0.11) * 50) == []  # the second variable is still beyond
+
+
+def test_it_does_not_end_before_five_blocks_of_its_own() -> None:
+    """A first fifth so far off that the alarm begins with it, in a block that is otherwise as it should be."""
+    one = alarm(0.01)
+    odd = block(np.array([[1.0, 0.45]] + 4 * [[0.4, 0.0]]))
+    assert feed(one, odd[:1]) == [True]
+    assert feed(one, odd[1:] + even(0.5) * 3) == []
+    assert feed(one, even(0.5)) == [False]
+
+
+def test_it_goes_on_while_the_shift_does() -> None:
     rng = np.random.default_rng(1)
-    assert not any(monitor.update(traffic(rng, 10_000)) for _ in range(10))
-    assert not any(alarm.on for alarm in monitor.alarms)
-    assert all(alarm.share_of_threshold < 0.5 for alarm in monitor.alarms)
+    shares = rng.binomial(40, 0.7, size=(2000, 5)) / 40
+    assert feed(alarm(), [fifth for parts in shares for fifth in even_mean(parts)]) == [True]
+
+
+def even_mean(first: np.ndarray) -> list[Fifth]:
+    return block(np.column_stack([first, np.full(5, 0.05)]))
+
+
+def test_what_it_shows_is_1_or_more_and_its_highest_while_it_is_on_and_less_otherwise() -> None:
+    rng = np.random.default_rng(2)
+    one = alarm()
+    shown: dict[bool, list[float]] = {True: [], False: []}
+    for mean in np.repeat([0.5, 0.63, 0.5, 0.8, 0.5, 0.66], 60):
+        for fifth in even_mean(rng.binomial(40, mean, size=5) / 40):
+            was_on, before = one.on, one.share_of_threshold
+            one.update(fifth, EVERYTHING)
+            if one.on and was_on:
+                assert one.share_of_threshold >= before
+            shown[one.on].append(one.share_of_threshold)
+    assert len(shown[True]) > 100
+    assert min(shown[True]) >= 1
+    assert 1.5 < max(shown[True]) <= 2
+    assert len(shown[False]) > 100
+    assert min(shown[False]) == 0
+    assert 0.3 < max(shown[False]) < 1
 
 
 @pytest.mark.parametrize(
-    ("shift", "signal"),
-    [
-        ({"mean": 0.4}, "topk_similarity"),
-        ({"mean": 0.8}, "topk_similarity"),
-        ({"mean": 0.4}, "empty_responses"),
-        ({"mean": 0.4}, "dropped_share"),
-        ({"mean": 0.75}, "dropped_share"),
-        ({"random": 0.25}, "roe"),
-    ],
+    ("calibrated", "direction"), [(0.5, -1), (0.5, 1), (0.1, 1), (0.999, -1)], ids=["lower", "higher", "rare", "COE"]
 )
-def test_each_signal_sees_what_it_is_there_for(monitor: Monitor, shift: dict[str, float], signal: str) -> None:
-    assert signal in on(monitor.update(traffic(np.random.default_rng(2), 2000, **shift)))
-
-
-def test_other_random_documents_are_roe_and_nothing_else(monitor: Monitor) -> None:
-    assert on(monitor.update(traffic(np.random.default_rng(2), 2000, random=0.25))) == {"roe"}
-
-
-def test_judged_documents_below_theta(monitor: Monitor) -> None:
-    assert on(monitor.feedback(np.full(500, -0.5, dtype=np.float32))) == {"coe"}
-
-
-def test_a_shift_that_is_certain_and_too_small_to_matter(monitor: Monitor) -> None:
-    """A hundredth of a standard deviation, which 200,000 queries show beyond doubt."""
-    rng = np.random.default_rng(3)
-    assert not any(monitor.update(traffic(rng, 10_000, mean=0.601)) for _ in range(20))
-
-
-def test_it_ends_after_a_thousand_queries_as_at_calibration_and_begins_again(monitor: Monitor) -> None:
-    rng = np.random.default_rng(4)
-    assert "topk_similarity" in on(monitor.update(traffic(rng, 1000, mean=0.4)))
-    assert monitor.update(traffic(rng, 900)) == []
-    ended = [change for change in monitor.update(traffic(rng, 5000)) if change.signal == "topk_similarity"]
-    assert [change.on for change in ended] == [False]
-    assert not any(alarm.on for alarm in monitor.alarms)
-    assert "topk_similarity" in on(monitor.update(traffic(rng, 1000, mean=0.4)))
-
-
-def test_it_goes_on_while_the_shift_does(monitor: Monitor) -> None:
+def test_the_smallest_shift_that_it_says_it_finds_is_found_nine_times_out_of_ten(
+    calibrated: float, direction: int
+) -> None:
+    """Fifty blocks of 200 independent queries, two hundred times; within its bounds nothing is ever found."""
     rng = np.random.default_rng(5)
-    changes = monitor.update(traffic(rng, 20_000, mean=0.5))
-    assert [change.on for change in changes if change.signal == "topk_similarity"] == [True]
+    known = Bounds(np.array([calibrated]), np.array([calibrated]))
+
+    def fresh() -> Alarm:
+        return Alarm("share", known.shifted(0.15), known.shifted(0.2), 17.5)
+
+    effects = np.arange(0.15, 2, 0.002)
+    means = next(
+        means
+        for means in (known.shifted(float(size))[direction > 0] for size in effects)
+        if fresh().finds(means, 50, 200)
+    )
+    found = 0
+    for _ in range(200):
+        shares = rng.binomial(40, means, size=(50, 5, 1)) / 40
+        found += feed(fresh(), [fifth for parts in shares for fifth in block(parts)]) != []
+    assert 0.82 < found / 200 < 0.99
+    assert not fresh().finds(known.shifted(0.14)[direction > 0], 10_000, 200)
 
 
-def test_it_is_the_same_however_traffic_is_cut() -> None:
-    calibration = reference(np.random.default_rng(0))
-    rng = np.random.default_rng(6)
-    parts = [traffic(rng, 3000), traffic(rng, 700, mean=0.45), traffic(rng, 4000)]
-    seen = Observations.joined(parts)
-
-    def changes(size: int) -> list[tuple[str, int, bool]]:
-        monitor = Monitor(calibration, theta_of(calibration, 5))
-        return sorted(
-            (change.signal, start + change.row, change.on)
-            for start in range(0, len(seen), size)
-            for change in monitor.update(seen.take(slice(start, start + size)))
-        )
-
-    assert changes(len(seen)) == changes(7) == changes(1000)
-    assert len(changes(len(seen))) >= 4
+def test_where_nothing_can_move_there_is_nothing_to_see_or_to_find() -> None:
+    nothing = Bounds(np.zeros(2), np.ones(2))
+    one = Alarm("share", nothing, nothing, 8.0)
+    assert feed(one, (even(1.0, 1.0) + even(0.0, 0.0)) * 100) == []
+    assert one.log_evidence == -np.inf
+    assert one.share_of_threshold == 0
+    assert not one.finds(np.ones(2), 50, 200)
 
 
-def test_a_reference_of_few_queries_is_allowed_more() -> None:
-    few, many = (reference(np.random.default_rng(0), queries) for queries in (50, 5000))
-    widths = []
-    for calibration in (few, many):
-        below, above = Monitor(calibration, theta_of(calibration, 5)).of_queries[0].signal.bounds(0.1)
-        widths.append((above - below)[4])
-    assert widths[0] > 3 * widths[1]
+@pytest.mark.parametrize("of_blocks", [True, False], ids=["whole blocks", "fifths"])
+def test_a_false_alarm_is_as_seldom_as_promised_in_the_worst_case(of_blocks: bool) -> None:
+    """What is nothing, or just what an alarm takes, with the bound as its expectation: in blocks, or in fifths."""
+    runs, size, bound = 400, 25, 0.02
+    bounds = Bounds(np.zeros(1), np.full(1, bound))
+    seldom = 12.0 * 0.6 * size
+    log_of = threshold(seldom, 1, size)
+    weight = 5 / 6 if of_blocks else 1 / 6
+    enough = bound * (1 + (np.exp(log_of) / weight - 1) / AVERAGE_STAKE)
+    high = min(1.0, enough)
+    rng = np.random.default_rng(3)
+    queries = []
+    for _ in range(runs):
+        one = Alarm("share", bounds, bounds, log_of)
+        number = 0
+        while not one.on and number < 500:
+            jumps = np.repeat(rng.random(1), 5) if of_blocks else rng.random(5)
+            for fifth in block(np.where(jumps < bound / high, high, 0.0)[:, None]):
+                if not one.on:
+                    number += 1
+                    one.update(fifth, slice(1))
+        queries.append(number * size / 5)
+    assert np.mean(queries) - 3 * np.std(queries) / np.sqrt(runs) > seldom
 
 
-def test_a_policy_that_never_drops_has_nothing_to_fall_below() -> None:
-    calibration = reference(np.random.default_rng(0))
-    kept = np.full(len(calibration), 5)
-    calibration = type(calibration)(calibration.top, calibration.correct, calibration.random, kept, kept > 0)
-    monitor = Monitor(calibration, theta_of(calibration, 5))
-    seen = traffic(np.random.default_rng(1), 5000)
-    seen = Observations(seen.at, seen.top, seen.random, np.full(5000, 5, dtype=np.float32))
-    assert monitor.update(seen) == []
+@pytest.mark.parametrize("blocks", [0, 1, 2, 3, 10, 12, 17])
+def test_what_is_restored_goes_on_as_if_nothing_had_happened(blocks: int) -> None:
+    """Before the alarm, in it, while it is about to end, and after it."""
+    rng = np.random.default_rng(4)
+    means = np.concatenate([np.full(10, 0.8), np.full(10, 0.5), np.full(10, 0.8)])
+    fifths = [fifth for mean in means for fifth in even_mean(rng.binomial(40, mean, size=5) / 40)]
+    one, other = alarm(20.0), alarm(20.0)
+    feed(other, even(1.0) * 3)  # forgets what it knew
+    feed(one, fifths[: 5 * blocks + 2])
+    other.restore(one.pack())
+    rest = fifths[5 * blocks + 2 :]
+    assert [one.update(fifth, EVERYTHING) for fifth in rest] == [other.update(fifth, EVERYTHING) for fifth in rest]
+    assert same(one.pack(), other.pack())
+
+
+def test_what_is_packed_stays_as_it_was() -> None:
+    one = alarm()
+    feed(one, even(0.8) * 3)
+    packed = one.pack()
+    before = {name: array.copy() for name, array in packed.items()}
+    feed(one, even(0.8) * 3)
+    assert same(packed, before)
+
+
+def same(one: Packed, two: Packed) -> bool:
+    return {*one} == {*two} and all(
+        one[name].dtype == two[name].dtype and np.array_equal(one[name], two[name]) for name in one
+    )
+
+
+HOSTILE: dict[str, Callable[[Packed], Packed]] = {
+    "nothing": lambda packed: {},
+    "one array fewer": lambda packed: {name: array for name, array in packed.items() if name != "since"},
+    "one array more": lambda packed: packed | {"more": np.zeros(3)},
+    "a highest share that is not a number": lambda packed: packed | {"peak": packed["peak"] * np.nan},
+    "a highest share below that of an alarm": lambda packed: packed | {"peak": packed["peak"] / 10},
+    "a highest share beyond what is shown": lambda packed: packed | {"peak": packed["peak"] * 10},
+    "no highest share": lambda packed: packed | {"peak": packed["peak"][:0]},
+    "on as a number": lambda packed: packed | {"on": np.array([1])},
+    "on and off": lambda packed: packed | {"on": np.array([True, False])},
+    "neither": lambda packed: packed | {"on": np.zeros(0, dtype=np.bool_)},
+    "evidence of fewer bounds": lambda packed: packed | {"blocks": packed["blocks"][1:]},
+    "evidence in float32": lambda packed: packed | {"fifths": packed["fifths"].astype(np.float32)},
+    "evidence that is not a number": lambda packed: packed | {"fifths": packed["fifths"] * np.nan},
+    "evidence without end": lambda packed: packed | {"blocks": packed["blocks"] + np.inf},
+    "means of fewer variables": lambda packed: packed | {"since": packed["since"][:, :1]},
+    "means that are not numbers": lambda packed: packed | {"since": packed["since"] * np.nan},
+    "means in one row": lambda packed: packed | {"since": packed["since"].ravel()},
+    "means beyond 1": lambda packed: packed | {"since": packed["since"] + 1},
+    "means below 0": lambda packed: packed | {"since": packed["since"] - 1},
+    "more means than it takes": lambda packed: packed | {"since": np.tile(packed["since"], (10, 1))},
+    "means since an alarm that is off": lambda packed: packed | {"on": np.array([False]), "peak": np.zeros(1)},
+    "the highest share of an alarm that is off": (
+        lambda packed: packed | {"on": np.array([False]), "since": packed["since"][:0]}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())
+def test_what_is_no_state_is_refused_and_changes_nothing(change: Callable[[Packed], Packed]) -> None:
+    sender, one = alarm(), alarm()
+    assert feed(sender, even(0.9) * 30) == [True]
+    feed(one, even(0.61) * 7)
+    before = one.pack()
+    with pytest.raises(ValueError, match="no state of an alarm"):
+        one.restore(change(sender.pack()))
+    assert same(one.pack(), before)
+    one.restore(sender.pack())  # and what is one is still taken
+    assert one.on

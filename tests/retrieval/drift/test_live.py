@@ -10,21 +10,17 @@ from retrieval.drift.observations import Judgements
 from retrieval.release.catalog import find
 from retrieval.release.manifest import BootstrapRecord
 from retrieval.release.reader import load
-from tests.retrieval.drift.similarities import reference, traffic
+from tests.retrieval.drift.similarities import judged, reference, traffic
 
 DRAWN = BootstrapRecord(bootstraps=500, sample_size=100, seed=0, holdout=0.3, overlap_percentile=5)
-NOBODY = Judgements(np.zeros(0), np.zeros(0, dtype=np.float32))
-
-
-def judged(correct: np.ndarray) -> Judgements:
-    return Judgements(np.zeros(len(correct)), correct.astype(np.float32))
+NOBODY = Judgements.none()
 
 
 def test_the_calibration_s_own_queries_have_the_manifest_s_numbers(releases: Path) -> None:
     """But for the random rows, which the calibration draws after its split."""
     release = load(find(releases))
     calibration = release.reference
-    shown = judged(calibration.correct[calibration.correct_kept])
+    shown = judged(np.random.default_rng(0), calibration.correct[calibration.correct_kept])
     live = live_overlap(calibration.observations, shown, calibration, release.manifest.bootstrap)
     measured = release.manifest.metrics["calibration"]
     for mine, theirs in ((live.coe, measured.coe), (live.expected_coe, measured.coe), (live.roe, measured.roe)):
@@ -35,12 +31,13 @@ def test_the_calibration_s_own_queries_have_the_manifest_s_numbers(releases: Pat
 def test_documents_that_nobody_could_judge_are_taken_from_the_calibration() -> None:
     """Judged alone, correct documents that were shown would have a COE too high by what is not shown."""
     calibration = reference(np.random.default_rng(0))
-    seen = traffic(np.random.default_rng(1), 5000)
-    live = live_overlap(seen, judged(calibration.correct[calibration.correct_kept]), calibration, DRAWN)
+    rng = np.random.default_rng(1)
+    seen = traffic(rng, 5000)
+    live = live_overlap(seen, judged(rng, calibration.correct[calibration.correct_kept]), calibration, DRAWN)
     assert live.coe is not None
     assert live.expected_coe is not None
     assert live.coe.mean == pytest.approx(live.expected_coe.mean, abs=1e-9)
-    everything = live_overlap(seen, judged(np.full(200, 1.0)), calibration, DRAWN).coe
+    everything = live_overlap(seen, judged(rng, np.full(200, 1.0)), calibration, DRAWN).coe
     assert everything is not None
     assert everything.mean < 1  # those that are not shown are still missing
 
@@ -58,8 +55,8 @@ def test_what_has_drifted_shows() -> None:
 def test_too_few_are_not_measured() -> None:
     calibration = reference(np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    few = live_overlap(traffic(rng, FEWEST - 1), judged(np.ones(500)), calibration, DRAWN)
+    few = live_overlap(traffic(rng, FEWEST - 1), judged(rng, np.ones(500)), calibration, DRAWN)
     assert (few.coe, few.expected_coe, few.roe) == (None, None, None)
-    nobody = live_overlap(traffic(rng, FEWEST), judged(np.ones(FEWEST - 1)), calibration, DRAWN)
+    nobody = live_overlap(traffic(rng, FEWEST), judged(rng, np.ones(FEWEST - 1)), calibration, DRAWN)
     assert nobody.coe is None
     assert nobody.roe is not None
