@@ -61,7 +61,7 @@ class Settings(BaseSettings):
     | TAUGATE_DRIFT_WINDOW_QUERIES | 10000 | latest queries of a process that COE, ROE and distances are measured on |
     | TAUGATE_DRIFT_WINDOW_SECONDS | 3600 | age beyond which they are left out |
     | TAUGATE_DRIFT_SMALLEST_EFFECT | 0.1 | smallest shift that is worth an alarm, Cohen's h |
-    | TAUGATE_DRIFT_SELDOM | 1000000000.0 | distinct queries to a false alarm, on average and at least |
+    | TAUGATE_DRIFT_SELDOM | 1000000000.0 | a false alarm within N distinct queries has at most the probability N/this |
     | TAUGATE_DRIFT_BLOCK | 200 | distinct queries in a block, 25 to 10,000, or `auto`: as many as its bursts ask for |
     | TAUGATE_DRIFT_BASELINE | – | what `taugate drift baseline` wrote, or the folder that it wrote it to |
     | TAUGATE_CANARY_SECONDS | 300 | between two times that the golden queries are asked |

@@ -22,8 +22,8 @@ from retrieval.drift.signals import Bounds, Signal, feedback_signal, query_signa
 SMALLEST_EFFECT = 0.1
 # A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
 _OF_A_FIFTH = 2.0
-# Distinct queries to a false alarm of any signal, on average and at least, while all means are just within their
-# bounds: a hundred queries a second for four months. Further inside there are none.
+# A false alarm of any signal within N distinct queries has at most the probability N over this while all means are just
+# within their bounds: one in four for a hundred queries a second all month. Further inside there are none.
 SELDOM = 1e9
 _ROWS = 8192  # at a time: of more, the variables would take megabytes
 
