@@ -8,8 +8,9 @@ import orjson
 
 from calibration.replay.answered import Answered
 from calibration.replay.words import utc
-from retrieval.drift.baseline import Baseline, baseline_path
+from retrieval.drift.baseline import Baseline
 from retrieval.drift.monitor import Monitor, Rules
+from retrieval.release.layout import baseline_path
 
 
 def run(arguments: argparse.Namespace, rules: Rules) -> int:

@@ -10,8 +10,9 @@ from calibration.replay.answered import Answered
 from calibration.replay.page import render
 from calibration.replay.replayed import replay
 from calibration.replay.words import counted, utc
-from retrieval.drift.baseline import Baseline, baseline_path, load_baseline
+from retrieval.drift.baseline import Baseline, load_baseline
 from retrieval.drift.monitor import Monitor, Rules
+from retrieval.release.layout import baseline_path
 
 
 def run(arguments: argparse.Namespace, rules: Rules) -> int:

@@ -112,11 +112,6 @@ class _Sealed(BaseModel):
     sha256: str
 
 
-def baseline_path(folder: Path, release: str) -> Path:
-    """Where the baseline of a release is, beside the release, which never changes."""
-    return folder / f"baseline-{release}.json"
-
-
 def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     """Read what `save` wrote. Raises InputError, in one sentence, where it is damaged, or of another release."""
     remedy = "make it again with `taugate drift baseline`"

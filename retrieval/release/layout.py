@@ -39,6 +39,13 @@ OPTIONAL_FILES = frozenset(
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # of a release that is being removed
+
+
+def baseline_path(folder: Path, release: str) -> Path:
+    """What is ordinary traffic for a release: beside it, as it is learnt later and a release never changes."""
+    return folder / f"baseline-{release}.json"
+
+
 _NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})
 
 

@@ -1,4 +1,4 @@
-"""Remove old releases, and never one that somebody needs."""
+"""Remove old releases with their baselines, and never one that somebody needs."""
 
 import shutil
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 from retrieval.release import outline
 from retrieval.release.catalog import current_id, release_ids, shadow_id, sync_folder
 from retrieval.release.history import record
-from retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX
+from retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
 from retrieval.release.lineage import earlier
 from retrieval.release.lock import locked, unheld
 from retrieval.staging import clear_left
@@ -49,6 +49,7 @@ def _remove(releases: Path, name: str) -> str | None:
             return kept
         failed = _recorded(releases, name)
         (releases / name).rename(gone)
+        baseline_path(releases, name).unlink(missing_ok=True)
         sync_folder(releases)
     with suppress(FileNotFoundError):  # another prune takes it for left behind, and ends what was begun
         shutil.rmtree(gone)

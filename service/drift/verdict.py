@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 import orjson
 
-from retrieval.drift.baseline import Baseline, baseline_path, load_baseline
+from retrieval.drift.baseline import Baseline, load_baseline
 from retrieval.drift.monitor import Monitor, Rules, theta_of
 from retrieval.drift.observations import Judgements, Observations
 from retrieval.errors import InputError
+from retrieval.release.layout import baseline_path
 from retrieval.release.reader import Release
 from service.drift.fleet import Fleet
 from service.drift.gauges import DriftGauges

@@ -10,8 +10,9 @@ import pytest
 
 import taugate
 from calibration.replay.answered import Answered
-from retrieval.drift.baseline import baseline_path, load_baseline
+from retrieval.drift.baseline import load_baseline
 from retrieval.drift.monitor import Rules
+from retrieval.release.layout import baseline_path
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 

@@ -11,7 +11,7 @@ import pytest
 from retrieval.errors import ReleaseError
 from retrieval.release import history, lock
 from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.layout import CURRENT, MANIFEST, SHADOW
+from retrieval.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
 from retrieval.release.lock import hold, unheld
 from retrieval.release.promotion import promote, rollback, shadow
 from retrieval.release.prune import KEEP, prune
@@ -41,6 +41,15 @@ def test_the_newest_stay(copy: Path, many: list[str], release: Release) -> None:
     events = history.read(copy).events
     assert [(event.action, event.release) for event in events[-4:]] == [("prune", name) for name in many[:4]]
     assert release("prune")[1:] == ("", "10 of 10 releases stay\n")
+
+
+def test_the_baseline_of_a_release_goes_with_it_and_that_of_another_stays(copy: Path, many: list[str]) -> None:
+    pruned, kept = (baseline_path(copy, name) for name in (many[0], many[-1]))
+    for path in (pruned, kept):
+        path.write_text("{}", encoding="utf-8")
+    assert [each.kept for each in prune(copy, keep=13)] == [None]
+    assert not pruned.exists()
+    assert kept.exists()
 
 
 def test_a_dry_run_says_the_same_and_removes_nothing(copy: Path, many: list[str], release: Release) -> None:
