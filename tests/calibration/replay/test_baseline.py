@@ -131,4 +131,4 @@ def test_a_baseline_of_another_release_is_refused(
     found = load_baseline(baseline_path(own, answered.release), answered.release, answered.monitor(Rules()))
     found.model_copy(update={"release": other}).save(tmp_path / "other.json")
     error = refused("replay", week, "--baseline", tmp_path / "other.json", releases=own)
-    assert f"of release {other}, not of {answered.release}" in error
+    assert f"of release '{other}', not of {answered.release}" in error
