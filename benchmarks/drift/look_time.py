@@ -1,14 +1,16 @@
 """Processor time of the looks themselves, in a process that does nothing else."""
 
 import time
+import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
-from per_query import PerQuery
 from prometheus_client import CollectorRegistry
 from traffic import Pool
 from worlds import World
 
+from retrieval.drift.observations import query_keys
 from service.drift.look import Look
 from service.drift.seen import Seen
 from service.engine import Engine, Threads
@@ -20,14 +22,28 @@ _OF_A_LOOK = 1500  # queries
 
 
 def microseconds_of_a_query(here: World) -> tuple[float, float]:
-    """Of the alarms, and of the one signal of the detector that takes each query by itself; the medians of turns."""
-    rng, monitor, before = np.random.default_rng(0), here.monitor(), PerQuery(here.release.reference)
+    """Of the alarms of queries, and of those that take each query by itself; the medians of turns."""
+    rng, monitor, before = np.random.default_rng(0), here.monitor(), here.per_query()
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(_LOOKS):
         seen = here.pool.draw(_OF_A_LOOK, rng)
-        times[0].append(1000 * _spent(lambda seen=seen: monitor.update(seen)) / _OF_A_LOOK)
+        texts = [f"query {key}" for key in seen.key]
+        spent = _spent(lambda seen=seen, texts=texts: (query_keys(texts), monitor.update(seen)))
+        times[0].append(1000 * spent / _OF_A_LOOK)
         times[1].append(1000 * _spent(lambda seen=seen: before.alarms(seen)) / _OF_A_LOOK)
     return float(np.median(times[0])), float(np.median(times[1]))
+
+
+def kilobytes_of_the_alarms(here: World) -> tuple[float, float]:
+    """What the alarms keep in a process after 200,000 distinct queries, and what they leave in Redis."""
+    rng, queries = np.random.default_rng(0), 200_000
+    seen = replace(here.pool.draw(queries, rng), key=np.arange(queries, dtype=np.uint64))
+    tracemalloc.start()
+    monitor = here.monitor()
+    monitor.update(seen)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return kept / 1000, len(monitor.pack()) / 1000
 
 
 def share_of_a_processor(here: World, rate: int) -> tuple[float, float, float]:

@@ -4,7 +4,6 @@ import numpy as np
 import rivals
 from page import table
 from patterns import Pattern, bursts, circle, independent, load_test, moved, repeated, zipf
-from per_query import PerQuery
 from plan import Plan
 from targets import Target, targets
 from worlds import SETS, World, world
@@ -27,7 +26,7 @@ def section(plan: Plan) -> str:
             seen = traffic(here, silent(here)[name], queries, plan.seed)
             begun, most = watch(here.monitor(), seen)
             ours, highest = ours + begun, max(highest, most)
-            before += PerQuery(here.release.reference).alarms(seen)
+            before += here.per_query().alarms(seen)
             ks += rivals.alarms(here, seen, limit)
         alarms += ours
         rows.append([name, f"{queries * len(worlds):,}", ours, f"{highest:.2f}", before, ks])

@@ -11,6 +11,7 @@ import orjson
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from patterns import Rows
+from per_query import PerQuery
 from scipy.cluster.vq import kmeans2
 from traffic import Pool, asked, encoded, heldout, released
 
@@ -41,10 +42,17 @@ class World:
     strange: Pool
     strange_topics: Rows
 
+    def per_query(self) -> PerQuery:
+        """The alarms as they were before."""
+        return PerQuery(self.release.reference, self._theta)
+
+    @property
+    def _theta(self) -> float:
+        return theta_of(self.release.reference, self.release.manifest.bootstrap.overlap_percentile)
+
     def monitor(self, rules: Rules = DEFAULT_RULES, baseline: Baseline | None = None) -> Monitor:
         """One that has seen nothing."""
-        theta = theta_of(self.release.reference, self.release.manifest.bootstrap.overlap_percentile)
-        return Monitor(self.release.reference, theta, rules, {} if baseline is None else baseline.bounds)
+        return Monitor(self.release.reference, self._theta, rules, {} if baseline is None else baseline.bounds)
 
 
 @lru_cache(maxsize=len(SETS))

@@ -56,7 +56,7 @@ class Alarm:
     @property
     def share_of_threshold(self) -> float:
         """Logarithm of the evidence over that which an alarm takes: 0 is none, 1 an alarm, which keeps its highest."""
-        share = float(np.clip(self.log_evidence / self.threshold, 0.0, _MOST_SHOWN))
+        share = min(max(self.log_evidence / self.threshold, 0.0), _MOST_SHOWN)
         return max(self._peak, share)
 
     def update(self, fifth: Fifth, means: slice) -> bool:
@@ -68,7 +68,7 @@ class Alarm:
         if fifth.block is not None:
             self._blocks.update(fifth.block[means])
         was_on = self.on
-        self.on = was_on or self.log_evidence >= self.threshold
+        self.on = was_on or self._blocks.reaches(self.threshold) or self._fifths.reaches(self.threshold + _MORE_FIFTHS)
         if self.on:
             self._peak = self.share_of_threshold
         if was_on and fifth.block is not None:

@@ -9,8 +9,8 @@ min(1, m / c); for the rest of its weight the mean of the calibration stands in.
 queries, so weighs next to nothing, however odd its queries are. The weight of a query is fixed before the block begins.
 """
 
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,36 +48,43 @@ class Blocks:
     def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
         self.size = size  # may be set between two blocks
         self._neutral = neutral
-        self._recent: deque[Counter[int]] = deque()
-        self._asked: Counter[int] = Counter()  # in all recent blocks
+        self._recent: deque[dict[int, int]] = deque()  # how often each query of a block was asked
+        self._asked: dict[int, int] = {}  # in all recent blocks
         self._typical = 1.0
-        self._open: Counter[int] = Counter()
+        self._open: dict[int, int] = {}
         self._fifths = np.zeros((0, len(neutral)))  # complete ones of the open block: their sums
         self._sum = np.zeros(len(neutral))
 
     def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
         """Every fifth that n queries complete, in their order; keys: (n,), equal for equal queries; values: (n, V)."""
-        rows: list[int] = []
-        weights: list[float] = []
+        new: list[int] = []  # rows of queries that the block did not hold
+        lighter: list[tuple[int, float]] = []  # which of them weigh less than 1
+        opened, end = self._open, self._end(len(self._fifths) + 1)
         for row, key in enumerate(keys.tolist()):
-            before = self._open.get(key, 0)
-            self._open[key] = before + 1
-            if before:
+            if key in opened:
+                opened[key] += 1
                 continue
-            rows.append(row)
-            weights.append(min(1.0, self._typical / max(1, self._asked.get(key, 0))))
-            if len(self._open) == self._end(len(self._fifths) + 1):
-                self._add(values[rows], np.array(weights))
-                rows, weights = [], []
+            opened[key] = 1
+            asked = self._asked.get(key, 0)
+            if asked > self._typical:
+                lighter.append((len(new), self._typical / asked))
+            new.append(row)
+            if len(opened) == end:
+                self._add(values[new], lighter)
+                new, lighter = [], []
                 yield self._complete(row)
-        self._add(values[rows], np.array(weights))
+                opened, end = self._open, self._end(len(self._fifths) + 1)
+        self._add(values[new], lighter)
 
     def _end(self, fifths: int) -> int:
         """Distinct queries that the block holds when so many fifths of it are complete."""
         return self.size * fifths // FIFTHS
 
-    def _add(self, values: Float64, weights: Float64) -> None:
-        self._sum += weights @ values + (len(weights) - weights.sum()) * self._neutral
+    def _add(self, values: Float64, lighter: Sequence[tuple[int, float]]) -> None:
+        self._sum += values.sum(axis=0)
+        if lighter:
+            rows, weights = zip(*lighter, strict=True)
+            self._sum += (1 - np.array(weights)) @ (self._neutral - values[[*rows]])
 
     def _complete(self, row: int) -> Fifth:
         done = len(self._fifths)
@@ -90,17 +97,20 @@ class Blocks:
         block = self._fifths.sum(axis=0) / self.size
         self._fifths = self._fifths[:0]
         self._remember(self._open)
-        self._open = Counter()
+        self._open = {}
         return Fifth(row, mean, queries, block)
 
-    def _remember(self, block: Counter[int]) -> None:
+    def _remember(self, block: dict[int, int]) -> None:
+        asked = self._asked
         self._recent.append(block)
-        self._asked.update(block)
+        for key, count in block.items():
+            asked[key] = asked.get(key, 0) + count
         while len(self._recent) > 1 and sum(map(len, self._recent)) > _REMEMBERED:
             for key, count in self._recent.popleft().items():
-                self._asked[key] -= count
-                if not self._asked[key]:
-                    del self._asked[key]
+                if asked[key] > count:
+                    asked[key] -= count
+                else:
+                    del asked[key]
         self._typical = self._median()
 
     def _median(self) -> float:
@@ -125,13 +135,14 @@ class Blocks:
             raise ValueError("no state of blocks")
         ends = packed["lengths"].cumsum()
         pairs = [*zip(packed["keys"].tolist(), packed["counts"].tolist(), strict=True)]
-        *recent, opened = (Counter(dict(pairs[end - n : end])) for n, end in zip(packed["lengths"], ends, strict=True))
+        *recent, opened = (dict(pairs[end - n : end]) for n, end in zip(packed["lengths"], ends, strict=True))
         self.size = int(packed["size"][0])
         self._fifths, self._sum, self._open = packed["fifths"].copy(), packed["sum"].copy(), opened
         self._recent = deque(recent)
-        self._asked = Counter()
+        self._asked = {}
         for block in recent:
-            self._asked.update(block)
+            for key, count in block.items():
+                self._asked[key] = self._asked.get(key, 0) + count
         self._typical = self._median()
 
 

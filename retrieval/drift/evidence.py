@@ -28,10 +28,11 @@ class Evidence:
     """
 
     def __init__(self, lower: Float64, upper: Float64) -> None:
-        self._below, self._above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)
-        self._bounds = np.concatenate([lower[self._below], upper[self._above]])
-        self._signs = np.concatenate([-np.ones(len(self._below)), np.ones(len(self._above))])
-        room = np.concatenate([1 - lower[self._below], upper[self._above]])  # between the bound and the far end
+        below, above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)
+        self._columns = np.concatenate([below, above])
+        self._bounds = np.concatenate([lower[below], upper[above]])
+        self._signs = np.concatenate([-np.ones(len(below)), np.ones(len(above))])
+        room = np.concatenate([1 - lower[below], upper[above]])  # between the bound and the far end
         self._rates = _STAKES / room[:, None]
         self.restart()
 
@@ -41,7 +42,7 @@ class Evidence:
 
     def update(self, means: Float64) -> None:
         """Take the means of one more block, (V,)."""
-        beyond = self._signs * (np.concatenate([means[self._below], means[self._above]]) - self._bounds)
+        beyond = self._signs * (means[self._columns] - self._bounds)
         self.logs = np.maximum(self.logs, 0) + np.log1p(self._rates * beyond[:, None])
 
     @property
@@ -49,13 +50,17 @@ class Evidence:
         """Logarithm of the mean of all M, −∞ where there is nothing to watch."""
         return log_mean(self.logs) if self.logs.size else -np.inf
 
+    def reaches(self, log: float) -> bool:
+        """Whether the mean of all M does; mostly not even the largest of them does."""
+        return bool(self.logs.size and self.logs.max() >= log and self.log >= log)
+
     def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
         """Mean and standard deviation of log L for blocks of independent queries whose true means are these.
 
         means: (V,); queries: in a block. Both results have the shape of `logs`. Exact where variables are 0 or 1, so
         that a block has a binomial number of ones; others vary less.
         """
-        mean = np.concatenate([means[self._below], means[self._above]])[:, None]
+        mean = means[self._columns, None]
         ones = np.arange(queries + 1)
         chances = _binomial(ones, queries, np.clip(mean, _LEAST, 1 - _LEAST))[:, None, :]
         beyond = self._signs[:, None] * (ones / queries - self._bounds[:, None])
@@ -75,4 +80,4 @@ def _binomial(ones: NDArray[np.int64], of: int, mean: Float64) -> Float64:
 def log_mean(logs: Float64) -> float:
     """Logarithm of the mean of numbers whose logarithms these are; at least one."""
     largest = float(logs.max())
-    return largest + float(np.log(np.exp(logs - largest).mean()))
+    return largest + float(np.log(np.exp(logs - largest).sum() / logs.size))

@@ -1,7 +1,7 @@
 """What is seen of answered queries and of judgements, in the order in which they came."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -71,14 +71,23 @@ class Judgements(Columns):
 
 def hashed(text: str) -> str:
     """16 hexadecimal digits, equal for equal texts; the text cannot be read back from them, only guessed and tried."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _digest(text).hex()
 
 
 def query_key(text: str) -> int:
     """The same as a number below 2⁶⁴."""
-    return int(hashed(text), 16)
+    return int.from_bytes(_digest(text))
+
+
+def query_keys(texts: Iterable[str]) -> Keys:
+    """Those of many texts."""
+    return np.frombuffer(b"".join(map(_digest, texts)), dtype=">u8").astype(np.uint64)
 
 
 def judgement_key(document_id: str, similarity: float) -> int:
     """Equal where the same query was judged with the same document: then their similarity is the same as well."""
     return query_key(f"{document_id}\n{similarity!r}")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()[:8]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retrieval.drift.observations import Judgements, Observations, judgement_key, query_key
+from retrieval.drift.observations import Judgements, Observations, judgement_key, query_keys
 
 
 class Seen(NamedTuple):
@@ -43,7 +43,7 @@ def observations(seen: Sequence[Seen], k: int, random: int) -> Observations:
     rows = np.frombuffer(b"".join(each.observed for each in seen), dtype=np.float32).reshape(-1, 1 + k + random)
     # A clock may be set back: what came later is not earlier for that.
     at = np.maximum.accumulate(np.array([each.at for each in seen], dtype=np.float64))
-    keys = np.array([query_key(each.text) for each in seen], dtype=np.uint64)
+    keys = query_keys(each.text for each in seen)
     return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
 
 
