@@ -17,11 +17,13 @@ import httpx
 class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process."""
 
+    module = "taugate"  # what Python runs
+
     def __init__(self, releases: Path | str, port: int | None = None, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = port or probe.getsockname()[1]
-        command = [sys.executable, "-m", "taugate", "serve", "--releases", str(releases), "--port", str(self.port)]
+        command = [sys.executable, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         self.process = subprocess.Popen(

@@ -115,7 +115,7 @@ class Blocks:
 
     def _median(self) -> float:
         """How often the typical query was asked in the recent blocks, 1 before there are any."""
-        return float(np.median(np.fromiter(self._asked.values(), np.int64))) if self._asked else 1.0
+        return float(np.median(np.fromiter(self._asked.values(), np.float64))) if self._asked else 1.0
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """The state as arrays, for other processes; `restore` reads it."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from redis import Redis, WatchError
+from redis import Redis, ResponseError, WatchError
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
@@ -66,8 +66,7 @@ class Fleet:
             with self._redis.pipeline() as pipeline:
                 for _ in range(_ATTEMPTS):
                     pipeline.watch(key)  # type: ignore[no-untyped-call]
-                    found = pipeline.get(key)
-                    made = work(found if isinstance(found, bytes) else None)
+                    made = work(_bytes_at(pipeline, key))
                     if made is None:
                         return True
                     pipeline.multi()
@@ -145,3 +144,14 @@ class Fleet:
             _log.info("what is seen is shared with other replicas again")
         self._answers = True
         return result
+
+
+def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:
+    """What is there; None for nothing, and for what others have put there that is no string of bytes."""
+    try:
+        found = pipeline.get(key)
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        return None
+    return found if isinstance(found, bytes) else None

@@ -13,8 +13,8 @@ from retrieval.flock import ALONE, acquire
 from service.drift.fleet import Fleet
 from service.metrics import SHARED_FOLDER
 
-# Kept without traffic: a night without queries, or a deployment that is down over a weekend, loses no evidence.
-_SECONDS = 7 * 24 * 3600
+# Kept without traffic: a night without queries, or a deployment that is down for hours, loses no evidence.
+_SECONDS = 24 * 3600
 _LOCK_SECONDS = 1.0  # other workers keep it for some milliseconds
 
 Work = Callable[[bytes | None], bytes | None]

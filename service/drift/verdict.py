@@ -1,6 +1,8 @@
 """Which alarms are on, for the deployment as this process knows it; a process that shares nothing knows its own."""
 
 import logging
+import os
+from collections import deque
 from collections.abc import Sequence
 
 import orjson
@@ -17,6 +19,7 @@ from service.drift.shared import shared_state
 from service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
+_MOST_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift that is found at all shows in so many
 
 
 def said(signals: Sequence[str]) -> bytes:
@@ -34,6 +37,7 @@ class Verdict:
         self._gauges = gauges
         self.monitor = _monitor(release, settings, gauges)
         self._shared = shared_state(fleet, release.manifest.release_id, self.monitor.fingerprint)
+        self._unshared: deque[tuple[Observations, Judgements]] = deque()
         self._canary = False
         self.reply = NOT_WATCHED
         gauges.threshold(self.monitor.threshold)
@@ -64,34 +68,44 @@ class Verdict:
 
     def _weigh(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
         """How many blocks are complete with these, and whether that was told to all others."""
-        monitor, blocks = self.monitor, 0
-
-        def add() -> None:
-            nonlocal blocks
-            blocks = sum(weighed.fifth.block is not None for weighed in monitor.weigh(queries))
-            monitor.judge(judged)
-
         if self._shared is None:
-            add()
-            return blocks, False
-        own = monitor.pack()
+            return self._add([(queries, judged)]), False
+        monitor, blocks = self.monitor, 0
+        own = monitor.pack()  # what was kept from the others is in it
 
         def work(found: bytes | None) -> bytes | None:
+            nonlocal blocks
             try:
                 monitor.restore(own if found is None else found)
             except ValueError:  # others can write there as well
                 monitor.restore(own)
                 found = None
-            if found is not None and not len(queries) and not len(judged):
+            new = [(queries, judged)] if found is None else [*self._unshared, (queries, judged)]
+            if found is not None and not any(len(part) for parts in new for part in parts):
                 return None
-            add()
+            blocks = self._add(new)
             return monitor.pack()
 
         if self._shared.change(work):
+            self._unshared.clear()
             return blocks, True
         monitor.restore(own)
-        add()
-        return blocks, False
+        self._keep(queries, judged)
+        return self._add([(queries, judged)]), False
+
+    def _add(self, parts: Sequence[tuple[Observations, Judgements]]) -> int:
+        """Weigh them; how many blocks are complete with them."""
+        blocks = 0
+        for queries, judged in parts:
+            blocks += sum(weighed.fifth.block is not None for weighed in self.monitor.weigh(queries))
+            self.monitor.judge(judged)
+        return blocks
+
+    def _keep(self, queries: Observations, judged: Judgements) -> None:
+        """For when the others can be reached again: the latest."""
+        self._unshared.append((queries, judged))
+        while sum(len(each) for each, _ in self._unshared) > _MOST_UNSHARED and len(self._unshared) > 1:
+            self._unshared.popleft()
 
     def _say(self) -> None:
         on = [alarm.signal for alarm in self.monitor.alarms if alarm.on]
@@ -117,9 +131,9 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
 def _baseline(settings: Settings, release: str, monitor: Monitor) -> Baseline | None:
     """What TAUGATE_DRIFT_BASELINE names; of a folder, the file for this release where it has one."""
     path = settings.drift_baseline
-    if path is not None and path.is_dir():
+    if path is not None and os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what cannot be a folder)
         path = baseline_path(path, release)
-        if not path.exists():
+        if not os.path.lexists(path):
             _log.info("no baseline for this release", extra={"fields": {"path": str(path)}})
             return None
     return None if path is None else load_baseline(path, release, monitor)

@@ -56,7 +56,7 @@ class Watch:
             seen, judged = self._taken(), self.judging.taken()
             await asyncio.get_running_loop().run_in_executor(self._thread, self._look.look, seen, judged)
         await asyncio.to_thread(self._thread.shutdown)
-        self._look.close(forget=forget)
+        await asyncio.to_thread(self._look.close, forget=forget)  # which may have to wait for Redis
         if self._fleet is not None:
             self._fleet.close()
 

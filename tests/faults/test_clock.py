@@ -98,7 +98,7 @@ def test_a_service_over_all_of_it(releases: Path, clock: Clock) -> None:
 
 def test_a_window_forgets_in_time_after_the_clock_was_set_back() -> None:
     def judged(*at: float) -> Judgements:
-        return Judgements(np.array(at), np.array(at, dtype=np.float32))
+        return Judgements(np.array(at), np.arange(len(at), dtype=np.uint64), np.array(at, dtype=np.float32))
 
     window = Window[Judgements](100, seconds=60)
     window.append(judged(6 * HOURS, 6 * HOURS + 1))

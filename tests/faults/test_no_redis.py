@@ -58,6 +58,8 @@ def test_nothing_is_known(redis: RedisProcess, answer: bytes, known: bool, monke
         fleet = Fleet(between.url, "release", 60)
         assert fleet.exchange("queries", b"sample", 60) == {}
         fleet = Fleet(between.url, "release", 60)
+        assert fleet.change("state", lambda found: b"mine", 60) is False
+        fleet = Fleet(between.url, "release", 60)
         assert isinstance(fleet.is_first("judgement"), bool)
         fleet.close()
 

@@ -12,16 +12,20 @@ from pydantic import BaseModel, ValidationError
 from calibration.data.dataset import read_dataset
 from calibration.replay.log import read_log
 from retrieval.documents import Document
+from retrieval.drift.blocks import FEWEST
+from retrieval.drift.monitor import Monitor, Rules, theta_of
 from retrieval.drift.observations import Judgements, Observations
 from retrieval.drift.sample import Sample, merged
 from retrieval.errors import InputError
 from retrieval.filters.metadata import Metadata
 from retrieval.retriever import Reason
 from service.drift.seen import Seen, comparable, observations
+from service.drift.verdict import NOT_WATCHED
 from service.errors import _explain
 from service.reply import Reply, similarities_of
 from service.schemas import BatchRequest, FeedbackRequest, SearchRequest
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
+from tests.retrieval.drift.similarities import reference, traffic
 
 DATA = {
     "corpus.jsonl": b'{"_id":"a","text":"first","title":"A","metadata":{"year":1,"open":true}}\n'
@@ -74,6 +78,7 @@ def input_readers(scratch: Path) -> list[Reader]:
         ),
         Reader("cached-reply", _reply, (REPLY.pack(),), (ValueError,), words),
         Reader("shown", _shown, (REPLY.shown,), (ValueError,), words),
+        Reader("drift-state", _state, (_monitor(seen=60).pack(),), (ValueError,), TENSOR_WORDS),
         Reader(
             "drift-sample", _sample, (Sample.of(LIKE, np.random.default_rng(0)).pack(),), (ValueError,), TENSOR_WORDS
         ),
@@ -123,7 +128,7 @@ def _filter(content: bytes) -> None:
 def _reply(content: bytes) -> None:
     """As it is answered, counted, watched and kept."""
     reply = Reply.unpack_strange(content)
-    assert isinstance(orjson.loads(reply.named("0" * 32)), dict)
+    assert isinstance(orjson.loads(reply.named("0" * 32, NOT_WATCHED)), dict)
     assert 0 <= reply.kept <= reply.considered
     assert reply.reason is None or reply.reason in get_args(Reason)
     seen = comparable([Seen(0.0, "", "", reply.observed, reply.shown)], 3, 1)
@@ -142,3 +147,27 @@ def _sample(content: bytes) -> None:
     judged = Judgements(np.zeros(1), np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.float32))
     with suppress(ValueError):
         Sample.unpack(content, judged)
+
+
+_RNG = np.random.default_rng(0)
+_CALIBRATION, _TRAFFIC = reference(_RNG, 200), traffic(_RNG, 120)
+
+
+def _monitor(seen: int = 0) -> Monitor:
+    """With blocks that are small, as reading them should be fast."""
+    monitor = Monitor(_CALIBRATION, theta_of(_CALIBRATION, 5), Rules(block=FEWEST))
+    monitor.update(_TRAFFIC.take(slice(seen)))
+    return monitor
+
+
+def _state(content: bytes) -> None:
+    """As replicas share it: it goes on with what was read, and others can read it again."""
+    monitor = _monitor()
+    monitor.restore(content)
+    monitor.update(_TRAFFIC)
+    for alarm in monitor.alarms:
+        assert 0 <= alarm.share_of_threshold <= 2
+    try:
+        _monitor().restore(monitor.pack())
+    except ValueError as error:
+        raise AssertionError("what it has become is no state") from error

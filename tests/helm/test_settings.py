@@ -33,6 +33,8 @@ PLAIN: Values = {
     "drift_window_seconds": 0.5,
     "drift_smallest_effect": 0.05,
     "drift_seldom": 1e12,
+    "drift_block": 400,
+    "drift_baseline": "/queries/baseline.json",
     "canary_seconds": 60.5,
     "feedback_seconds": 7200,
     "query_log_texts": True,
@@ -46,6 +48,7 @@ PLAIN: Values = {
     "shutdown_seconds": 45,
     "log_level": "warning",
 }
+READ = PLAIN | {"drift_baseline": Path("/queries/baseline.json")}  # what the service then has
 # What other values give, and what the service then has.
 GIVEN: dict[str, tuple[Values, Any]] = {
     "releases": (URL, "s3://bucket/team"),
@@ -84,7 +87,12 @@ def test_a_setting_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert PLAIN[name] != field.default
     needed = {"max_batch": {"queue_limit": 128}}.get(name, {})
     rendered = render(KEYS, at("settings", {name: PLAIN[name], **needed}))
-    assert getattr(read(rendered, monkeypatch), name) == PLAIN[name]
+    assert getattr(read(rendered, monkeypatch), name) == READ[name]
+
+
+def test_blocks_that_find_their_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = render(KEYS, at("settings.drift_block", "auto"))
+    assert read(rendered, monkeypatch).drift_block == "auto"
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -101,7 +109,7 @@ def test_a_setting_that_is_not_given_is_not_rendered() -> None:
 
 def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = read(render(KEYS, {"settings": PLAIN}), monkeypatch)
-    assert {name: getattr(settings, name) for name in PLAIN} == PLAIN
+    assert {name: getattr(settings, name) for name in PLAIN} == READ
 
 
 def test_further_variables_are_the_callers() -> None:

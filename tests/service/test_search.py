@@ -46,7 +46,7 @@ def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, 
     reply = service.http.post("/search", json={"query": QUERY})
     body = reply.json()
     assert " ".join(body) == (
-        "results threshold policy calibrated considered dropped best_score reason release query_id"
+        "results threshold policy calibrated considered dropped best_score reason release drift query_id"
     )
     assert body["results"]
     documents = {document.id: document for document in release.documents}

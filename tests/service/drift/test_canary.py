@@ -1,21 +1,13 @@
 """Golden queries asked by the service: what answers differently shows without any traffic."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from retrieval.index.flat import FlatIndex
-from retrieval.release.catalog import find
-from retrieval.release.reader import Release, load
+from retrieval.release.reader import Release
 from retrieval.retriever import Retriever
 from service.drift.canary import Canary
-
-
-@pytest.fixture(scope="module")
-def release(releases: Path) -> Release:
-    return load(find(releases), 1)
 
 
 def with_index(release: Release, index: FlatIndex) -> Release:

@@ -12,8 +12,10 @@ from prometheus_client import CollectorRegistry, Histogram
 from service.drift.histogram import BulkHistogram
 from service.drift.query_log import QueryLog
 from service.drift.recent import Recent
-from service.drift.seen import Judged, Seen, comparable, observations
+from service.drift.seen import Judged, Seen, comparable, judgements, observations
+from service.drift.verdict import NOT_WATCHED, said
 from service.ids import new_id
+from service.reply import Reply
 
 
 def seen(at: float, kept: int = 2, text: str = "a query") -> Seen:
@@ -78,6 +80,39 @@ def test_only_what_can_be_compared_becomes_a_row() -> None:
     assert columns.kept.tolist() == [2, 2]
     assert columns.top.tolist() == [[np.float32(0.9), 0.5]] * 2
     assert columns.random.shape == (2, 2)
+
+
+def test_the_same_query_has_the_same_key_and_another_another() -> None:
+    texts = ["one", "two", "one", "One", "one ", "två", "two"]
+    keys = observations([seen(float(at), text=text) for at, text in enumerate(texts)], 2, 2).key
+    assert keys.dtype == np.uint64
+    assert keys[0] == keys[2]
+    assert keys[1] == keys[6]
+    assert len({*keys.tolist()}) == 5
+
+
+def test_the_same_judgement_has_the_same_key_whoever_gave_it() -> None:
+    """Of the same query, that is: its similarity with the document tells it from others."""
+    told = [("a", "d1", 0.9), ("b", "d1", 0.9), ("a", "d2", 0.9), ("a", "d1", 0.8)]
+    columns = judgements([Judged(float(at), *each) for at, each in enumerate(told)])
+    assert columns.key[0] == columns.key[1]
+    assert len({*columns.key.tolist()}) == 3
+    assert columns.correct.tolist() == [np.float32(each) for _, _, each in told]
+    assert len(judgements([])) == len(judgements([]).key) == 0
+
+
+def test_what_is_sent_has_what_is_kept_and_what_is_known_by_now() -> None:
+    body = orjson.dumps({"results": [], "release": "r"})
+    reply = Reply(body, 0, 2, None, b"", b"{}")
+    first, second = (orjson.loads(reply.named("f" * 32, drift)) for drift in (NOT_WATCHED, said(["roe", "canary"])))
+    assert first == {
+        "results": [],
+        "release": "r",
+        "drift": {"alarm": False, "signals": []},
+        "query_id": "f" * 32,
+    }
+    assert second == first | {"drift": {"alarm": True, "signals": ["roe", "canary"]}}
+    assert b"drift" not in reply.pack()
 
 
 @pytest.mark.parametrize("texts", [True, False])

@@ -1,0 +1,16 @@
+"""`taugate` whose watch looks ten times as often as it does, so that tests need not wait for it; see traffic.Hurried.
+
+Run as a program, and never imported by a test: workers import it again, and so are in a hurry as well.
+"""
+
+import sys
+
+import taugate
+from service.drift import fleet, look, watch
+
+_WEIGH_SECONDS = 0.5
+watch._LOOK_SECONDS, look._WEIGH_SECONDS, look._SHOW_SECONDS = _WEIGH_SECONDS / 5, _WEIGH_SECONDS, 3 * _WEIGH_SECONDS
+fleet._PAUSE_SECONDS = _WEIGH_SECONDS
+
+if __name__ == "__main__":
+    sys.exit(taugate.main())

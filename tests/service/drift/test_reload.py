@@ -1,0 +1,145 @@
+"""What becomes of alarms on a reload: those of a release go with it, and stay while it stays.
+
+The tests share a service of each kind, and come in this order.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from retrieval.release.catalog import find
+from tests.prometheus_process import until
+from tests.redis_process import RedisProcess
+from tests.retrieval.release.clones import clone
+from tests.service.drift.traffic import (
+    NO_ALARM,
+    SIGNAL,
+    Reloading,
+    ask,
+    by_signal,
+    foreign,
+    ordinary,
+    send,
+    weighed,
+)
+
+KINDS = ["alone", "with Redis", "in workers"]
+
+
+class Served(NamedTuple):
+    """A service of a release, and of a second one that is the first under another id, with its query log."""
+
+    service: Reloading
+    first: str
+    second: str
+    log: Path
+
+    def reload(self, release: str) -> str:
+        """Promote it, and have the service look; what came of it."""
+        status = self.service.reload(release)
+        until(lambda: {ask(self.service, "permit")["release"] for _ in range(8)} == {release})  # in every worker
+        return status
+
+    def looks(self, questions: list[str]) -> None:
+        """Whoever answers has weighed one or another of these, which were not asked before."""
+        before = weighed(self.log)
+        for question in questions:
+            ask(self.service, question)
+        until(lambda: weighed(self.log) >= before + len(questions))
+
+    def says(self) -> list[dict]:
+        """On some connections."""
+        return [ask(self.service, "permit")["drift"] for _ in range(8)]
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def served(
+    request: pytest.FixtureRequest, releases: Path, redis: RedisProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """In which there is an alarm."""
+    settings = {"with Redis": {"TAUGATE_REDIS_URL": redis.url}, "in workers": {"TAUGATE_WORKERS": "2"}}
+    own = tmp_path_factory.mktemp("own")
+    folder = shutil.copytree(releases, own / "releases")
+    first, log = find(folder).name, own / "queries.jsonl"
+    second = clone(find(folder), minute=0)
+    with Reloading(folder, TAUGATE_QUERY_LOG=str(log), **settings.get(request.param, {})) as service:
+        send(service.ready(), foreign(500))
+        until(lambda: all(ask(service, "permit")["drift"]["alarm"] for _ in range(8)))
+        yield Served(service, first, second, log)
+
+
+def test_the_same_release_keeps_them(served: Served) -> None:
+    before = by_signal(served.service, "evidence")
+    assert before[SIGNAL] >= 1
+    assert served.reload(served.first) == "unchanged"
+    assert all(SIGNAL in drift["signals"] for drift in served.says())
+    assert by_signal(served.service, "evidence")[SIGNAL] >= before[SIGNAL]
+
+
+def test_another_release_begins_anew(served: Served, sample: Path) -> None:
+    assert served.reload(served.second) == "loaded"
+    assert served.says() == [NO_ALARM] * 8
+    served.looks(ordinary(sample, 20))
+    assert served.says() == [NO_ALARM] * 8
+    assert by_signal(served.service, "evidence")[SIGNAL] < 0.1
+    assert by_signal(served.service, "alarm")[SIGNAL] == 0
+
+
+def test_so_does_the_first_when_it_comes_back(served: Served, sample: Path) -> None:
+    assert served.reload(served.first) == "loaded"
+    assert served.says() == [NO_ALARM] * 8
+    served.looks(ordinary(sample, 20, first=20))
+    assert served.says() == [NO_ALARM] * 8
+    assert by_signal(served.service, "evidence")[SIGNAL] < 0.1
+
+
+def test_and_it_alarms_again(served: Served) -> None:
+    send(served.service, foreign(700, first=1000))
+    until(lambda: all(SIGNAL in drift["signals"] for drift in served.says()))
+    assert served.service.stop()[0] == 0
+
+
+class AtItsOwnPace(Reloading):
+    """One that does not look so often that it knows already what becomes of Redis."""
+
+    module = "taugate"
+
+
+def test_a_redis_that_hangs_holds_up_no_request_meanwhile(releases: Path, redis: RedisProcess, tmp_path: Path) -> None:
+    folder = shutil.copytree(releases, tmp_path / "releases")
+    second = clone(find(folder), minute=0)
+    slowest, done = [0.0], threading.Event()
+
+    def ask_on() -> None:
+        while not done.is_set():
+            began = time.monotonic()
+            httpx.get(f"http://127.0.0.1:{service.port}/livez", timeout=30).raise_for_status()
+            slowest.append(time.monotonic() - began)
+
+    with AtItsOwnPace(folder, TAUGATE_REDIS_URL=redis.url) as service:
+        service.ready()
+        redis.pause()
+        try:
+            client = threading.Thread(target=ask_on)
+            client.start()
+            assert service.reload(second) == "loaded"
+            until(lambda: '"let go"' in service.log())
+        finally:
+            redis.resume()
+            done.set()
+            client.join()
+        assert ask(service, "permit")["release"] == second
+    assert len(slowest) > 10
+    assert max(slowest) < 0.7  # a Redis that does not answer is given a second

@@ -1,0 +1,161 @@
+"""Replicas on one Redis have one verdict, and go on without it.
+
+The tests share three replicas, and come in this order.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retrieval.release.reader import Release
+from tests.prometheus_process import until
+from tests.redis_process import RedisProcess
+from tests.service.drift.traffic import (
+    NO_ALARM,
+    SIGNAL,
+    Hurried,
+    ask,
+    by_signal,
+    enough,
+    foreign,
+    metrics,
+    observed,
+    send,
+    told,
+    watching,
+)
+
+STATE = "taugate:drift:*:state:*"
+
+
+class Deployment:
+    """A Redis that can be killed and started again, and replicas that use it."""
+
+    def __init__(self, releases: Path, folder: Path) -> None:
+        self._releases, self._folder = releases, folder
+        self.redis = RedisProcess(folder).__enter__()
+        self.replicas = [self.new() for _ in range(3)]
+
+    def new(self, **settings: str) -> Hurried:
+        shared = {"TAUGATE_REDIS_URL": self.redis.url, "TAUGATE_REDIS_TIMEOUT_MS": "500"}
+        return Hurried(self._releases, **shared, **settings)
+
+    def restart_redis(self) -> None:
+        """With nothing in it."""
+        self.redis = RedisProcess(self._folder, self.redis.port).__enter__()
+
+    def states(self) -> dict[bytes, bytes | None]:
+        return {key: self.redis.client.get(key) for key in self.redis.client.scan_iter(STATE)}
+
+    def all_are(self, name: str, value: float) -> bool:
+        return all(metrics(each)[name] == value for each in self.replicas)
+
+    def agree(self) -> bool:
+        first, *others = (by_signal(each, "evidence") for each in self.replicas)
+        return all(other == first for other in others)
+
+
+@pytest.fixture(scope="module")
+def deployment(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    running = Deployment(releases, tmp_path_factory.mktemp("redis"))
+    for each in running.replicas:
+        each.ready()
+    yield running
+    for each in running.replicas:
+        each.__exit__(None, None, None)
+    running.redis.__exit__(None, None, None)
+
+
+def test_three_alarm_as_soon_as_one_would_and_no_sooner(deployment: Deployment, release: Release) -> None:
+    needed = enough(release)
+    questions = foreign(needed)
+    for number, each in enumerate(deployment.replicas):
+        send(each, questions[number:-1:3])
+    alone = watching(release)
+    alone.update(observed(release, questions[:-1]))
+    (evidence,) = (alarm.share_of_threshold for alarm in alone.alarms if alarm.signal == SIGNAL)
+    for each in deployment.replicas:
+        until(lambda each=each: by_signal(each, "evidence")[SIGNAL] == pytest.approx(evidence, abs=1e-9))
+        assert set(by_signal(each, "alarm").values()) == {0}
+    assert evidence < 1
+    assert send(deployment.replicas[2], questions[-1:]) == [NO_ALARM]
+    for each in deployment.replicas:
+        until(lambda each=each: by_signal(each, "alarm")[SIGNAL] == 1)
+        assert SIGNAL in told(each)["signals"]
+
+
+def test_they_say_the_same_of_it(deployment: Deployment) -> None:
+    until(deployment.agree)
+    assert by_signal(deployment.replicas[0], "evidence")[SIGNAL] >= 1
+    assert deployment.all_are("shared", 1)
+    assert deployment.all_are("block_queries", 200)
+    assert sum(metrics(each)["blocks_total"] for each in deployment.replicas) == 1
+    assert len(deployment.states()) == 1
+
+
+def test_a_reply_that_another_left_in_redis_says_it(deployment: Deployment) -> None:
+    keys = [*deployment.redis.client.scan_iter("*:reply:*")]
+    assert len(keys) > 250
+    for key in keys:
+        assert b"drift" not in (deployment.redis.client.get(key) or b"")
+    (asked_of_the_first,) = foreign(1)
+    assert ask(deployment.replicas[1], asked_of_the_first)["drift"]["alarm"] is True
+
+
+def test_one_that_starts_now_knows_and_one_with_other_alarms_has_its_own(deployment: Deployment) -> None:
+    restarted = deployment.replicas[0]
+    restarted.stop()
+    restarted.__exit__(None, None, None)
+    deployment.replicas[0] = deployment.new()
+    with deployment.new(TAUGATE_DRIFT_SMALLEST_EFFECT="0.2") as other:
+        until(lambda: told(deployment.replicas[0].ready())["alarm"])
+        until(lambda: metrics(other.ready())["shared"] == 1)
+        assert by_signal(other, "alarm")[SIGNAL] == 0
+        assert len(deployment.states()) == 2
+        send(other, foreign(200, first=5000))
+        until(lambda: metrics(other)["blocks_total"] == 1)
+        assert told(other) == NO_ALARM
+        assert not any(metrics(each)["blocks_total"] for each in deployment.replicas[:1])
+    deployment.redis.client.delete(*deployment.states())  # those with the usual alarms put theirs back
+    until(lambda: len(deployment.states()) == 1)
+    assert deployment.all_are(f'alarm{{signal="{SIGNAL}"}}', 1)
+
+
+def test_what_strangers_write_is_replaced(deployment: Deployment) -> None:
+    client = deployment.redis.client
+    (key,) = deployment.states()
+    for strange in (b"garbage", b""):
+        client.set(key, strange)
+        until(lambda strange=strange: client.get(key) != strange)
+    client.delete(key)
+    client.rpush(key, "a list")
+    until(lambda: client.type(key) == b"string")
+    until(lambda: deployment.all_are("shared", 1))
+    until(deployment.agree)
+    assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
+
+
+def test_without_redis_each_goes_on_and_with_an_empty_one_they_are_one_again(deployment: Deployment) -> None:
+    deployment.redis.kill()
+    until(lambda: deployment.all_are("shared", 0))
+    first = deployment.replicas[0]
+    before = metrics(first)["blocks_total"]
+    assert all(drift["alarm"] for drift in send(first, foreign(400, first=10_000)))
+    until(lambda: metrics(first)["blocks_total"] == before + 2)
+    assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
+
+    deployment.restart_redis()
+    until(lambda: deployment.all_are("shared", 1))
+    until(deployment.agree)
+    assert len(deployment.states()) == 1
+    assert all(SIGNAL in told(each)["signals"] for each in deployment.replicas)
+    with deployment.new() as late:
+        until(lambda: SIGNAL in told(late.ready())["signals"])
+    assert all("Traceback" not in each.log() for each in deployment.replicas)
+
+
+def test_a_deployment_that_was_down_has_not_forgotten(deployment: Deployment) -> None:
+    assert [each.stop()[0] for each in deployment.replicas] == [0] * 3
+    with deployment.new() as late:
+        until(lambda: SIGNAL in told(late.ready())["signals"])

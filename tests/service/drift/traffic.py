@@ -1,0 +1,141 @@
+"""Questions as a release of the sample was calibrated on, others as it was not, and what a service says of them."""
+
+import json
+from collections.abc import Sequence
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from retrieval.drift.monitor import Monitor, theta_of
+from retrieval.drift.observations import Observations, query_key
+from retrieval.release.promotion import promote
+from retrieval.release.reader import Release
+from retrieval.retriever import Query
+from service.engine import RANDOM_DOCUMENTS
+from tests.service.access.files import entry
+from tests.service_process import ServiceProcess
+
+NO_ALARM = {"alarm": False, "signals": []}
+SIGNAL = "topk_similarity"  # which sees foreign questions first
+
+
+class Hurried(ServiceProcess):
+    """A service that weighs what it has seen every half second; all else is as it is."""
+
+    module = "tests.service.drift.hurried"
+
+
+class Reloading(Hurried):
+    """One that its client may have look for another release."""
+
+    def __init__(self, releases: Path, **environment: str) -> None:
+        self.releases = releases
+        super().__init__(
+            releases, TAUGATE_KEYS=json.dumps([entry("key", "tests", "admin", "metrics", "search")]), **environment
+        )
+        self.http.headers["Authorization"] = "Bearer key"
+
+    def reload(self, release: str) -> str:
+        """Promote a release and have the service look; what came of it."""
+        promote(self.releases, release)
+        answer = self.http.post("/admin/reload")
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["status"])
+
+
+def foreign(many: int, first: int = 0) -> list[str]:
+    """Distinct questions of whose words the sample has none: to the tests' encoder they are one and the same."""
+    return [f"Wie backt man Kuchen Nummer {900_000 + number}" for number in range(first, first + many)]
+
+
+def ordinary(sample: Path, many: int, first: int = 0) -> list[str]:
+    """Distinct questions of the sample: to the encoder, spaces at the end are nothing."""
+    lines = (sample / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = [*dict.fromkeys(json.loads(line)["text"] for line in lines)]
+    spaced = (question + " " * spaces for spaces in count() for question in questions)
+    return [*islice(spaced, first, first + many)]
+
+
+def send(service: ServiceProcess, texts: Sequence[str]) -> list[dict]:
+    """Ask in full batches; what each reply says of drift."""
+    replies = []
+    for start in range(0, len(texts), 64):
+        queries = [{"query": text, "include_text": False} for text in texts[start : start + 64]]
+        answer = service.http.post("/search/batch", json={"queries": queries})
+        assert answer.status_code == 200, answer.text
+        replies += [reply["drift"] for reply in answer.json()["responses"]]
+    return replies
+
+
+def told(service: ServiceProcess) -> dict:
+    """What a reply says of drift now; the question is always the same one."""
+    return dict(ask(service, "permit")["drift"])
+
+
+def ask(service: ServiceProcess, text: str) -> dict:
+    """On a connection of its own, which any worker may take."""
+    answer = _apart(service, "POST", "/search", json={"query": text})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+def _apart(service: ServiceProcess, method: str, path: str, **asked: Any) -> httpx.Response:
+    """What is answered on a connection of its own."""
+    url, headers = f"http://127.0.0.1:{service.port}{path}", service.http.headers
+    return httpx.request(method, url, headers=headers, timeout=30, **asked)
+
+
+def metrics(service: ServiceProcess) -> dict[str, float]:
+    """Every series of drift, by its name and labels as they are shown, without `taugate_drift_`."""
+    text = _apart(service, "GET", "/metrics").text
+    prefix = "taugate_drift_"
+    lines = (line.removeprefix(prefix).rsplit(" ", 1) for line in text.splitlines() if line.startswith(prefix))
+    return {name: float(value) for name, value in lines}
+
+
+def by_signal(service: ServiceProcess, name: str) -> dict[str, float]:
+    """One of the metrics that there is for each signal, such as `alarm`."""
+    prefix = f'{name}{{signal="'
+    return {
+        each.removeprefix(prefix).removesuffix('"}'): value
+        for each, value in metrics(service).items()
+        if each.startswith(prefix)
+    }
+
+
+def weighed(log: Path, release: str | None = None) -> int:
+    """How many queries have been weighed, from the service's query log, which is written after that."""
+    if not log.exists():
+        return 0
+    return sum(release is None or release in line for line in log.read_text(encoding="utf-8").splitlines())
+
+
+def watching(release: Release) -> Monitor:
+    """The alarms of a process that answers alone, at the default settings."""
+    reference = release.reference
+    return Monitor(reference, theta_of(reference, release.manifest.bootstrap.overlap_percentile))
+
+
+def observed(release: Release, texts: Sequence[str]) -> Observations:
+    """What a service sees when it answers these."""
+    retriever, k = release.retriever, release.reference.top.shape[1]
+    vectors = retriever.embed(retriever.tokens(texts), lambda *_: None)
+    uncut = [answer.uncut for answer in retriever.answer([Query(text, k) for text in texts], vectors, lambda *_: None)]
+    random = np.random.default_rng(0).integers(0, len(retriever.index), size=(len(texts), RANDOM_DOCUMENTS))
+    return Observations(
+        np.arange(len(texts), dtype=np.float64),
+        np.array([query_key(text) for text in texts], dtype=np.uint64),
+        np.array([each.scores for each in uncut if each is not None]),
+        retriever.index.score(vectors, random),
+        np.array([each.kept for each in uncut if each is not None], dtype=np.float32),
+    )
+
+
+def enough(release: Release) -> int:
+    """How many foreign questions raise the alarm in one process; one fewer do not."""
+    changes = watching(release).update(observed(release, foreign(1000)))
+    (row,) = (change.row for change in changes if change.signal == SIGNAL)
+    return row + 1
