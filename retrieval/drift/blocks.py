@@ -115,7 +115,11 @@ class Blocks:
 
     def _median(self) -> float:
         """How often the typical query was asked in the recent blocks, 1 before there are any."""
-        return float(np.median(np.fromiter(self._asked.values(), np.float64))) if self._asked else 1.0
+        if not self._asked:
+            return 1.0
+        counts = np.fromiter(self._asked.values(), np.float64, len(self._asked))
+        middle = [(len(counts) - 1) // 2, len(counts) // 2]
+        return float(np.partition(counts, middle)[middle].mean())  # np.median takes twice as long
 
     def pack(self) -> dict[str, NDArray[Any]]:
         """The state as arrays, for other processes; `restore` reads it."""
