@@ -1,4 +1,4 @@
-"""One process, ten replicas that share one state, and ten that share nothing: queries until the deployment has an alarm."""
+"""Queries until a deployment alarms: one process, ten replicas that share one state, ten that share nothing."""
 
 from collections.abc import Callable, Iterable, Iterator
 

@@ -14,7 +14,7 @@ DAY = 8000  # queries in a day of the patterns with days
 
 
 def independent(of: int) -> Pattern:
-    """Queries one after the other as if nobody knew of anybody."""
+    """Independent queries, drawn with replacement."""
     return lambda queries, rng: rng.integers(0, of, size=queries)
 
 
@@ -40,7 +40,7 @@ def zipf(of: int, exponent: float = 1.1) -> Pattern:
 
 
 def repeated(of: int, times: int = 10_000) -> Pattern:
-    """Ordinary queries, and after each 10,000 of them one that is sent as often in a row."""
+    """10,000 ordinary queries, then one query 10,000 times, and so on."""
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:
         rows = rng.integers(0, of, size=queries)

@@ -1,4 +1,4 @@
-"""The bound on false alarms against streams whose truth is known: at the very bound, and dependent ones."""
+"""False alarms against their bound, on streams whose means are known: independent and dependent ones."""
 
 from collections.abc import Callable
 
