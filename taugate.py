@@ -1,6 +1,6 @@
 """The command `taugate`. The one place that knows both the offline job and the service.
 
-Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 the rule of promotion does not hold, 1 anything else.
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 a release that is not promoted, 1 anything else.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import calibration.replay.command
 import quickstart
 import service.access.command
 import service.command
-from retrieval.errors import StoreError, TaugateError
+from retrieval.errors import NotPromoted, StoreError, TaugateError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,6 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (StoreError, OSError) as error:  # nothing is wrong with the input
         sys.stderr.write(f"taugate: {error}\n")
         return 1
+    except NotPromoted as error:
+        sys.stderr.write(f"taugate: {error}\n")
+        return 4
     except TaugateError as error:
         sys.stderr.write(f"taugate: {error}\n")
         return 2

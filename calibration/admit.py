@@ -6,19 +6,21 @@ gate's error is divided among the kinds asked for (Bonferroni).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibration.cheaper import Cheaper
 from calibration.data.dataset import Dataset
 from calibration.encoding.corpus import EncodedDataset
 from calibration.gate import Candidate, judge
 from calibration.indexes.admit import Indexed, admit_index, kinds_asked
+from calibration.margin import MARGIN, Gate, default_margin
 from calibration.metrics.bootstrap import Split
 from calibration.precision import admits_int8, golden_tolerance, in_int8
-from calibration.projection.admit import Projected, admit_projection
-from calibration.query_set.clusters import clusters
+from calibration.projection.admit import RETENTIONS, Projected, admit_projection
+from calibration.query_set.clusters import Units, clusters
+from calibration.risk.paired import least_loss
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
 from calibration.terminal import gate_line
@@ -60,7 +62,9 @@ def admit(
     watch: Stopwatch,
 ) -> Admitted:
     """Try what the settings ask for. Raises EncoderError where int8 cannot be had."""
-    cheaper, members = settings.cheaper, _members(dataset, settings)
+    cheaper, units = settings.cheaper, Units.of(clusters(dataset.answerable))
+    # As `study` splits them.
+    members = Split.asked(np.random.default_rng(settings.seed), units, settings).calibration
     queries = [dataset.answerable[position] for position in members.tolist()]
     records: list[GateRecord] = []
 
@@ -71,11 +75,12 @@ def admit(
         indexed = Indexed.exact(trial(encoded))
         return Admitted(encoder, encoded, None, None, indexed.index, indexed.record, records)
     with watch.stage("gate"):
-        baseline, labels = trial(encoded).outcome(), clusters(queries)
-    gate = replace(cheaper.gate, confidence=1 - (1 - cheaper.gate.confidence) / len(cheaper.asked))
+        baseline, calibrating = trial(encoded).outcome(), units.take(members)
+    kinds = kinds_asked(cheaper.index, len(dataset.documents))
+    gate = _gate(cheaper, calibrating, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
 
     def judged(candidates: Sequence[Candidate]) -> list[GateRecord]:
-        found = judge(baseline, candidates, labels, gate)
+        found = judge(baseline, candidates, calibrating, gate)
         for record in found:
             say(gate_line(record))
         records.extend(found)
@@ -91,8 +96,7 @@ def admit(
         projected = Projected(encoded, None, None, None)
         if "projection" in cheaper.asked:
             projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
-        kinds = kinds_asked(cheaper.index, len(dataset.documents))
-        indexed = admit_index(trial(projected.encoded), projected.outcome, kinds, gate.margin, judged)
+        indexed = admit_index(trial(projected.encoded), projected.outcome, kinds, gate.margin or MARGIN, judged)
         if encoder.config.precision == "int8":
             projection = projected.projection
             before = projection.apply(exact_queries) if projection else exact_queries
@@ -110,6 +114,19 @@ def admit(
     )
 
 
-def _members(dataset: Dataset, settings: CalibrationSettings) -> NDArray[np.int64]:
-    """Positions of the answerable queries that calibrate, as `study` splits them."""
-    return Split.of(np.random.default_rng(settings.seed), len(dataset.answerable), settings.holdout).calibration
+def _gate(cheaper: Cheaper, units: Units, candidates: int, say: Callable[[str], None]) -> Gate:
+    """The error divided among what is asked for, and a margin that these queries can show where none is asked for.
+
+    candidates: of the kind that has most of them, among which Holm's method divides the error once more.
+    """
+    confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.asked)
+    margin = cheaper.gate.margin
+    if margin is None:
+        least = least_loss(units, 1 - (1 - confidence) / candidates)
+        margin = default_margin(MARGIN, least)
+        if margin > MARGIN:
+            say(
+                f"warning: the gate's margin is {margin:g} in place of {MARGIN:g}: {units.words} cannot show that less "
+                "is lost, whatever is tried; label more, or set --margin"
+            )
+    return Gate(margin, confidence)

@@ -7,14 +7,15 @@ from typing import Any, get_args
 
 import orjson
 
+from calibration.abstention.rule import MAX_EMPTY, AbstentionRule
 from calibration.cheaper import RETENTION, AskedPrecision, AskedProjection, Cheaper
 from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.source import DEFAULT_ENCODER
 from calibration.margin import MARGIN, Gate
 from calibration.promotion.asked import AskedPromotion, add_options
+from calibration.promotion.ending import unfit
 from calibration.promotion.words import as_json, report
 from calibration.risk.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
-from calibration.risk.words import remedy
 from calibration.settings import CalibrationSettings
 from calibration.signing_keys import signing_key
 from calibration.stopwatch import Stopwatch
@@ -69,7 +70,11 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
     rule.add_argument("--method", choices=get_args(Method), default=chosen, help="how the threshold is chosen")
     rule.add_argument("--policy", choices=get_args(AskedPolicy), default=chosen, help="what is compared with it")
     rule.add_argument(
-        "--max-loss", metavar="X", type=float, default=chosen, help=f"share that may be lost ({MAX_LOSS})"
+        "--max-loss",
+        metavar="X[,X…]",
+        type=_shares,
+        default=chosen,
+        help=f"share that may be lost ({MAX_LOSS}); of several the first is in force, and all are certified together",
     )
     rule.add_argument("--metric", choices=get_args(Metric), default="accuracy", help="what it is a share of")
     rule.add_argument(
@@ -81,6 +86,25 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
     rule.add_argument(
         "--max-empty", metavar="X", type=float, default=chosen, help="share of answerable queries left without a result"
     )
+    rule.add_argument(
+        "--strata", metavar="metadata.FIELD", default=chosen, help="certify the documents with each value by themselves"
+    )
+    rule.add_argument(
+        "--max-answered",
+        metavar="X",
+        type=float,
+        default=chosen,
+        help="share of unanswerable queries that get a result: queries are then refused as a whole, before any cut, "
+        f"and --max-empty is the share of answerable ones that may be ({MAX_EMPTY:g})",
+    )
+
+
+def _shares(text: str) -> list[float]:
+    """Numbers with commas between them; argparse shows the message of the error."""
+    try:
+        return [float(share) for share in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'"{text}": give a share such as 0.01, or several such as 0.01,0.02') from None
 
 
 def _add_gate(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +124,13 @@ def _add_gate(parser: argparse.ArgumentParser) -> None:
         "--precision", choices=get_args(AskedPrecision), default="float32", help="in which queries are encoded"
     )
     gate.add_argument("--index", choices=[*get_args(Kind), "auto"], default="flat", help="of documents")
-    gate.add_argument("--margin", metavar="X", type=float, default=MARGIN, help="loss of accuracy@K and of NDCG@10")
+    gate.add_argument(
+        "--margin",
+        metavar="X",
+        type=float,
+        default=argparse.SUPPRESS,
+        help=f"loss of accuracy@K and of NDCG@10 ({MARGIN}, or what the labels can show)",
+    )
     gate.add_argument(
         "--gate-confidence", metavar="P", type=float, default=CONFIDENCE, help="that the loss is below the margin"
     )
@@ -114,16 +144,19 @@ def run(arguments: argparse.Namespace) -> int:
     key = signing_key(arguments.sign_with, promoting=promotion.wanted)
     watch = Stopwatch()
     names = ["split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"]
-    asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty")
-    rule = Rule.asked(**{name: getattr(arguments, name) for name in asked if name in arguments})
+    asked = ("method", "policy", "metric", "guarantee", "max_loss", "confidence", "max_empty", "strata", "max_answered")
+    given = {name: getattr(arguments, name) for name in asked if name in arguments}
+    abstention, of_the_cut = AbstentionRule.asked(given)
+    rule = Rule.asked(**of_the_cut)
     cheaper = Cheaper(
         arguments.projection,
         getattr(arguments, "retention", None),
         arguments.precision,
         arguments.index,
-        Gate(arguments.margin, arguments.gate_confidence),
+        Gate(getattr(arguments, "margin", None), arguments.gate_confidence),
     )
-    settings = CalibrationSettings(**{name: getattr(arguments, name) for name in names}, rule=rule, cheaper=cheaper)
+    plain = {name: getattr(arguments, name) for name in names}
+    settings = CalibrationSettings(**plain, rule=rule, abstention=abstention, cheaper=cheaper)
     named = "encoder" in arguments
     encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or not promotion.wanted)
     promotion.check(arguments.releases, settings.k)
@@ -132,21 +165,20 @@ def run(arguments: argparse.Namespace) -> int:
         sign(arguments.releases / manifest.release_id, key)
     say(table(manifest))
     say(times(watch))
-    has_cut = manifest.policy.kind != "none"
     path = arguments.releases / manifest.release_id
-    decision = promotion.carry_out(path, say, new_encoder=named) if has_cut else None
+    ending = unfit(manifest, rule) or promotion.carry_out(path, say, new_encoder=named)
     if arguments.json:
         result = {"release": manifest.release_id, "path": str(path), "manifest": manifest.model_dump()}
         if promotion.rule is not None:
-            result["promotion"] = as_json(promotion.rule, decision)
+            result["promotion"] = as_json(promotion.rule, ending)
         sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
     else:
         sys.stdout.write(f"{path}\n")
-    if not has_cut:
-        said = f"{manifest.policy.guarantee} {remedy(manifest)} The release keeps every result and is not promoted."
-        say(f"taugate: {said}")
-        return 3
-    return 0 if decision is None else report(decision, say)
+    if ending.decision is not None:
+        return report(ending.decision, say)
+    if ending.said is not None:
+        say(f"taugate: {ending.said}")
+    return ending.code
 
 
 def say(line: str) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.metrics.bootstrap import Rows
-from calibration.query_set.clusters import Labels
+from calibration.query_set.clusters import Units
 from calibration.relevance.estimate import Estimated
-from calibration.relevance.parts import Parts
+from calibration.relevance.parts import FEWEST_QUERIES, Parts
 from calibration.scored import Scored
 
 
@@ -17,8 +17,7 @@ class Evidence:
     """The queries, who may decide and who certifies.
 
     scored: all answerable queries; calibration: positions of those that calibrate, rows: their bootstraps (m, l);
-    parts and estimated: None with too few queries; labels: cluster of each answerable query, of those that share a
-    document.
+    parts and estimated: None with too few queries; units: what counts as one draw among all answerable queries.
     """
 
     scored: Scored
@@ -26,5 +25,19 @@ class Evidence:
     rows: Rows
     parts: Parts | None
     estimated: Estimated | None
-    labels: Labels
+    units: Units
     seed: int
+
+    @property
+    def lacking(self) -> str:
+        """Why there are no parts, and what to do."""
+        units = self.units.take(self.calibration)
+        if len(units) < FEWEST_QUERIES:
+            return (
+                f"needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are {len(units)}; label "
+                "more, give a smaller --holdout, or --policy similarity"
+            )
+        return (
+            f"some queries fit a model, some choose, and the rest certify, no document in two parts; {units.words} "
+            "cannot be divided so; label queries about other documents, or give --policy similarity"
+        )

@@ -7,6 +7,7 @@ tries, so that their p-values are adjusted by Holm's method ("A simple sequentia
 Scand. J. Statist. 6, 1979): with the gate's confidence no inferior candidate is admitted at all.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -15,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.data.dataset import LabelledQuery
-from calibration.margin import Gate
+from calibration.margin import MARGIN, Gate
 from calibration.metrics.accuracy import accuracy
 from calibration.metrics.judged import grades_of
-from calibration.metrics.mean_loss import Labels, Losses, PerQuery
+from calibration.metrics.mean_loss import PerQuery
 from calibration.metrics.ndcg import ideal_dcg, ndcg
-from retrieval.release.gate import GateRecord, PairedLoss
+from calibration.query_set.clusters import Units
+from calibration.risk.paired import MeanLoss, least_loss, more, paired_losses
+from retrieval.release.gate import GateRecord, GateStatement, PairedLoss
 from retrieval.release.interval import Interval
 
 DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
@@ -64,32 +67,72 @@ class Candidate:
 Judge = Callable[[Sequence[Candidate]], list[GateRecord]]
 
 
-def judge(baseline: Outcome, candidates: Sequence[Candidate], labels: Labels, gate: Gate) -> list[GateRecord]:
-    """The record of each candidate, in their order; labels: (q,) clusters of queries that share a document."""
+def judge(baseline: Outcome, candidates: Sequence[Candidate], units: Units, gate: Gate) -> list[GateRecord]:
+    """The record of each candidate, in their order; units: of the q queries. The gate has a margin."""
+    margin = MARGIN if gate.margin is None else gate.margin
     losses = [
-        (Losses.of(baseline.accuracy - each.accuracy, labels), Losses.of(baseline.ndcg - each.ndcg, labels))
+        (paired_losses(baseline.accuracy - each.accuracy, units), paired_losses(baseline.ndcg - each.ndcg, units))
         for each in (candidate.outcome for candidate in candidates)
     ]
-    p_values = np.array([max(one.p_value(gate.margin) for one in pair) for pair in losses])
+    p_values = np.array([max(one.p_value(margin) for one in pair) for pair in losses])
+    least = least_loss(units, 1 - (1 - gate.confidence) / max(1, len(candidates)))
     records = []
-    for candidate, (hits, gains), adjusted in zip(candidates, losses, holm(p_values), strict=True):
-        outcome = candidate.outcome
+    tests = zip(candidates, losses, holm(p_values), _of_queries(baseline, candidates, units, margin), strict=True)
+    for candidate, pair, adjusted, of_queries in tests:
+        admitted = bool(adjusted <= 1 - gate.confidence)
+        worse = any(one.mean >= margin for one in pair)
+        # What Holm's method wanted of this candidate, where its p-value is not adjusted to more than it is.
+        level = (1 - gate.confidence) / len(candidates)
+        needed = None if admitted or worse else _needed(pair, margin, level, len(units))
         records.append(
             GateRecord(
                 candidate=candidate.name,
                 kind=candidate.kind,
-                admitted=bool(adjusted <= 1 - gate.confidence),
-                accuracy=_paired(baseline.accuracy, outcome.accuracy, hits, gate),
-                ndcg=_paired(baseline.ndcg, outcome.ndcg, gains, gate),
+                admitted=admitted,
+                verdict="admitted" if admitted else "worse" if worse else "cannot tell",
+                accuracy=_paired(baseline.accuracy, candidate.outcome.accuracy, pair[0], margin, gate.confidence),
+                ndcg=_paired(baseline.ndcg, candidate.outcome.ndcg, pair[1], margin, gate.confidence),
                 p_adjusted=float(adjusted),
-                margin=gate.margin,
+                margin=margin,
                 confidence=gate.confidence,
-                n=len(labels),
-                clusters=int(labels.max()) + 1,
+                n=len(units),
+                clusters=units.documents,
+                evidence=units.record,
+                statement=_statement(units, of_queries <= 1 - gate.confidence) if admitted else None,
+                least=least,
+                queries_needed=needed,
                 gain=candidate.gain,
             )
         )
     return records
+
+
+def _of_queries(baseline: Outcome, candidates: Sequence[Candidate], units: Units, margin: float) -> NDArray[np.float64]:
+    """Adjusted p-value of each candidate for the average query, whatever the unit: the second thing that is said."""
+    return holm(
+        np.array(
+            [
+                max(
+                    paired_losses(each, units, "query").p_value(margin)
+                    for each in (baseline.accuracy - outcome.accuracy, baseline.ndcg - outcome.ndcg)
+                )
+                for outcome in (candidate.outcome for candidate in candidates)
+            ]
+        )
+    )
+
+
+def _statement(units: Units, of_queries: bool) -> GateStatement:
+    """Of whom it was shown that they lose less than the margin; of queries where the labels suffice for that, too."""
+    if units.unit == "query":
+        return "query"
+    return "document and query" if of_queries else "document"
+
+
+def _needed(pair: Sequence[MeanLoss], margin: float, level: float, queries: int) -> int | None:
+    """So many queries like these would show that neither metric loses the margin, None where none would."""
+    factors = [more(one, margin, level) for one in pair]
+    return None if None in factors else math.ceil(queries * max(each for each in factors if each is not None))
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -101,11 +144,11 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     return adjusted
 
 
-def _paired(baseline: PerQuery, candidate: PerQuery, losses: Losses, gate: Gate) -> PairedLoss:
-    lower, upper = losses.lower_limit(gate.confidence), losses.upper_limit(gate.confidence)
+def _paired(baseline: PerQuery, candidate: PerQuery, losses: MeanLoss, margin: float, confidence: float) -> PairedLoss:
+    lower, upper = losses.lower_limit(confidence), losses.upper_limit(confidence)
     return PairedLoss(
         baseline=float(baseline.mean()),
         candidate=float(candidate.mean()),
         loss=Interval(mean=losses.mean, lower=lower, upper=upper),
-        p=losses.p_value(gate.margin),
+        p=losses.p_value(margin),
     )

@@ -40,9 +40,11 @@ def in_int8(dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, wat
     labelled = dataset.answerable + dataset.unanswerable
     cache = EmbeddingCache.of(int8.sha256, int8.config.dimension)
     queries = encode(int8, (query.text for query in labelled), len(labelled), "query", cache)
-    watch.add("encode", queries.seconds)
+    off_topic = encode(int8, dataset.off_topic, len(dataset.off_topic), "query", cache)
+    watch.add("encode", queries.seconds + off_topic.seconds)
     count = len(dataset.answerable)
-    moved = replace(encoded, answerable=queries.vectors[:count], unanswerable=queries.vectors[count:])
+    answerable, unanswerable = queries.vectors[:count], queries.vectors[count:]
+    moved = replace(encoded, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic.vectors)
     return Encoded(int8, moved)
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
+from calibration.abstention.rule import AbstentionRule
 from calibration.cheaper import Cheaper
 from calibration.risk.rule import Rule
 from retrieval.errors import InputError
@@ -15,7 +16,8 @@ class CalibrationSettings:
 
     k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
     queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100]; rule: how the
-    threshold is chosen; cheaper: what may be made so.
+    threshold is chosen; abstention: how queries are refused as a whole, None where none is; cheaper: what may be made
+    so.
 
     Raises InputError for a value that cannot be used.
     """
@@ -28,6 +30,7 @@ class CalibrationSettings:
     holdout: float = 0.3
     overlap_percentile: float = DEFAULT_OVERLAP_PERCENTILE
     rule: Rule = field(default_factory=Rule.asked)
+    abstention: AbstentionRule | None = None
     cheaper: Cheaper = field(default_factory=Cheaper)
 
     def __post_init__(self) -> None:

@@ -1,8 +1,9 @@
-"""Whether a data set is large enough for what is asked, found out before anything is encoded."""
+"""Whether a data set has what is asked for, and enough of it, found out before anything is encoded."""
 
 from calibration.data.dataset import Dataset
 from calibration.indexes.admit import kinds_asked
 from calibration.settings import CalibrationSettings
+from calibration.strata import Strata
 from retrieval.errors import InputError
 
 _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
@@ -32,3 +33,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"{members}; label more, or leave the option out"
         )
     kinds_asked(settings.cheaper.index, len(dataset.documents))
+    if settings.rule.strata is not None:
+        Strata.of(dataset, settings.rule.strata)
+    if settings.abstention is not None:
+        settings.abstention.check(dataset)

@@ -6,7 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.abstention.abstain import Abstaining, abstain
+from calibration.abstention.choose import Corpus, Side
+from calibration.abstention.unanswerable import of_labelled, of_off_topic
 from calibration.alternatives import alternatives
+from calibration.contenders import contender
 from calibration.data.dataset import Dataset
 from calibration.decide import decide
 from calibration.encoding.corpus import EncodedDataset
@@ -15,17 +19,20 @@ from calibration.metrics.bootstrap import Draw, Split
 from calibration.metrics.isotropy import Isotropy, isotropy
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.measure import measure
-from calibration.query_set.clusters import clusters
+from calibration.query_set.clusters import Labels, Units, clusters
 from calibration.query_set.measure import measure_query_set
 from calibration.relevance.estimate import Estimated, estimate
-from calibration.relevance.parts import FEWEST_QUERIES, Parts
+from calibration.relevance.parts import Parts
 from calibration.relevance.record import relevance_record
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
+from calibration.strata import Strata, StrataStudy
 from retrieval.errors import InputError
 from retrieval.index.build import AnyIndex
-from retrieval.release.evidence import Alternative, RelevanceRecord
+from retrieval.index.topk import TopK
+from retrieval.release.abstention import NoAnswerRecord
+from retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from retrieval.release.manifest import Metrics, PolicyRecord
 from retrieval.release.query_set import QuerySetRecord
 from retrieval.similarity import Float32
@@ -50,7 +57,8 @@ class Part:
 class Findings:
     """What was found.
 
-    parts: "calibration" and, with a holdout, "heldout"; roles: which of the former fit, help to choose, certify.
+    parts: "calibration" and, with a holdout, "heldout"; roles: which of the former fit, help to choose, certify;
+    abstention: None where no query is refused as a whole; no_answer: how many queries without an answer get one.
     """
 
     index: AnyIndex
@@ -64,6 +72,10 @@ class Findings:
     relevance: RelevanceRecord | None
     isotropy: Isotropy
     query_set: QuerySetRecord
+    units: Units
+    strata: StrataRecord | None
+    abstention: Abstaining | None
+    no_answer: NoAnswerRecord
 
     @property
     def threshold(self) -> np.float32 | None:
@@ -75,15 +87,16 @@ def study(
     dataset: Dataset, encoded: EncodedDataset, index: AnyIndex, settings: CalibrationSettings, watch: Stopwatch
 ) -> Findings:
     """Search, split, fit, decide, measure. Raises InputError where the data cannot bear what is asked."""
+    units = Units.of(clusters(dataset.answerable))
     with watch.stage("search"):
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k)
         unanswerable = index.search(encoded.unanswerable, settings.k)
-        parts = _parts(len(judged), encoded.answerable, index, settings)
+        parts = _parts(units, encoded.answerable, index, settings)
         _check_scores(judged, parts)
     calibration = parts["calibration"]
     members = calibration.members
     with watch.stage("model"):
-        roles = Parts.of(members, settings.seed) if len(members) >= FEWEST_QUERIES else None
+        roles = Parts.asked(members, units, settings.seed)
         no_answer = (unanswerable, encoded.unanswerable)
         estimated = (
             estimate(judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths)
@@ -91,20 +104,72 @@ def study(
             else None
         )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
-        scored = Scored(judged, unanswerable, *relevance)
+    labels = clusters(dataset.answerable + dataset.unanswerable)
+    with watch.stage("abstention"):
+        abstention = _abstain(dataset, encoded, (judged.top, unanswerable), labels, members, settings)
+        answering = None if abstention is None else abstention.answering
+        scored = Scored(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("query set"):
         random_scores = np.concatenate([part.random_scores for part in parts.values()])
         worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
-        labels = clusters(dataset.answerable)
-        evidence = Evidence(scored, members, calibration.draw.rows, roles, estimated, labels, settings.seed)
-        policy = decide(settings.rule, evidence)
+        evidence = Evidence(scored, members, calibration.draw.rows, roles, estimated, units, settings.seed)
+        policy, strata = decide(settings.rule, evidence), None
+        if settings.rule.strata is not None and policy.tau is not None:
+            taken = contender(settings.rule, policy.kind, evidence)
+            rule = next(taken.rule.each())
+            asked = StrataStudy(dataset, encoded.answerable, index, evidence, taken.queries, policy.kind, rule)
+            strata = asked.certify(Strata.of(dataset, settings.rule.strata))
+            policy = asked.lowered(policy, strata)
         others = alternatives(settings.rule, evidence, _last(parts, roles))
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
-    reliability = relevance_record(scored, roles, estimated, heldout)
-    return Findings(index, scored, parts, roles, estimated, policy, metrics, others, reliability, spread, worth)
+    reliability = relevance_record(evidence, heldout)
+    if len(unanswerable):
+        still_answered = of_labelled(scored, policy, Units.of(labels[len(judged) :]), abstention)
+    else:
+        model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
+        still_answered = of_off_topic(index.search(off_topic, settings.k), off_topic, model, policy)
+    return Findings(
+        index,
+        scored,
+        parts,
+        roles,
+        estimated,
+        policy,
+        metrics,
+        others,
+        reliability,
+        spread,
+        worth,
+        units,
+        strata,
+        abstention,
+        still_answered,
+    )
+
+
+def _abstain(
+    dataset: Dataset,
+    encoded: EncodedDataset,
+    found: tuple[TopK, TopK],
+    labels: Labels,
+    calibration: NDArray[np.int64],
+    settings: CalibrationSettings,
+) -> Abstaining | None:
+    """The abstention policy, if one is asked for; found: of answerable and unanswerable queries; labels: of both."""
+    if settings.abstention is None:
+        return None
+    answerable = len(dataset.answerable)
+    return abstain(
+        settings.abstention,
+        Side([query.text for query in dataset.answerable], encoded.answerable, found[0], labels[:answerable]),
+        Side([query.text for query in dataset.unanswerable], encoded.unanswerable, found[1], labels[answerable:]),
+        Corpus(encoded.documents, [document.encoded_text for document in dataset.documents]),
+        calibration,
+        settings.seed,
+    )
 
 
 def _last(parts: Mapping[str, Part], roles: Parts | None) -> NDArray[np.int64]:
@@ -123,14 +188,14 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
         )
 
 
-def _parts(queries: int, vectors: Float32, index: AnyIndex, settings: CalibrationSettings) -> dict[str, Part]:
+def _parts(units: Units, vectors: Float32, index: AnyIndex, settings: CalibrationSettings) -> dict[str, Part]:
     """Split the queries and draw for each part, as docs/calibration.md has it; the held-out part is drawn last."""
     rng = np.random.default_rng(settings.seed)
-    split = Split.of(rng, queries, settings.holdout)
+    split = Split.asked(rng, units, settings)
     parts = {}
     for name, members in (("calibration", split.calibration), ("heldout", split.heldout)):
         if len(members):
-            draw = Draw.of(rng, len(members), len(index), settings)
+            draw = Draw.of(rng, units.take(members), len(index), settings)
             random_scores = index.score(vectors[members], draw.random_documents[:, None])[:, 0]
             parts[name] = Part(members, draw, random_scores)
     return parts

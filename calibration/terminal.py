@@ -1,7 +1,9 @@
 """The outcome of a calibration as a table for a terminal."""
 
+from calibration.abstention.words import evidence, headline
 from calibration.report.words import METRICS
 from calibration.stopwatch import Stopwatch
+from retrieval.release.abstention import AbstentionRecord
 from retrieval.release.evidence import Alternative, DriftRecord
 from retrieval.release.gate import GateRecord
 from retrieval.release.interval import Interval
@@ -11,7 +13,8 @@ from retrieval.release.manifest import Manifest
 def table(manifest: Manifest) -> str:
     """Every metric of every part of the queries, with its 95 % interval."""
     parts = list(manifest.metrics)
-    lines = ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
+    lines = [] if manifest.no_answer is None else [f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}"]
+    lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
     for row, label in METRICS.items():
         cells = (_interval(getattr(manifest.metrics[part], row)) for part in parts)
         lines.append("".join([f"{label.format(k=manifest.policy.k):18}", *(f"{cell:>28}" for cell in cells)]))
@@ -22,11 +25,24 @@ def table(manifest: Manifest) -> str:
     ):
         cells = (f"{'–' if value is None else f'{value:.4f}':<11}" for value in values)
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
+    lines += _standing(manifest)
     lines.append(_rule(manifest))
+    if manifest.abstention is not None:
+        lines.append(_abstention(manifest.abstention))
     lines += [_alternative(other) for other in manifest.alternatives]
     if manifest.drift is not None:
         lines.append(_drift(manifest.drift))
     return "\n".join(lines)
+
+
+def _standing(manifest: Manifest) -> list[str]:
+    """What a release with too little behind it says before anything else."""
+    record, k = manifest.calibration, manifest.policy.k
+    if record is None:
+        return []
+    lines = [f"provisional: {record.because(k)}"] if record.state == "provisional" else []
+    worthless = record.worthless(k)
+    return lines if worthless is None else [*lines, f"warning: {worthless}"]
 
 
 def _rule(manifest: Manifest) -> str:
@@ -34,6 +50,11 @@ def _rule(manifest: Manifest) -> str:
     where = f", percentile {policy.psi} of Γ" if policy.psi is not None else ""
     cut = "no cut" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{where}"
     return f"in force: {cut} ({policy.method}). {policy.guarantee}"
+
+
+def _abstention(record: AbstentionRecord) -> str:
+    limits = "certified" if record.certified else "not certified"
+    return f"refused: queries whose {record.score} is below {record.tau:.6f} ({limits}). {record.guarantee}"
 
 
 def _alternative(other: Alternative) -> str:
@@ -61,8 +82,15 @@ def gate_line(record: GateRecord) -> str:
         f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
         for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))
     )
-    verdict = "admitted" if record.admitted else "refused"
-    return f"gate: {record.candidate}: {verdict}, {said}; margin {record.margin:g}, p = {record.p_adjusted:.3g}"
+    verdict = "admitted" if record.admitted else f"refused, {record.verdict}"
+    of = {"document": " of the average document", "document and query": " of the average document and query"}
+    told = "; more queries like these would not tell" if record.verdict == "cannot tell" else ""
+    if record.queries_needed is not None:
+        told = f"; about {record.queries_needed:,} queries like these would tell"
+    return (
+        f"gate: {record.candidate}: {verdict}, {said}; margin {record.margin:g}{of.get(record.statement or '', '')}, "
+        f"p = {record.p_adjusted:.3g}; {record.n:,} queries can show {record.least:.4f} at best{told}"
+    )
 
 
 def times(watch: Stopwatch) -> str:

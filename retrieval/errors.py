@@ -4,6 +4,7 @@ TaugateError
 ├── InputError      a data set, a setting or a query that cannot be used
 ├── EncoderError    a model that cannot be loaded, exported or run
 └── ReleaseError    a release that is missing, damaged or of another version
+    ├── NotPromoted a release that is sound, and not good enough to be the current one
     └── StoreError  object storage that does not answer now
 """
 
@@ -22,6 +23,14 @@ class EncoderError(TaugateError):
 
 class ReleaseError(TaugateError):
     """A release that is missing, damaged or written by another version."""
+
+
+class NotPromoted(ReleaseError):
+    """A release that verifies, and that the evidence in its manifest does not allow to become current; rule: which."""
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 class StoreError(ReleaseError):

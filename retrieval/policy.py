@@ -4,17 +4,34 @@ What is compared is the policy's decision score: the similarity itself, its shar
 estimated probability that the document is relevant.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.filters.conditions import Filter, Key, OneOf
 from retrieval.similarity import Float32
 
 PolicyKind = Literal["similarity", "relative", "probability", "none"]
 Metric = Literal["accuracy", "ndcg"]
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Thresholds of searches filtered on one value of a metadata field, by that value; none without a certificate."""
+
+    field: str
+    taus: Mapping[Key, float]
+
+    def tau(self, wanted: Filter) -> float | None:
+        """That of a filter on one of the values and nothing else; None for any other."""
+        match wanted:
+            case (OneOf(field=name, keys=(value,)),) if name == self.field:
+                return self.taus.get(value)
+        return None
 
 
 @dataclass(frozen=True)
@@ -24,13 +41,24 @@ class Policy:
     `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
     `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was certified).
     tau: in units of the decision score, None for `none`; k: the K that τ was calibrated at; metric: what its loss was
-    measured in.
+    measured in; provisional: whether too little stands behind τ for anything to be said of it; strata: of searches
+    within a filter, None without any; certified: whether what was calibrated holds for the documents searched.
     """
 
     kind: PolicyKind
     tau: float | None
     k: int
     metric: Metric = "accuracy"
+    provisional: bool = False
+    strata: Strata | None = None
+    certified: bool = True
+
+    def within(self, wanted: Filter) -> "Policy":
+        """The policy of a search within a filter: that of its stratum, or this one, which was calibrated without."""
+        if not wanted:
+            return self
+        tau = None if self.strata is None else self.strata.tau(wanted)
+        return replace(self, certified=False) if tau is None else replace(self, tau=tau)
 
     @property
     def threshold(self) -> np.float32 | None:
@@ -38,15 +66,15 @@ class Policy:
         return None if self.tau is None else np.float32(self.tau)
 
     def covers(self, k: int) -> bool:
-        """Whether what was calibrated for the first K results holds for the first k.
+        """Whether what was calibrated for the first K results holds for the first k; of a provisional τ nothing does.
 
         A cut by score keeps a prefix of the list, so that it loses no more hits among fewer results, but it may among
         more. A cut by probability may keep the second relevant document and drop the first, and NDCG is relative to an
         ideal that shrinks with k, so that the same document is a larger part of it: these two were tested on K only.
         """
-        if self.kind == "probability" or self.metric == "ndcg":
-            return self.kind != "none" and k == self.k
-        return self.kind != "none" and k <= self.k
+        if self.kind == "none" or self.provisional or not self.certified:
+            return False
+        return k == self.k if self.kind == "probability" or self.metric == "ndcg" else k <= self.k
 
 
 def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
@@ -78,3 +106,18 @@ def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
     if threshold is None:
         return np.ones(decisions.shape, dtype=np.bool_)
     return decisions >= threshold
+
+
+def keep_answered(decisions: Float32, threshold: np.float32 | None, answered: Mask | None) -> Mask:
+    """Which results users get, (n, K): nothing where a query is refused, else what passes the cut and the best one.
+
+    Whether a query is answered is one decision, taken and certified for the query as a whole; what the cut decides is
+    which of the others come with the best result. decisions: (n, K) float32, in the order of similarity; answered:
+    (n,), None without such a decision: then the cut alone says what is kept.
+    """
+    kept = keep(decisions, threshold)
+    if answered is None:
+        return kept
+    kept[:, :1] = True
+    result: Mask = kept & answered[:, None]
+    return result

@@ -2,23 +2,24 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from retrieval.abstention import AnswerRule
 from retrieval.encoder import Role, Tokens
 from retrieval.filters.conditions import Filter
 from retrieval.filters.metadata import Metadata
 from retrieval.index.topk import Index, TopK
 from retrieval.index.within import Within
-from retrieval.policy import Policy, PolicyKind, decision_scores, keep
+from retrieval.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
 from retrieval.projection import Projection
 from retrieval.relevance.model import Relevance
 from retrieval.similarity import Float32
 
-Reason = Literal["all_below_threshold", "no_documents_match_filter"]
+Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable"]
 Observe = Callable[[str, float], None]
 
 
@@ -46,8 +47,8 @@ class Encoder(Protocol):
 class Query:
     """One search.
 
-    threshold: overrides τ; min_results: so many are returned even where they score below it; filter: the documents
-    searched, all where it is None or has no condition.
+    threshold: overrides τ, and answers what would be refused; min_results: so many are returned even where they score
+    below it, or the query is refused; filter: the documents searched, all where it is None or has no condition.
     """
 
     text: str
@@ -61,7 +62,8 @@ class Query:
 class Uncut:
     """What drift is watched by, whatever was asked for.
 
-    scores: similarities of the first K, (K,) float32, K that of the policy; kept: how many of them it keeps.
+    scores: similarities of the first K, (K,) float32, K that of the policy; kept: how many of them it keeps, none where
+    the query is refused.
     """
 
     scores: Float32
@@ -75,9 +77,9 @@ class Answer:
     positions, scores: (kept,) document positions and float32 similarities; ranks: (kept,) their places in the uncut
     list, from 1, which a cut by probability does not always keep from the top down; relevance: (kept,) float32
     probability that each is relevant, None where the release has no model of it; considered: how many the index
-    returned; best_score: the highest similarity, kept or not; calibrated: whether the calibrated threshold, with the
-    evidence for it, was in force, which it never is within a filter: other documents are in the top-K then than those
-    that it was measured on; uncut: None for the same reason within a filter.
+    returned; best_score: the highest similarity, kept or not; calibrated: whether a calibrated threshold, with the
+    evidence for it, was in force, which within a filter it is in a certified stratum alone: other documents are in the
+    top-K then than those that it was measured on; uncut: None for the same reason within a filter.
     """
 
     positions: NDArray[np.int64]
@@ -97,29 +99,32 @@ def _no_observer(stage: str, seconds: float) -> None:
     """Stage times go nowhere unless somebody asks for them."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A query's results before anything is dropped, (w,) each; answered: (1,) whether it is not to be refused."""
+
+    positions: NDArray[np.int64]
+    scores: Float32
+    decisions: Float32
+    relevance: Float32 | None
+    answered: Mask | None
+
+
+@dataclass(frozen=True, eq=False)
 class Retriever:
-    """An encoder, an index and a policy that were calibrated together."""
+    """An encoder, an index and a policy that were calibrated together; abstention: which queries get no result."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        index: Index,
-        policy: Policy,
-        relevance: Relevance | None = None,
-        projection: Projection | None = None,
-        metadata: Metadata | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.projection = projection
-        self.index = index
-        self.policy = policy
-        self.relevance = relevance
-        self.metadata = metadata or Metadata()
+    encoder: Encoder
+    index: Index
+    policy: Policy
+    relevance: Relevance | None = None
+    projection: Projection | None = None
+    metadata: Metadata = field(default_factory=Metadata)
+    abstention: AnswerRule | None = None
 
-    def single(self) -> "Retriever":
+    def single(self) -> Self:
         """The same with an encoder on one thread, for callers who embed in several threads at once."""
-        single = self.encoder.single()
-        return Retriever(single, self.index, self.policy, self.relevance, self.projection, self.metadata)
+        return replace(self, encoder=self.encoder.single())
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """What is encoded of each query."""
@@ -179,47 +184,52 @@ class Retriever:
         """What is kept of each query's top-K."""
         relevance = self.relevance.estimate(vectors, top) if self.relevance else None
         decisions = decision_scores(self.policy.kind, top.scores, relevance)
+        answered = (
+            self.abstention.answered([query.text for query in queries], vectors, top) if self.abstention else None
+        )
         k = self.policy.k
-        passing = keep(decisions[:, :k], self.policy.threshold).sum(axis=1).tolist()
+        passing = keep_answered(decisions[:, :k], self.policy.threshold, answered).sum(axis=1).tolist()
         for row, query in enumerate(queries):
-            probability = None if relevance is None else relevance[row]
-            uncut = None if query.filter else Uncut(top.scores[row, :k], passing[row])
-            yield self._cut(query, top.positions[row], top.scores[row], decisions[row], probability, uncut)
+            found = _Found(
+                top.positions[row],
+                top.scores[row],
+                decisions[row],
+                None if relevance is None else relevance[row],
+                None if answered is None else answered[row : row + 1],
+            )
+            watched = None if query.filter else Uncut(found.scores[:k], passing[row])
+            yield self._cut(query, found, watched)
 
-    def _cut(
-        self,
-        query: Query,
-        positions: NDArray[np.int64],
-        scores: Float32,
-        decisions: Float32,
-        relevance: Float32 | None,
-        uncut: Uncut | None,
-    ) -> Answer:
+    def _cut(self, query: Query, found: _Found, watched: Uncut | None) -> Answer:
         """Keep what passes of the first k; should that be too few, what comes first of the rest."""
-        threshold = self.policy.threshold if query.threshold is None else np.float32(query.threshold)
-        kept = keep(decisions[: query.k], threshold)
+        own = query.threshold is not None
+        threshold = np.float32(query.threshold) if own else self.policy.threshold
+        answered = None if own else found.answered
+        kept = keep_answered(found.decisions[None, : query.k], threshold, answered)[0]
         missing = query.min_results - int(kept.sum())
         if missing > 0:
             kept[np.flatnonzero(~kept)[:missing]] = True
         chosen = np.flatnonzero(kept)
-        calibrated = query.threshold is None and not query.filter and self.policy.covers(query.k)
+        refused = answered is not None and not answered.any()
         return Answer(
-            positions=positions[chosen],
-            scores=scores[chosen],
+            positions=found.positions[chosen],
+            scores=found.scores[chosen],
             ranks=chosen + 1,
-            relevance=None if relevance is None else relevance[chosen],
+            relevance=None if found.relevance is None else found.relevance[chosen],
             considered=len(kept),
-            best_score=float(scores[0]) if len(kept) else None,
+            best_score=float(found.scores[0]) if len(kept) else None,
             threshold=None if threshold is None else float(threshold),
             policy=self.policy.kind,
-            calibrated=calibrated,
-            reason=_reason(len(kept), len(chosen)),
-            uncut=uncut,
+            calibrated=not own and not query.filter and self.policy.covers(query.k),
+            reason=_reason(len(kept), len(chosen), refused),
+            uncut=watched,
         )
 
 
-def _reason(considered: int, kept: int) -> Reason | None:
+def _reason(considered: int, kept: int, refused: bool) -> Reason | None:
     """Why nothing is kept: an index of documents returns none only where the filter leaves none."""
     if kept:
         return None
-    return "all_below_threshold" if considered else "no_documents_match_filter"
+    if not considered:
+        return "no_documents_match_filter"
+    return "unanswerable" if refused else "all_below_threshold"

@@ -89,7 +89,7 @@ class Answering:
         vector = self._vector(cache.memory.get(vector_key) or stored)
         self._count("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
         found = await self.engine.answer(query, vector)
-        reply = Reply.of(found, self.release_id, include_text=search.include_text)
+        reply = Reply.of(found, self.engine.release.manifest, include_text=search.include_text)
         cache.put({key: reply.pack(), vector_key: found.vector.tobytes()})
         return reply
 

@@ -88,6 +88,9 @@ class Metrics:
         self._announced: tuple[str, ...] | None = None
         self._of_release, self._of_shadow = CollectorRegistry(), CollectorRegistry()
         self.release_threshold = self._gauge("taugate_release_threshold", "τ in force.")
+        self.release_provisional = self._gauge(
+            "taugate_release_provisional", "Whether too little stands behind the threshold."
+        )
         self.release_loaded = self._gauge("taugate_release_loaded_timestamp_seconds", "When the release was loaded.")
         self.reloads = Counter(
             "taugate_reloads",
@@ -164,6 +167,7 @@ class Metrics:
         self._announced = (manifest.release_id, manifest.encoder.name, manifest.policy.kind)
         self.release_info.labels(*self._announced).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
+        self.release_provisional.set(manifest.state == "provisional")
         self.release_loaded.set(loaded_at)
         calibration = manifest.metrics["calibration"]
         for gauge, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):

@@ -6,6 +6,7 @@ from typing import Self, get_args
 import numpy as np
 import orjson
 
+from retrieval.release.manifest import Manifest
 from retrieval.retriever import Answer, Reason
 from service.engine import Found
 
@@ -27,10 +28,10 @@ class Reply:
     shown: bytes
 
     @classmethod
-    def of(cls, found: Found, release: str, *, include_text: bool) -> Self:
-        """The reply to a query that the release answered."""
+    def of(cls, found: Found, manifest: Manifest, *, include_text: bool) -> Self:
+        """The reply to a query that the release with this manifest answered."""
         answer = found.answer
-        body = orjson.dumps(_fields(found, release, include_text))
+        body = orjson.dumps(_fields(found, manifest, include_text))
         shown = orjson.dumps(
             {document.id: score for document, score in zip(found.documents, answer.scores.tolist(), strict=True)}
         )
@@ -93,7 +94,7 @@ def _observed(found: Found) -> bytes:
     return np.concatenate([[np.float32(uncut.kept)], uncut.scores, found.random], dtype=np.float32).tobytes()
 
 
-def _fields(found: Found, release: str, include_text: bool) -> dict[str, object]:
+def _fields(found: Found, manifest: Manifest, include_text: bool) -> dict[str, object]:
     answer = found.answer
     results = [
         {
@@ -114,11 +115,12 @@ def _fields(found: Found, release: str, include_text: bool) -> dict[str, object]
         "threshold": answer.threshold,
         "policy": answer.policy,
         "calibrated": answer.calibrated,
+        "calibration": manifest.state,
         "considered": answer.considered,
         "dropped": answer.considered - len(results),
         "best_score": answer.best_score,
         "reason": answer.reason,
-        "release": release,
+        "release": manifest.release_id,
     }
 
 

@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from retrieval.documents import Scalar
 from retrieval.policy import PolicyKind
+from retrieval.release.standing import State
 from retrieval.retriever import Reason
 from service.filter_schema import FilterField
 
@@ -119,6 +120,7 @@ class SearchResponse(BaseModel):
     threshold: float | None
     policy: PolicyKind
     calibrated: bool
+    calibration: State = Field(description="`provisional`: too little stands behind the threshold")
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)
     best_score: float | None

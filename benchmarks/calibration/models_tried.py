@@ -71,8 +71,8 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 
 
 def _try(searched: Searched, number: int, seed: int) -> Tried:
-    calibration, judges = unseen(np.random.default_rng([seed, number]), len(searched.queries))
-    parts = Parts.of(calibration, number)
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
@@ -101,7 +101,7 @@ def _kept(searched: Searched, decisions: np.ndarray, certifying: Positions, judg
     shares = []
     for loss in LOSSES:
         rule = certified("similarity", "expected-loss", loss)
-        steps = loss_steps(queries, decisions[certifying], rule.metric)
+        steps = loss_steps(queries, decisions[certifying], rule.metric, searched.units.take(certifying))
         tau = certify([Limited(rule.metric, steps, loss)], rule).tau
         shares.append(float(keep(decisions[judges], None if tau is None else np.float32(tau)).mean()))
     return shares

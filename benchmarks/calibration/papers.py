@@ -10,6 +10,7 @@ from calibration.metrics.bootstrap import Draw
 from calibration.metrics.isotropy import isotropy
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.measure import measure
+from calibration.query_set.clusters import Units
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from calibration.threshold import bootstrap_threshold
@@ -67,7 +68,7 @@ three releases or more of one data set.
 def _papers(encoded: Encoded, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
     vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
     judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
-    draw = Draw.of(np.random.default_rng(settings.seed), len(judged), len(documents), settings)
+    draw = Draw.of(np.random.default_rng(settings.seed), Units.of(np.arange(len(judged))), len(documents), settings)
     random_scores = pair_similarity(vectors, documents, draw.random_documents[:, None])[:, 0]
     found = bootstrap_threshold(judged, draw.rows)
     scored = Scored(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), None, None)

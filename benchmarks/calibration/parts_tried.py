@@ -6,7 +6,7 @@ import numpy as np
 from bench import Bench
 from page import share, table
 from searched import Searched
-from trials import LOSSES, certified, scored_queries, unseen
+from trials import LOSSES, certified, unseen
 
 from calibration.decide import decide
 from calibration.evidence import Evidence
@@ -18,7 +18,7 @@ from retrieval.policy import keep
 HEADING = "Three parts of the calibration queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 SPLITS = 40
-_TRIED = (SHARES, (0.25, 0.05), (0.4, 0.05), (0.5, 0.05), (0.35, 0.15), (0.25, 0.15))
+_TRIED = (SHARES, (0.35, 0.05), (0.4, 0.05), (0.5, 0.05), (0.35, 0.15), (0.25, 0.15))
 _K = 20
 _RULES = [certified("auto", "expected-loss", loss) for loss in LOSSES]
 
@@ -44,15 +44,14 @@ is better, it keeps at most {share(worst)} less.
 def _kept(searched: Searched, number: int, seed: int) -> list[list[float]]:
     """Share kept of each division, at each loss."""
     rng = np.random.default_rng([seed, number])
-    calibration, judges = unseen(rng, len(searched.queries))
-    rows = Draw.of(rng, len(calibration), len(searched.documents), CalibrationSettings()).rows
+    calibration, judges = unseen(rng, searched.units)
+    rows = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings()).rows
     kept = []
     for shares in _TRIED:
-        parts = Parts.of(calibration, number, shares)
+        parts = Parts.of(calibration, searched.units, number, shares)
         estimated = searched.estimate(parts)
-        evidence = Evidence(
-            scored_queries(searched, estimated), calibration, rows, parts, estimated, searched.labels, number
-        )
+        scored = searched.scored(estimated)
+        evidence = Evidence(scored, calibration, rows, parts, estimated, searched.units, number)
         queries = evidence.scored.take(judges)
         policies = [decide(rule, evidence) for rule in _RULES]
         taus = [None if each.tau is None else np.float32(each.tau) for each in policies]

@@ -10,7 +10,8 @@ from searched import Searched
 from trials import unseen
 
 from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.reliability import expected_calibration_error, reliability
+from calibration.metrics.reliability import Sums, expected_calibration_error
+from calibration.query_set.clusters import Units, clusters
 from calibration.relevance.estimate import estimate
 from calibration.relevance.parts import Parts
 from retrieval.index.flat import FlatIndex
@@ -92,13 +93,14 @@ def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
 
 def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> Errors:
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
-    return Errors(*(expected_calibration_error(reliability(relevance, each)) for each in (grades >= 1, drawn)))
+    alone = np.arange(len(relevance))
+    return Errors(*(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn)))
 
 
 def _own(searched: Searched, number: int, seed: int) -> tuple[Errors, Logistic]:
     """Fitted on its part of the queries that calibrate, judged on the unseen ones."""
-    calibration, judges = unseen(np.random.default_rng([seed, number]), len(searched.queries))
-    estimated = searched.estimate(Parts.of(calibration, number))
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    estimated = searched.estimate(Parts.of(calibration, searched.units, number))
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
     errors = _errors(estimated.answerable[judges], searched.judged.grades[judges], seed, number)
@@ -107,8 +109,8 @@ def _own(searched: Searched, number: int, seed: int) -> tuple[Errors, Logistic]:
 
 def _kept(searched: Searched, number: int, models: list[Logistic], seed: int) -> float:
     """A model fitted on other scores, with the background of these."""
-    calibration, judges = unseen(np.random.default_rng([seed, number]), len(searched.queries))
-    values, _ = searched.values(Parts.of(calibration, number).fit)
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    values, _ = searched.values(Parts.of(calibration, searched.units, number).fit)
     relevance = models[number].probability(values[judges]).astype(np.float32)
     return _errors(relevance, searched.judged.grades[judges], seed, number).measured
 
@@ -122,9 +124,10 @@ def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
         JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
     )
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), vectors[:0]
+    units = Units.of(clusters(train.queries))
     errors = []
     for number in range(splits):
-        parts = Parts.of(np.arange(len(judged)), number)
+        parts = Parts.of(np.arange(len(judged)), units, number)
         estimated = estimate(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)
         errors.append(_errors(relevance, unseen_judged.grades, bench.seed, number))

@@ -13,11 +13,12 @@ from calibration.encoding.cache import EmbeddingCache
 from calibration.encoding.corpus import EncodedDataset, encode_dataset
 from calibration.encoding.source import exported_encoder
 from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Labels, clusters
+from calibration.query_set.clusters import Units, clusters
 from calibration.relevance.estimate import Estimated, estimate
 from calibration.relevance.fit import fit
 from calibration.relevance.parts import Parts
-from calibration.relevance.scaling import scaled
+from calibration.relevance.recalibration import recalibrated
+from calibration.scored import Scored
 from calibration.stopwatch import Stopwatch
 from retrieval.encoder import OnnxEncoder
 from retrieval.index.flat import FlatIndex
@@ -63,7 +64,7 @@ class Searched:
     name: str
     k: int
     queries: list[LabelledQuery]
-    labels: Labels
+    units: Units
     vectors: Float32
     judged: JudgedQueries
     documents: Float32
@@ -84,14 +85,14 @@ class Searched:
             encoded.name,
             k,
             encoded.queries,
-            clusters(encoded.queries),
+            Units.of(clusters(encoded.queries)),
             vectors,
             local,
             corpus[retrieved],
             few,
             background.of_queries(vectors),
         )
-        parts = Parts.of(np.arange(len(vectors)), 0)
+        parts = Parts.of(np.arange(len(vectors)), searched.units, 0)
         nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]
         own, product = (
             searched.estimate(parts),
@@ -118,10 +119,16 @@ class Searched:
         """`calibration.relevance.estimate` with these parts of the queries."""
         values, background = self.values(parts.fit)
         relevant = self.judged.grades >= 1
-        fitted = fit(values[parts.fit], relevant[parts.fit])
+        fitted = fit(values[parts.fit], relevant[parts.fit], parts.labels)
         if fitted is None:
             return None
-        model = scaled(fitted.model, values[parts.rest], relevant[parts.rest])
+        model = recalibrated(fitted.model, values[parts.rest], relevant[parts.rest])
         choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
         return Estimated(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])
+
+    def scored(self, estimated: Estimated | None = None) -> Scored:
+        """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""
+        nothing = TopK(np.empty((0, self.k), np.float32), np.empty((0, self.k), np.int64))
+        relevance = (None, None) if estimated is None else (estimated.answerable, estimated.unanswerable)
+        return Scored(self.judged, nothing, *relevance)

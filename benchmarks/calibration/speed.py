@@ -18,6 +18,7 @@ from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.measure import measure
+from calibration.query_set.clusters import Units
 from calibration.relevance.estimate import estimate
 from calibration.relevance.parts import Parts
 from calibration.risk.rule import Rule
@@ -68,19 +69,20 @@ def section(bench: Bench) -> str:
     judged, searching = _timed(lambda: JudgedQueries.judge(labels, data.queries, index, K), 1)
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0])
     scored = Scored(judged, nothing, None, None)
-    draw = Draw.of(np.random.default_rng(bench.seed), QUERIES, DOCUMENTS, settings)
+    units = Units.of(np.arange(QUERIES))
+    draw = Draw.of(np.random.default_rng(bench.seed), units, DOCUMENTS, settings)
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
     certified = Rule("risk-control", "similarity")
     everything = np.arange(QUERIES)
-    evidence = Evidence(scored, everything, draw.rows, None, None, everything, bench.seed)
+    evidence = Evidence(scored, everything, draw.rows, None, None, units, bench.seed)
     _, certifying = _timed(lambda: decide(certified, evidence), _ROUNDS)
-    parts = Parts.of(everything, bench.seed)
+    parts = Parts.of(everything, units, bench.seed)
     lengths = np.full(DOCUMENTS, 1000)
     estimated, fitting = _timed(
         lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, data.documents, lengths), 1
     )
     chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
-    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, everything, bench.seed)
+    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, units, bench.seed)
     _, choosing = _timed(lambda: decide(Rule("risk-control", "auto"), evidence), _ROUNDS)
     oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)
     same = _same(oracle, tau, psi, metrics)

@@ -10,15 +10,17 @@ import sys
 import time
 from pathlib import Path
 
-import coverage_by_document
-import coverage_of_statements
+import auto_and_named
+import expected_loss
 import kept_share
 import labelled_queries
 import models_tried
 import page
 import papers
 import parts_tried
+import recalibrations_tried
 import relevance_reliability
+import relevance_shift
 import speed
 from bench import Bench
 from threadpoolctl import threadpool_limits
@@ -26,11 +28,13 @@ from workers import Workers
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTIONS = {
-    "coverage": coverage_of_statements,
-    "documents": coverage_by_document,
+    "expected": expected_loss,
     "kept": kept_share,
+    "auto": auto_and_named,
     "labels": labelled_queries,
     "reliability": relevance_reliability,
+    "shift": relevance_shift,
+    "recalibrations": recalibrations_tried,
     "speed": speed,
     "models": models_tried,
     "parts": parts_tried,

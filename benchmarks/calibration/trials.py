@@ -1,7 +1,7 @@
 """One calibration on random queries of a data set, by the product's own functions, and what it does to the others."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +10,11 @@ from searched import Searched
 from calibration.decide import decide
 from calibration.evidence import Evidence
 from calibration.metrics.bootstrap import Draw, Split
-from calibration.relevance.estimate import Estimated
+from calibration.query_set.clusters import Units
 from calibration.relevance.parts import Parts
-from calibration.risk.certify import Limited, certify
 from calibration.risk.rule import Rule
-from calibration.risk.steps import loss_steps
-from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
-from retrieval.index.topk import TopK
-from retrieval.policy import PolicyKind, keep
+from retrieval.policy import keep
 from retrieval.release.evidence import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
@@ -26,8 +22,8 @@ PAPERS = Rule("bootstrap", "similarity")
 HOLDOUT = 0.3
 
 Positions = NDArray[np.int64]
-# Positions of the queries that calibrate and of those that judge, from n queries.
-Drawing = Callable[[np.random.Generator, int], tuple[Positions, Positions]]
+# Positions of the queries that calibrate and of those that judge, from all.
+Drawing = Callable[[np.random.Generator, Units], tuple[Positions, Positions]]
 
 
 def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
@@ -35,20 +31,17 @@ def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
     return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 
 
-def unseen(rng: np.random.Generator, queries: int) -> tuple[Positions, Positions]:
-    """The product's split: 70 % calibrate, the others were never seen."""
-    split = Split.of(rng, queries, HOLDOUT)
+def unseen(rng: np.random.Generator, units: Units) -> tuple[Positions, Positions]:
+    """The product's split: 70 % calibrate, the others were never seen; whole documents where they are the unit."""
+    split = Split.asked(
+        rng, units, CalibrationSettings(holdout=HOLDOUT, rule=certified("similarity", "high-probability", 0.01))
+    )
     return split.calibration, split.heldout
 
 
-def population(rng: np.random.Generator, queries: int) -> tuple[Positions, Positions]:
-    """The data set is the world: as many queries as above drawn from it with replacement, the truth is its whole."""
-    return rng.integers(0, queries, size=queries - round(HOLDOUT * queries)), np.arange(queries)
-
-
-def labelled(rng: np.random.Generator, queries: int, size: int) -> tuple[Positions, Positions]:
+def labelled(rng: np.random.Generator, units: Units, size: int) -> tuple[Positions, Positions]:
     """`size` labelled queries calibrate, all of the others judge."""
-    order = rng.permutation(queries)
+    order = rng.permutation(len(units))
     return order[:size], order[size:]
 
 
@@ -66,47 +59,21 @@ def trial(
 ) -> tuple[list[Outcome], int]:
     """Calibrate on the draw of this number by each of the rules, and judge. Returns how many queries judged, too."""
     rng = np.random.default_rng([seed, number])
-    calibration, judges = drawing(rng, len(searched.queries))
+    calibration, judges = drawing(rng, searched.units)
     evidence = gather(searched, calibration, rng, number)
-    kinds: dict[float, PolicyKind] = {}
     outcomes = []
     for rule in rules:
-        kind, tau = _decide(rule, evidence, kinds)
+        policy = decide(rule, evidence)
         taken = evidence.scored.take(judges)
-        kept = keep(taken.decisions(kind), None if tau is None else np.float32(tau))
+        kept = keep(taken.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())
-        outcomes.append(Outcome(float(kept.mean()), lost, tau is not None))
+        outcomes.append(Outcome(float(kept.mean()), lost, policy.tau is not None))
     return outcomes, len(judges)
 
 
 def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
     """What a decision rests on, as `calibration.study` gathers it."""
-    draw = Draw.of(rng, len(calibration), len(searched.documents), CalibrationSettings())
-    parts = Parts.of(calibration, number)
+    draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
+    parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)
-    scored = scored_queries(searched, estimated)
-    return Evidence(scored, calibration, draw.rows, parts, estimated, searched.labels, number)
-
-
-def scored_queries(searched: Searched, estimated: Estimated | None) -> Scored:
-    """All queries with the model's relevance; no unanswerable ones, as no rule here looks at them."""
-    nothing = TopK(np.empty((0, searched.k), np.float32), np.empty((0, searched.k), np.int64))
-    if estimated is None:
-        return Scored(searched.judged, nothing, None, None)
-    return Scored(searched.judged, nothing, estimated.answerable, estimated.unanswerable)
-
-
-def _decide(rule: Rule, evidence: Evidence, kinds: dict[float, PolicyKind]) -> tuple[PolicyKind, float | None]:
-    """The product's decision. `auto` chooses the same policy whatever the guarantee, so it chooses once (`kinds`)."""
-    if rule.policy != "auto" or rule.method != "risk-control":
-        policy = decide(rule, evidence)
-        return policy.kind, policy.tau
-    if rule.max_loss not in kinds:
-        kinds[rule.max_loss] = decide(replace(rule, guarantee="expected-loss"), evidence).kind
-    kind = kinds[rule.max_loss]
-    if kind == "none":  # the expected loss asks for fewer queries than the 95 % statement
-        return "none", None
-    queries = evidence.scored.take(evidence.parts.certify)
-    steps = loss_steps(queries.judged, queries.decisions(kind), rule.metric)
-    tau = certify([Limited(rule.metric, steps, rule.max_loss)], rule).tau
-    return ("none" if tau is None else kind), tau
+    return Evidence(searched.scored(estimated), calibration, draw.rows, parts, estimated, searched.units, number)

@@ -9,8 +9,8 @@ from calibration.gate import Candidate, judge
 from calibration.indexes.admit import built
 from calibration.indexes.breadth import recall
 from calibration.indexes.gain import search_gain
-from calibration.margin import Gate
-from calibration.query_set.clusters import clusters
+from calibration.margin import MARGIN, Gate
+from calibration.query_set.clusters import Units, clusters
 from calibration.trial import Trial
 from retrieval.index import build as building
 from retrieval.index.approximate import ApproximateIndex
@@ -31,16 +31,16 @@ def section(bench: Bench) -> str:
     """The section of the page."""
     encoded = bench.encoded(SET)
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    flat, gate = FlatIndex.build(trial.documents), Gate()
+    flat, gate = FlatIndex.build(trial.documents), Gate(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)
-    baseline, labels = trial.outcome(flat), clusters(trial.queries)
+    baseline, units = trial.outcome(flat), Units.of(clusters(trial.queries))
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0
     for kind in _KINDS:
         began = time.perf_counter()
-        index = built(kind, trial, flat, gate.margin)
+        index = built(kind, trial, flat, MARGIN)
         seconds = time.perf_counter() - began
         gain = search_gain(trial, flat, index)
-        (record,) = judge(baseline, [Candidate(kind, "index", trial.outcome(index), gain)], labels, gate)
+        (record,) = judge(baseline, [Candidate(kind, "index", trial.outcome(index), gain)], units, gate)
         smaller = gain["baseline_bytes_per_document"] / gain["bytes_per_document"]
         faster = gain["baseline_milliseconds"] / gain["milliseconds"]
         if record.admitted:
@@ -67,8 +67,8 @@ def section(bench: Bench) -> str:
     header = ["index", "breadth", "built in", "bytes a document", "on disk", "one query", "times faster", "queries/s"]
     header += ["recall@10", "loss of accuracy@5", "loss of NDCG@10", "p", "admitted"]
     return f"""\
-all-MiniLM-L6-v2 on {SET}: {len(trial.documents):,} documents, {len(trial.queries):,} answerable queries in {labels.max() + 1:,} clusters; margin {share(gate.margin)}, 95 %, each
-kind judged alone. Breadth is what `calibrate` chooses: the first with recall@10 of {share(1 - gate.margin / 4, 5)}. Bytes: of the file
+all-MiniLM-L6-v2 on {SET}: {len(trial.documents):,} documents, {len(trial.queries):,} answerable queries in {units.documents:,} clusters; margin {share(MARGIN)}, 95 %, each
+kind judged alone. Breadth is what `calibrate` chooses: the first with recall@10 of {share(1 - MARGIN / 4, 5)}. Bytes: of the file
 that every search reads; of ivf-pq the exact vectors lie beside it on disk. Speeds are medians of 3 rounds in which the index
 and flat take turns, one query at a time and 256 at once, the exact scores and their order included.
 

@@ -26,8 +26,8 @@ from page import share, table
 from calibration.encoding.int8 import quantize
 from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from calibration.gate import Candidate, judge
-from calibration.margin import Gate
-from calibration.query_set.clusters import clusters
+from calibration.margin import MARGIN, Gate
+from calibration.query_set.clusters import Units, clusters
 from calibration.trial import Trial
 from retrieval.encoder import FILES, MODEL, OnnxEncoder
 
@@ -92,7 +92,7 @@ def section(bench: Bench) -> str:
     float32 = OnnxEncoder.load(source)
     texts = [query.text for query in encoded.queries]
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    baseline, labels = trial.outcome(), clusters(encoded.queries)
+    baseline, units = trial.outcome(), Units.of(clusters(encoded.queries))
     with tempfile.TemporaryDirectory() as folder:
         encoders = {"float32": float32}
         for number, (name, write) in enumerate(_WAYS.items()):
@@ -113,7 +113,7 @@ def section(bench: Bench) -> str:
         for name, encoder in encoders.items():
             vectors = encoder.encode(texts, "query")
             moved = Trial(encoded.queries, vectors, encoded.vectors.documents, _K)
-            (record,) = judge(baseline, [Candidate(name, "precision", moved.outcome())], labels, Gate())
+            (record,) = judge(baseline, [Candidate(name, "precision", moved.outcome())], units, Gate())
             alone = np.vstack([encoder.encode([text], "query") for text in texts[:100]])
             rows.append(
                 [
@@ -130,7 +130,7 @@ def section(bench: Bench) -> str:
     header = ["encoder", "model", "queries/s", "ratio", "one query", "ratio, one thread"]
     header += ["changes with company by", "loss of accuracy@5", "loss of NDCG@10", "p", "admitted"]
     return f"""\
-all-MiniLM-L6-v2 on {SET}, {len(texts):,} answerable queries, documents in float32 throughout; margin {share(Gate().margin)}, 95 %. Speeds are
+all-MiniLM-L6-v2 on {SET}, {len(texts):,} answerable queries, documents in float32 throughout; margin {share(MARGIN)}, 95 %. Speeds are
 medians of {_ROUNDS} rounds in which the encoders take turns, {_TIMED:,} queries on {len(os.sched_getaffinity(0))} threads; the ratio is that to float32 in the same
 round. "Changes with company by": largest difference of a component between a query encoded alone and among all others.
 

@@ -15,7 +15,7 @@ from calibration.margin import Gate
 from calibration.metrics.isotropy import Isotropy, isotropy
 from calibration.metrics.judged import grades_of
 from calibration.projection.folds import cross_validated
-from calibration.query_set.clusters import clusters
+from calibration.query_set.clusters import Units, clusters
 from calibration.trial import Trial
 from retrieval.index.flat import FlatIndex
 
@@ -146,7 +146,7 @@ def _summary(rows: list[list[str]]) -> list[str]:
 
 
 def _judged(encoded: Encoded, base: Outcome, after: Outcome) -> list[str]:
-    (record,) = judge(base, [Candidate("query PCA", "projection", after)], clusters(encoded.queries), Gate())
+    (record,) = judge(base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), Gate())
     cells = []
     for each in (record.accuracy, record.ndcg):
         cells += [f"{share(each.baseline, 4)} → {share(each.candidate, 4)}", f"{each.loss.upper:+.4f}"]

@@ -8,10 +8,10 @@ from searched import Encoded
 
 from calibration.cheaper import Cheaper
 from calibration.gate import Candidate, judge
-from calibration.margin import Gate
+from calibration.margin import MARGIN, Gate
 from calibration.metrics.bootstrap import Split
 from calibration.projection.admit import admit_projection
-from calibration.query_set.clusters import clusters
+from calibration.query_set.clusters import Units, clusters
 from calibration.trial import Trial
 from retrieval.release.gate import GateRecord
 
@@ -22,7 +22,7 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 def section(bench: Bench) -> str:
     """The section of the page."""
-    gate = Gate()
+    gate = Gate(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():
         for name in bench.wanted(SETS):
@@ -37,7 +37,7 @@ def section(bench: Bench) -> str:
                 f"{-mean:+.4f} (worst {-worst:+.4f})" for mean, worst in zip(losses.mean(0), losses.max(0), strict=True)
             ]
             rows.append([name, title, f"{len(encoded.queries):,}", f"{len(chosen)} of {splits}", spread, *cells])
-    held = max(means) <= gate.margin
+    held = max(means) <= MARGIN
     return f"""\
 {_SPLITS} random splits, {_FEW_SPLITS} of a large set: 70 % of the queries decide and fit, as `calibrate --projection auto` does, the other 30 % are measured. Change
 of accuracy@{_K} and NDCG@10 there, mean of the splits and the worst of them; nothing is chosen and nothing changes where the gate
@@ -45,18 +45,18 @@ admits none. The worst split has the chance of its queries in it: of 300 queries
 
 {table(["set", "encoder", "queries", "a projection chosen", "retention", f"accuracy@{_K}", "NDCG@10"], rows)}
 
-No set loses more than the margin, {share(gate.margin)}, on average: the largest loss is {share(max(means), 4)}, {verdict(reached=held)}.
+No set loses more than the margin, {share(MARGIN)}, on average: the largest loss is {share(max(means), 4)}, {verdict(reached=held)}.
 """
 
 
 def _split(encoded: Encoded, seed: int, gate: Gate) -> tuple[float | None, float, float]:
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
-    split = Split.of(np.random.default_rng(seed), len(encoded.queries), _HOLDOUT)
+    split = Split.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
-    baseline, labels = trial.outcome(), clusters(trial.queries)
+    baseline, units = trial.outcome(), Units.of(clusters(trial.queries))
 
     def judged(candidates: list[Candidate]) -> list[GateRecord]:
-        return judge(baseline, candidates, labels, gate)
+        return judge(baseline, candidates, units, gate)
 
     found = admit_projection(trial, encoded.vectors, Cheaper(projection="auto"), seed, judged)
     if found.projection is None or found.record is None:

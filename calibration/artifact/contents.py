@@ -13,11 +13,11 @@ from retrieval.documents import OFFSETS, TEXTS, DocumentStore
 from retrieval.drift.reference import Reference
 from retrieval.filters.metadata import Metadata
 from retrieval.index import files
-from retrieval.policy import keep
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.golden import GoldenQuery
 from retrieval.release.layout import (
+    ABSTENTION,
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
     GOLDEN,
@@ -71,6 +71,8 @@ class Contents:
             self.projection.save(release / PROJECTION)
         if self.found.estimated is not None:
             self.found.estimated.relevance.save(release / RELEVANCE)
+        if self.found.abstention is not None:
+            self.found.abstention.rule.score.save(release / ABSTENTION)
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
 
@@ -78,7 +80,7 @@ def reference_of(found: Findings) -> Reference:
     """What drift is measured against."""
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)
-    kept = keep(queries.decisions(found.policy.kind), found.threshold)
+    kept = queries.kept(found.policy.kind, found.threshold)
     return Reference(
         top=queries.judged.top.scores,
         correct=queries.judged.correct,

@@ -8,6 +8,7 @@ from calibration.admit import Admitted
 from calibration.artifact.contents import reference_of
 from calibration.data.dataset import Dataset
 from calibration.settings import CalibrationSettings
+from calibration.standing import standing
 from calibration.study import Findings
 from retrieval.drift.sensitivity import sensitivity
 from retrieval.release.layout import GOLDEN, REFERENCE
@@ -52,6 +53,11 @@ def manifest_facts(
         "relevance": found.relevance,
         "isotropy": asdict(found.isotropy),
         "query_set": found.query_set,
+        "evidence": found.units.record,
+        "strata": found.strata,
+        "calibration": standing(found.scored.judged.accuracy() > 0, found.units, len(dataset.documents), settings.k),
+        "abstention": found.abstention and found.abstention.record,
+        "no_answer": found.no_answer,
         "drift": sensitivity(reference_of(found), settings.overlap_percentile),
         "gate": admitted.gate,
         "golden": GOLDEN,

@@ -7,9 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.data.dataset import Dataset, LabelledQuery
-from calibration.query_set.clusters import clusters
 from calibration.study import Findings
-from retrieval.policy import keep
 from retrieval.release.outcomes import Outcomes
 
 
@@ -17,17 +15,17 @@ def outcomes(dataset: Dataset, found: Findings) -> Outcomes:
     """Of the held-out queries, else of those that calibrated; of all unanswerable ones."""
     members = found.parts["heldout" if "heldout" in found.parts else "calibration"].members
     queries, kind = found.scored.take(members), found.policy.kind
-    kept = keep(queries.decisions(kind), found.threshold)
+    kept = queries.kept(kind, found.threshold)
     return Outcomes(
         query=_digests([dataset.answerable[row] for row in members.tolist()]),
-        cluster=clusters(dataset.answerable)[members],
+        cluster=found.units.labels[members],
         hit=queries.judged.accuracy() > 0,
         hit_kept=queries.judged.accuracy(kept) > 0,
         ndcg=queries.judged.ndcg(),
         ndcg_kept=queries.judged.ndcg(kept),
         kept=kept.sum(axis=1),
         unanswerable=_digests(dataset.unanswerable),
-        unanswerable_kept=keep(queries.unanswerable_decisions(kind), found.threshold).sum(axis=1),
+        unanswerable_kept=queries.unanswerable_kept(kind, found.threshold).sum(axis=1),
     )
 
 

@@ -3,8 +3,9 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from calibration.data.lines import Fault, new_id, read_objects, required_text
 from calibration.data.qrels import read_qrels
@@ -13,16 +14,29 @@ from retrieval.documents import Document, DocumentStore, DocumentWriter
 from retrieval.errors import InputError
 from retrieval.filters.metadata import MOST_FIELDS
 
+# Everyday questions, each of another field: no one corpus answers them.
+_OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
-    """A query of the split; `relevant` maps document positions to grades ≥ 1 and is empty when it is unanswerable."""
+    """A query of the split.
+
+    relevant: document positions with their grades, 1 or more; empty when the query is unanswerable. judged: positions
+    of the documents that an unanswerable query was judged against, all with a score of 0; empty when it is answerable.
+    """
 
     id: str
     text: str
     relevant: Mapping[int, int]
+    judged: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, identifier: str, text: str, grades: Mapping[int, int]) -> Self:
+        """grades: of every judged document, by its position."""
+        relevant = {position: grade for position, grade in grades.items() if grade >= 1}
+        return cls(identifier, text, relevant, () if relevant else tuple(grades))
 
 
 @dataclass(frozen=True)
@@ -35,6 +49,11 @@ class Dataset:
     answerable: list[LabelledQuery]
     unanswerable: list[LabelledQuery]
     sha256: Mapping[str, str]
+
+    @cached_property
+    def off_topic(self) -> list[str]:
+        """Questions of twenty unrelated fields, asked where the split lists no query without an answer."""
+        return [] if self.unanswerable else _OFF_TOPIC.read_text(encoding="utf-8").splitlines()
 
 
 def qrels_of(split: str) -> str:
@@ -53,7 +72,7 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     positions = _spool_corpus(corpus, spool)
     texts = _read_queries(queries)
     grades = read_qrels(qrels, texts, positions)
-    labelled = [LabelledQuery(name, text, grades[name]) for name, text in texts.items() if name in grades]
+    labelled = [LabelledQuery.of(name, text, grades[name]) for name, text in texts.items() if name in grades]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")

@@ -12,15 +12,14 @@ _GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mist
 
 
 def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Relevant document positions, with their grades, of every query that the split lists.
+    """Judged document positions, with their grades, of every query that the split lists.
 
-    A query listed with zero scores only has an empty mapping: it is unanswerable. Raises InputError or Fault.
+    A query listed with zero scores only is unanswerable. Raises InputError or Fault.
     """
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
     grades: dict[str, dict[int, int]] = {}
-    judged: set[tuple[str, str]] = set()
     rows = read_lines(path)
     if next(rows, (0, ""))[1] != HEADER:
         raise Fault(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
@@ -30,12 +29,10 @@ def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int
             raise Fault(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
         if document not in positions:
             raise Fault(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
-        if (query, document) in judged:
+        judged = grades.setdefault(query, {})
+        if positions[document] in judged:
             raise Fault(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged.add((query, document))
-        relevant = grades.setdefault(query, {})
-        if grade >= 1:
-            relevant[positions[document]] = grade
+        judged[positions[document]] = grade
     if not grades:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
     return grades

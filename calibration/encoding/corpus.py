@@ -18,12 +18,14 @@ from retrieval.similarity import Float32
 class EncodedDataset:
     """Vectors in the order of the data set, each (n, d) float32.
 
+    off_topic: those of questions that no document answers, none where the data set has unanswerable queries of its own;
     lengths: (N,) bytes of each document's text, title included; truncated_documents: longer than the encoder reads.
     """
 
     documents: Float32
     answerable: Float32
     unanswerable: Float32
+    off_topic: Float32
     lengths: NDArray[np.int64]
     truncated_documents: int
 
@@ -37,7 +39,8 @@ def encode_dataset(
     )
     labelled = dataset.answerable + dataset.unanswerable
     queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache)
-    watch.add("encode", documents.seconds + queries.seconds)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache)
+    watch.add("encode", documents.seconds + queries.seconds + off_topic.seconds)
     say(
         f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {len(labelled)} "
         "queries; the others were known already"
@@ -54,6 +57,7 @@ def encode_dataset(
         documents.vectors,
         queries.vectors[:answerable],
         queries.vectors[answerable:],
+        off_topic.vectors,
         documents.lengths,
         documents.truncated,
     )

@@ -1,4 +1,4 @@
-"""Answering with nothing: how well the best decision score of a query tells whether there is an answer at all."""
+"""Answering with nothing: how well the best score of a query tells whether there is an answer at all."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ def abstention(
 ) -> Abstention:
     """Share of queries answered with nothing, and what any other threshold could do.
 
-    answerable: (q, K) and unanswerable: (u, K) decision scores; hits: (q,) accuracy of the uncut answerable queries.
+    answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores of
+    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries.
     """
     empty = _empty_share(answerable, threshold)
     if not len(unanswerable):

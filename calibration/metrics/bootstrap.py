@@ -6,24 +6,45 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from calibration.query_set.clusters import Labels, Units, cluster_bootstrap
 from calibration.settings import CalibrationSettings
-from retrieval.release.interval import Interval
+from retrieval.release.interval import Estimate, Interval
 
 Rows = NDArray[np.int64]
+_BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Random choices for q queries: `rows` (m, l) query positions, `random_documents` (q,) document positions."""
+    """Random choices for q queries.
+
+    rows: (m, l) query positions; random_documents: (q,) document positions; units: what counts as one draw; seed: of
+    the bootstraps by document.
+    """
 
     rows: Rows
     random_documents: NDArray[np.int64]
+    units: Units
+    seed: int
 
     @classmethod
-    def of(cls, rng: np.random.Generator, queries: int, documents: int, settings: CalibrationSettings) -> Self:
+    def of(cls, rng: np.random.Generator, units: Units, documents: int, settings: CalibrationSettings) -> Self:
         """In the order of docs/calibration.md: the bootstrap rows first, then a random document for each query."""
+        queries = len(units.labels)
         rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
-        return cls(rows, rng.integers(0, documents, size=queries))
+        return cls(rows, rng.integers(0, documents, size=queries), units, settings.seed)
+
+    def estimate(self, per_query: NDArray[np.float64]) -> Estimate:
+        """A metric, known for each query, with its 95 % intervals, by document where that is the unit; (q,)."""
+        found = bootstrapped(per_query, self.rows)
+        return Estimate(**found.model_dump(), by_document=self.by_document(per_query))
+
+    def by_document(self, per_query: NDArray[np.float64]) -> Interval | None:
+        """Mean of a metric, (q,), with whole documents drawn, by a generator of its own; None where queries are."""
+        if self.units.unit == "query":
+            return None
+        rng = np.random.default_rng([self.seed, 6])
+        return cluster_bootstrap(per_query, np.unique(self.units.labels, return_inverse=True)[1], rng, _BY_DOCUMENT)
 
 
 @dataclass(frozen=True)
@@ -41,6 +62,31 @@ class Split:
         kept = queries - round(holdout * queries)
         order = rng.permutation(queries)
         return cls(np.sort(order[:kept]), np.sort(order[kept:]))
+
+    @classmethod
+    def asked(cls, rng: np.random.Generator, units: Units, settings: CalibrationSettings) -> Self:
+        """As the settings want it; units: of all n queries. The papers' rule is about queries, whatever they share."""
+        if settings.rule.method == "bootstrap" or units.unit == "query":
+            return cls.of(rng, len(units.labels), settings.holdout)
+        return cls.by_document(rng, units.labels, settings.holdout)
+
+    @classmethod
+    def by_document(cls, rng: np.random.Generator, labels: Labels, holdout: float) -> Self:
+        """Whole clusters, from the last of a permutation on, until round(h·n) queries are held out; one always stays.
+
+        labels: (n,) cluster of each query, 0, 1, … by its first query.
+        """
+        if holdout == 0:
+            return cls(np.arange(len(labels)), np.arange(0))
+        order = rng.permutation(int(labels.max()) + 1)
+        out = np.isin(labels, leading(order[:0:-1], labels, round(holdout * len(labels))))
+        return cls(np.flatnonzero(~out), np.flatnonzero(out))
+
+
+def leading(order: NDArray[np.int64], labels: Labels, queries: int) -> NDArray[np.int64]:
+    """The first clusters of `order` that have so many of the queries together, or more; none for no queries."""
+    sizes = np.bincount(labels)[order]
+    return order[: int(np.searchsorted(np.cumsum(sizes), queries, side="left")) + 1] if queries else order[:0]
 
 
 def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from calibration.data.dataset import LabelledQuery
 from calibration.metrics.accuracy import accuracy
 from calibration.metrics.ndcg import ideal_dcg, ndcg
-from retrieval.index.topk import Index, TopK
+from retrieval.index.topk import Searched, TopK
 from retrieval.policy import Mask, Metric
 from retrieval.similarity import Float32
 
@@ -30,7 +30,7 @@ class JudgedQueries:
     correct: Float32
 
     @classmethod
-    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Index, k: int) -> Self:
+    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Searched, k: int) -> Self:
         """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
         top = index.search(vectors, k)
         return cls(
@@ -75,7 +75,7 @@ def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) ->
     return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
 
 
-def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Index) -> Float32:
+def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searched) -> Float32:
     """Of several relevant documents the correct one is the most similar (docs/calibration.md)."""
     owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
     documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)

@@ -66,6 +66,10 @@ class Losses:
         observed = float(excess @ counts + _CONTINUITY) / float(counts.sum())
         return min(no_loss, _lower_tail(excess, counts, observed))
 
+    def times(self, factor: float) -> "Losses":
+        """With so many times as many clusters, and losses like these."""
+        return Losses(self.sums, self.sizes, self.counts * factor)
+
     def upper_limit(self, confidence: float) -> float:
         """One-sided: the margin of which the p-value is 1 − confidence, −1 … 1; below 0 where it is a gain."""
         alpha, highest = 1 - confidence, 1 - 1e-9

@@ -1,13 +1,14 @@
 """The numbers of the manifest for one part of the queries: accuracy, NDCG, COE, ROE, results kept, replies empty."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration.metrics.abstention import abstention
-from calibration.metrics.bootstrap import Draw, bootstrapped
+from calibration.metrics.bootstrap import Draw
 from calibration.scored import Scored
 from retrieval.overlap import overlap_thresholds, share_above
-from retrieval.policy import PolicyKind, keep
-from retrieval.release.interval import Interval
+from retrieval.policy import PolicyKind
+from retrieval.release.interval import Estimate, Interval
 from retrieval.release.manifest import Metrics
 from retrieval.similarity import Float32
 
@@ -20,21 +21,28 @@ def measure(
     threshold: np.float32 | None,
     overlap_percentile: float,
 ) -> Metrics:
-    """Metrics of the answerable `queries` under `draw`, without and with the cut.
+    """Metrics of the answerable `queries` under `draw`, of all their results and of those that users get.
 
     random_scores: (q,) float32, S_rand; threshold: in units of the policy's decision scores, None to keep everything.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
-    decisions = queries.decisions(kind)
-    kept = keep(decisions, threshold)
+    kept = queries.kept(kind, threshold)
+    deciding, unanswerable, least = queries.deciding(kind, threshold)
     return Metrics(
-        accuracy=bootstrapped(judged.accuracy(), draw.rows),
-        ndcg=bootstrapped(judged.ndcg(), draw.rows),
-        accuracy_at_tau=bootstrapped(judged.accuracy(kept), draw.rows),
-        ndcg_at_tau=bootstrapped(judged.ndcg(kept), draw.rows),
-        coe=Interval.of_bootstraps(share_above(judged.correct, thetas)),
-        roe=Interval.of_bootstraps(share_above(random_scores, thetas)),
+        accuracy=draw.estimate(judged.accuracy()),
+        ndcg=draw.estimate(judged.ndcg()),
+        accuracy_at_tau=draw.estimate(judged.accuracy(kept)),
+        ndcg_at_tau=draw.estimate(judged.ndcg(kept)),
+        coe=_overlap(judged.correct, thetas, draw),
+        roe=_overlap(random_scores, thetas, draw),
         kept_fraction=float(kept.mean()),
-        abstention=abstention(decisions, judged.accuracy(), queries.unanswerable_decisions(kind), threshold),
+        abstention=abstention(deciding, judged.accuracy(), unanswerable, least),
     )
+
+
+def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Draw) -> Estimate:
+    """Share of scores, one a query, above θ_j; by document of the share of the θ_j that each score is above."""
+    found = Interval.of_bootstraps(share_above(scores, thetas))
+    above = np.searchsorted(np.sort(thetas), scores, side="left") / len(thetas)
+    return Estimate(**found.model_dump(), by_document=draw.by_document(above))

@@ -92,4 +92,5 @@ def _projected(encoded: EncodedDataset, projection: Projection) -> EncodedDatase
         documents=projection.apply(encoded.documents),
         answerable=projection.apply(encoded.answerable),
         unanswerable=projection.apply(encoded.unanswerable),
+        off_topic=projection.apply(encoded.off_topic),
     )

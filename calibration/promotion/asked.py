@@ -4,16 +4,16 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from calibration.promotion.ending import NOT_PROMOTED, Ending
 from calibration.promotion.rule import PromotionRule
-from retrieval.errors import InputError, TaugateError
+from calibration.promotion.words import PROVISIONAL
+from retrieval.errors import InputError, NotPromoted, TaugateError
 from retrieval.release.promotion import promote
 
-if TYPE_CHECKING:
-    from calibration.promotion.decision import Decision
-
 RULE_HELP = 'such as "accuracy not lower and kept share not higher"; exit code 4 where it does not hold'
+FORCE_HELP = "also a provisional release in the place of a calibrated one, or one no better than chance"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,25 +21,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("promotion", "without any of these: a release with a cut becomes the current one")
     group.add_argument("--promote-if", metavar="RULE", default=argparse.SUPPRESS, help=RULE_HELP)
     group.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
+    group.add_argument("--force", action="store_true", help=FORCE_HELP)
 
 
 @dataclass(frozen=True)
 class AskedPromotion:
-    """wanted: whether to promote at all; rule: what has to hold for it, None where nothing has to."""
+    """wanted: whether to promote at all; rule: what has to hold for it, None for nothing; force: as of `promote`."""
 
     wanted: bool
     rule: PromotionRule | None
+    force: bool = False
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Self:
         """Before any work. Raises InputError where the rule cannot be read."""
-        if "promote_if" not in arguments:
-            return cls(not arguments.no_promote, None)
-        if arguments.no_promote:
+        ruled, force = "promote_if" in arguments, arguments.force
+        if arguments.no_promote and (ruled or force):
             raise InputError(
-                "--promote-if: --no-promote promotes nothing, whatever the rule says; leave one of them out"
+                f"{'--promote-if' if ruled else '--force'}: --no-promote promotes nothing, whatever else is asked for; "
+                "leave one of them out"
             )
-        return cls(True, PromotionRule.parse(arguments.promote_if, "--promote-if"))
+        if ruled and force:
+            raise InputError("--force: sets aside what --promote-if asks for; leave one of them out")
+        rule = PromotionRule.parse(arguments.promote_if, "--promote-if") if ruled else None
+        return cls(not arguments.no_promote, rule, force)
 
     def check(self, releases: Path, k: int) -> None:
         """Before any work, too: whether the rule can be asked of the current release. Raises as `check_current`."""
@@ -48,22 +53,25 @@ class AskedPromotion:
 
             check_current(releases, self.rule, k)
 
-    def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> "Decision | None":
-        """Promote a release with a cut, if it is to be. Returns the decision where there is a rule, and raises as it.
+    def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> Ending:
+        """Promote a release with a cut, if it is to be, and say how that ends. Raises as `promote` and `promote_if`.
 
         What fails here comes after the work, which is not lost: say is told so.
         """
         try:
-            return self._carry_out(release.parent, release.name, new_encoder)
+            return self._carry_out(release.parent, release.name, say, new_encoder)
+        except NotPromoted as error:
+            return Ending.refused(error)
         except (TaugateError, OSError):
             say(f"{release} is written, and is not promoted:")
             raise
 
-    def _carry_out(self, releases: Path, name: str, new_encoder: bool) -> "Decision | None":
+    def _carry_out(self, releases: Path, name: str, say: Callable[[str], None], new_encoder: bool) -> Ending:
         if self.rule is not None:
             from calibration.promotion.decision import promote_if
 
-            return promote_if(releases, name, self.rule, new_encoder=new_encoder)
-        if self.wanted:
-            promote(releases, name, new_encoder=new_encoder)
-        return None
+            decision = promote_if(releases, name, self.rule, new_encoder=new_encoder)
+            return Ending(0 if decision.holds else NOT_PROMOTED, decision=decision)
+        if self.wanted and promote(releases, name, force=self.force, new_encoder=new_encoder).state == "provisional":
+            say(PROVISIONAL)
+        return Ending()

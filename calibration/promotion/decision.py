@@ -25,7 +25,7 @@ class Decision:
 
     current: the release that it was compared with, None before the first; reason: why it holds without verdicts;
     optimistic: ids of those releases that had no held-out queries, whose figures are of the queries that chose their
-    threshold.
+    threshold; provisional: whether the release is.
     """
 
     rule: PromotionRule
@@ -34,6 +34,12 @@ class Decision:
     verdicts: list[Verdict]
     reason: Reason | None = None
     optimistic: tuple[str, ...] = ()
+    provisional: bool = False
+
+    @property
+    def judged(self) -> PromotionRule:
+        """The rule with the margins that were judged by."""
+        return PromotionRule(tuple(verdict.clause for verdict in self.verdicts)) if self.verdicts else self.rule
 
     @property
     def holds(self) -> bool:
@@ -58,7 +64,7 @@ def promote_if(
     """
     decision = _decide(releases, name, rule, trusted)
     if decision.promoted:
-        ruled = Ruled(str(rule), decision.current)
+        ruled = Ruled(str(decision.judged), decision.current)
         promotion.promote(releases, name, trusted, new_encoder=new_encoder, ruled=ruled)
     return decision
 
@@ -89,13 +95,14 @@ def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys
             f"{name}: its policy is none, which keeps every result, and no rule promotes that; calibrate with more "
             "labelled queries"
         )
+    provisional = new.manifest.state == "provisional"
     if current is None:
-        return Decision(rule, name, current, [], "first release")
+        return Decision(rule, name, current, [], "first release", provisional=provisional)
     if current[-12:] == name[-12:]:  # the content digest: what is the same cannot be worse
         return Decision(rule, name, current, [], "same content")
     old = _measured(releases, current)
     optimistic = tuple(each.manifest.release_id for each in (old, new) if "heldout" not in each.manifest.metrics)
-    return Decision(rule, name, current, judge(rule, old, new), optimistic=optimistic)
+    return Decision(rule, name, current, judge(rule, old, new), optimistic=optimistic, provisional=provisional)
 
 
 def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> Measured:

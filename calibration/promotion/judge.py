@@ -9,11 +9,14 @@ would (intersection–union, Berger 1982).
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from calibration.promotion.difference import Test, loss
+from calibration.margin import default_margin
+from calibration.promotion.difference import Difference, Test, loss, queries_needed
 from calibration.promotion.quantity import QUANTITIES, Sample
-from calibration.promotion.rule import Clause, PromotionRule
+from calibration.promotion.rule import MARGIN, Clause, PromotionRule
+from calibration.query_set.clusters import Unit
 from calibration.risk.rule import CONFIDENCE
 from retrieval.errors import InputError
+from retrieval.release.gate import GateStatement
 from retrieval.release.manifest import Manifest
 from retrieval.release.outcomes import Outcomes
 
@@ -45,20 +48,28 @@ class Measured:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One clause: means of both releases, how much worse the new one is at most, and what that says.
+    """One clause: means of both releases over queries, how much worse the new one is at most, and what that says.
 
-    finding: "worse" where the mean itself is worse by more than the margin, "not shown" where only the limit is;
-    queries: of the current release and of the new one.
+    clause: with its margin; widened: from the default, as these queries cannot show less; finding: "worse" where the
+    mean itself is worse by more than the margin, "not shown" where only the limit is; unit: of whose mean `most`
+    speaks; statement: of whose mean the clause holds; least: the most it would be had nothing changed; needed: so many
+    queries would tell; queries: of the current release and of the new one, documents: of the new one.
     """
 
     clause: Clause
+    widened: bool
     current: float
     new: float
     most: float
     confidence: float
     finding: Finding
     test: Test
+    unit: Unit
+    statement: GateStatement | None
+    least: float | None
+    needed: int | None
     queries: tuple[int, int]
+    documents: int
 
 
 def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict]:
@@ -74,19 +85,35 @@ def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict
 def _verdict(clause: Clause, current: Sample, new: Sample) -> Verdict:
     ways = (current, new) if clause.way == "lower" else (_turned(current), _turned(new))
     found = loss(*ways, CONFIDENCE)
-    finding: Finding = "worse" if found.mean > clause.margin else "not shown"
-    if found.most <= clause.margin:
+    margin = clause.margin
+    if margin is None:
+        margin = MARGIN if found.least is None else default_margin(MARGIN, found.least)
+    finding: Finding = "worse" if found.mean > margin else "not shown"
+    if found.most <= margin:
         finding = "holds"
     return Verdict(
-        clause,
-        float(current.values.mean()),
-        float(new.values.mean()),
-        found.most,
-        CONFIDENCE,
-        finding,
-        found.test,
-        (len(current), len(new)),
+        clause=replace(clause, margin=margin),
+        widened=clause.margin is None and margin > MARGIN,
+        current=float(current.values.mean()),
+        new=float(new.values.mean()),
+        most=found.most,
+        confidence=CONFIDENCE,
+        finding=finding,
+        test=found.test,
+        unit=found.units.unit,
+        statement=_statement(found, margin) if finding == "holds" else None,
+        least=found.least,
+        needed=queries_needed(*ways, margin, CONFIDENCE) if finding == "not shown" else None,
+        queries=(len(current), len(new)),
+        documents=found.units.documents,
     )
+
+
+def _statement(found: Difference, margin: float) -> GateStatement:
+    """The average query's where queries are the units, the average document's, or both."""
+    if found.most_of_queries is not None and found.most_of_queries <= margin:
+        return "document and query"
+    return found.units.unit
 
 
 def _turned(sample: Sample) -> Sample:

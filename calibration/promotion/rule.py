@@ -21,14 +21,17 @@ _KNOWN = ", ".join(QUANTITIES)
 
 @dataclass(frozen=True)
 class Clause:
-    """A quantity of the new release is not lower, or not higher, than the current one's by more than a margin."""
+    """A quantity of the new release is not lower, or not higher, than the current one's by more than a margin.
+
+    margin: None where the rule names none: then MARGIN, or the least that the queries can show (docs/promotion.md).
+    """
 
     quantity: str
     way: Literal["lower", "higher"]
-    margin: float
+    margin: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.quantity} not {self.way} by more than {self.margin:g}"
+        return f"{self.quantity} not {self.way} by more than {MARGIN if self.margin is None else self.margin:g}"
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def _clause(text: str) -> Clause:
         raise ValueError(f'"{_shown(found["what"])}" is not known; known are {_KNOWN}')
     if way not in ("lower", "higher"):
         raise ValueError(f'"{_shown(found["way"])}" after "not"; give "not lower" or "not higher"')
-    return Clause(what, way, MARGIN if rest is None else _margin(rest))  # type: ignore[arg-type] # one of the two
+    return Clause(what, way, None if rest is None else _margin(rest))  # type: ignore[arg-type] # one of the two
 
 
 def _margin(text: str) -> float:

@@ -1,10 +1,10 @@
 """What a promotion rule came to, for people and as JSON."""
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from calibration.promotion.rule import PromotionRule
+from calibration.promotion.ending import NOT_PROMOTED, Ending
+from calibration.promotion.rule import MARGIN, PromotionRule
 from calibration.report.numbers import fixed
 
 if TYPE_CHECKING:  # what compares needs the extra `calibration`, and these words are known to every command
@@ -16,7 +16,7 @@ _REASONS = {
     "same content": "the same content as the current release, which stays",
 }
 
-NOT_PROMOTED = 4  # exit code: there is a release, and its rule does not hold
+PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
 
 
 def report(decision: "Decision", say: Callable[[str], object]) -> int:
@@ -41,15 +41,19 @@ def _lines(decision: "Decision") -> list[str]:
     ]
     if decision.reason is not None:
         found.append(f"promotion: {_REASONS[decision.reason]}")
-    return [*found, *map(_line, decision.verdicts)]
+    for verdict in decision.verdicts:
+        found += [_widened(verdict)] if verdict.widened else []
+        found.append(_line(verdict))
+    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
 
 
-def as_json(rule: PromotionRule, decision: "Decision | None") -> dict[str, Any]:
-    """The object `promotion` of `taugate calibrate --json`; no decision: there was no cut to promote."""
+def as_json(rule: PromotionRule, ending: Ending) -> dict[str, Any]:
+    """The object `promotion` of `taugate calibrate --json`; without a decision something else was against it."""
+    decision = ending.decision
     if decision is None:
-        return {"rule": str(rule), "current": None, "promoted": False, "reason": "no cut", "clauses": []}
+        return {"rule": str(rule), "current": None, "promoted": False, "reason": ending.reason, "clauses": []}
     return {
-        "rule": str(rule),
+        "rule": str(decision.judged),
         "current": decision.current,
         "promoted": decision.promoted,
         "reason": decision.reason,
@@ -62,27 +66,47 @@ def _clause(verdict: "Verdict") -> dict[str, Any]:
         "quantity": verdict.clause.quantity,
         "not": verdict.clause.way,
         "margin": verdict.clause.margin,
+        "widened": verdict.widened,
         "current": verdict.current,
         "new": verdict.new,
         "worse_by_at_most": verdict.most,
         "confidence": verdict.confidence,
         "finding": verdict.finding,
         "test": verdict.test,
+        "unit": verdict.unit,
+        "statement": verdict.statement,
+        "could_have_shown": verdict.least,
+        "queries_needed": verdict.needed,
         "queries": list(verdict.queries),
     }
+
+
+def _widened(verdict: "Verdict") -> str:
+    clause = verdict.clause
+    return (
+        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
+        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
+    )
 
 
 def _line(verdict: "Verdict") -> str:
     clause, (before, after) = verdict.clause, verdict.queries
     queries = f"{after:,} queries" if verdict.test == "paired" else f"{before:,} and {after:,} queries"
+    if verdict.unit == "document":
+        queries += f" about {verdict.documents:,} documents"
     line = (
         f"promotion: {clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, "
-        f"{_limit(verdict)} ({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
+        f"{'the average document ' if verdict.unit == 'document' else ''}{_limit(verdict)} "
+        f"({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
     )
-    # With none of them worse (1 − margin)ⁿ ≤ 1 − confidence has to hold.
-    fewest = math.ceil(math.log(1 - verdict.confidence) / math.log1p(-clause.margin))
-    if verdict.finding == "not shown" and min(verdict.queries) < fewest:
-        line += f"; this margin takes {fewest:,} queries at least"
+    if verdict.statement == "document and query":
+        line += "; so is the average query"
+    if verdict.least is not None:
+        line += f"; had nothing changed, these would show at most {fixed(verdict.least)}"
+    if verdict.needed is not None:
+        line += f"; about {verdict.needed:,} queries like these would tell"
+    elif verdict.finding == "not shown" and verdict.test == "paired":
+        line += "; more queries like these would not tell"
     return line
 
 

@@ -1,29 +1,99 @@
 """How many independent queries a query set is worth: queries on one document are hit and missed together."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from calibration.data.dataset import LabelledQuery
+from retrieval.release.evidence import EvidenceRecord
 from retrieval.release.interval import Interval
 
 Labels = NDArray[np.int64]
 PerQuery = NDArray[np.float64]
+Unit = Literal["query", "document"]
+
+# Above it queries are no longer taken one by one: clusters may then widen a confidence interval by √1.1, 5 %.
+MOST_DESIGN_EFFECT = 1.1
+
+
+def counted(documents: int) -> str:
+    """So many documents, for people."""
+    return "1 document" if documents == 1 else f"{documents:,} documents"
+
+
+@dataclass(frozen=True)
+class Units:
+    """What counts as one independent draw: a query, or all queries on one document.
+
+    labels: (q,) cluster of each query; design_effect: that of all labelled queries, Σn² / Σn for clusters of n queries
+    (Kish, Survey Sampling, 1965, with a correlation of 1). It is the most that clusters can cost. What the losses
+    themselves say of their correlation is no safe guide: losses are rare, and those of one document seldom observed.
+    """
+
+    labels: Labels
+    design_effect: float
+
+    @classmethod
+    def of(cls, labels: Labels) -> Self:
+        """Of all labelled queries of a kind."""
+        sizes = np.unique(labels, return_counts=True)[1]
+        return cls(labels, float(sizes @ sizes) / len(labels))
+
+    @property
+    def unit(self) -> Unit:
+        """Whether documents stand for queries."""
+        return "document" if self.design_effect > MOST_DESIGN_EFFECT else "query"
+
+    @property
+    def documents(self) -> int:
+        """Clusters among these queries."""
+        return len(np.unique(self.labels))
+
+    @property
+    def count(self) -> int:
+        """Units among these queries."""
+        return len(self) if self.unit == "query" else self.documents
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def words(self) -> str:
+        """These queries, for people."""
+        queries = f"{len(self):,} queries"
+        return queries if self.unit == "query" else f"{queries} about {counted(self.documents)}"
+
+    @property
+    def record(self) -> EvidenceRecord:
+        """As the manifest has it."""
+        return EvidenceRecord(unit=self.unit, units=self.count, design_effect=self.design_effect)
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Queries of each document, (c,), in the order of their labels."""
+        return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Those of some of the queries: what counts as one draw stays what it is for all."""
+        return type(self)(self.labels[rows], self.design_effect)
 
 
 def clusters(queries: Sequence[LabelledQuery]) -> Labels:
-    """Cluster of each answerable query, (q,): 0, 1, … in order of first appearance.
+    """Cluster of each query, (q,): 0, 1, … in order of first appearance.
 
-    Queries that share a relevant document are in one cluster, and so are those they share others with in turn.
+    Queries that share a document are in one cluster, and so are those they share others with in turn. The documents of
+    an answerable query are its relevant ones, those of an unanswerable query the ones that it was judged against: a
+    question that its document does not answer is as much about that document as one that it does.
     """
-    owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
-    relevant = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
-    _, documents = np.unique(relevant, return_inverse=True)
-    nodes = len(queries) + len(relevant)  # every query, then every document; those not needed stay alone
+    about = [tuple(query.relevant) or query.judged for query in queries]
+    owners = np.repeat(np.arange(len(queries)), [len(positions) for positions in about])
+    positions = np.array([position for each in about for position in each], dtype=np.int64)
+    _, documents = np.unique(positions, return_inverse=True)
+    nodes = len(queries) + len(positions)  # every query, then every document; those not needed stay alone
     edges = coo_array((np.ones(len(owners)), (owners, len(queries) + documents)), shape=(nodes, nodes))
     components: NDArray[np.int32] = connected_components(edges, directed=False)[1]
     return components[: len(queries)].astype(np.int64)  # scipy numbers components by their first node: a query
@@ -60,20 +130,6 @@ def effective_sample_size(labels: Labels, correlation: float) -> float:
     sizes = np.bincount(labels)
     size = float(sizes @ sizes) / len(labels)
     return max(1.0, len(labels) / (1 + (size - 1) * correlation))
-
-
-def design_effect(losses: PerQuery, labels: Labels, confidence: float) -> float:
-    """By how much clusters widen the one-sided confidence limit of the mean of `losses`, (q,), as a variance.
-
-    Kish's deff from the losses' own correlation, times (t_{c−1} / t_{q−1})² for c clusters: few of them do not say well
-    how they vary (Korn and Graubard, Survey Methodology 24, 1998).
-    """
-    _, labels = np.unique(labels, return_inverse=True)
-    queries, count = len(labels), int(labels.max()) + 1
-    effect = queries / effective_sample_size(labels, intra_cluster_correlation(losses, labels))
-    if count in (1, queries):
-        return effect
-    return effect * float(stats.t.ppf(confidence, count - 1) / stats.t.ppf(confidence, queries - 1)) ** 2
 
 
 def cluster_bootstrap(per_query: PerQuery, labels: Labels, rng: np.random.Generator, bootstraps: int) -> Interval:

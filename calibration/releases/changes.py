@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from calibration.promotion.rule import PromotionRule
-from calibration.promotion.words import report
+from calibration.promotion.words import PROVISIONAL, report
 from calibration.signing_keys import trusted_keys
 from retrieval.errors import InputError
 from retrieval.release import promotion
@@ -17,7 +17,9 @@ def promote(arguments: argparse.Namespace) -> int:
     if arguments.rule is not None:
         return _promote_if(arguments)
     rules = {"force": arguments.force, "new_encoder": arguments.new_encoder}
-    promotion.promote(arguments.releases, arguments.id, trusted_keys(), **rules)
+    promoted = promotion.promote(arguments.releases, arguments.id, trusted_keys(), **rules)
+    if promoted.state == "provisional":
+        sys.stderr.write(f"{PROVISIONAL}\n")
     sys.stdout.write(f"* {arguments.id}\n")
     return 0
 

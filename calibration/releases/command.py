@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from calibration.promotion.asked import RULE_HELP
+from calibration.promotion.asked import FORCE_HELP, RULE_HELP
 from calibration.releases import changes, elsewhere, shown
 from retrieval.release.prune import KEEP
 
@@ -20,7 +20,12 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 
 def _add_shown(actions: Any) -> None:  # noqa: ANN401
-    _add(actions, "list", shown.ids, "ids, oldest first; * marks the current one, ~ the shadow")
+    _add(
+        actions,
+        "list",
+        shown.ids,
+        "ids, oldest first; * marks the current one, ~ the shadow; of provisional ones it is said",
+    )
     show = _add(actions, "show", shown.manifest, "the manifest, as stored")
     show.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
     verify = _add(actions, "verify", shown.verified, "check every digest; without ID, of all releases")
@@ -45,7 +50,7 @@ def _add_promotion(actions: Any) -> None:  # noqa: ANN401
     promote = _add(actions, "promote", changes.promote, "make a release the current one, if it verifies")
     promote.add_argument("id", metavar="ID", help="release id")
     promote.add_argument("--if", metavar="RULE", dest="rule", help=RULE_HELP)
-    promote.add_argument("--force", action="store_true", help="also one whose policy is none")
+    promote.add_argument("--force", action="store_true", help=f"also one whose policy is none; {FORCE_HELP}")
     promote.add_argument("--new-encoder", action="store_true", help="also one of another encoder")
     rollback = _add(actions, "rollback", changes.rollback, "make the release before the current one current again")
     rollback.add_argument("id", metavar="ID", nargs="?", help="one further back; default the one before")

@@ -5,14 +5,14 @@ import sys
 
 from calibration.signing_keys import trusted_keys
 from retrieval.errors import ReleaseError
-from retrieval.release import history
+from retrieval.release import history, outline
 from retrieval.release.catalog import current_id, find, pointed_id, release_ids
 from retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from retrieval.release.verify import verify
 
 
 def ids(arguments: argparse.Namespace) -> int:
-    """Ids, oldest first; * marks the current one, ~ the shadow."""
+    """Ids, oldest first; * marks the current one, ~ the shadow; a provisional one is called so behind its id."""
     names = release_ids(arguments.releases)
     try:
         current = current_id(arguments.releases)
@@ -21,13 +21,17 @@ def ids(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"taugate: {error}\n")
     marks = {pointed_id(arguments.releases, SHADOW): "~", current: "*"}
     for name in names:
-        sys.stdout.write(f"{marks.get(name, ' ')} {name}\n")
+        state = "  provisional" if outline.state(arguments.releases, name) == "provisional" else ""
+        sys.stdout.write(f"{marks.get(name, ' ')} {name}{state}\n")
     return 0
 
 
 def manifest(arguments: argparse.Namespace) -> int:
-    """The manifest, as stored."""
-    sys.stdout.buffer.write((find(arguments.releases, arguments.id) / MANIFEST).read_bytes())
+    """The manifest, as stored; of a provisional release stderr says so."""
+    release = find(arguments.releases, arguments.id)
+    if outline.state(arguments.releases, release.name) == "provisional":
+        sys.stderr.write(f"{release.name} is provisional: calibration.reasons says why\n")
+    sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
 
 

@@ -8,7 +8,7 @@ from threadpoolctl import threadpool_limits
 from calibration.metrics.judged import JudgedQueries
 from calibration.relevance.fit import Fit, fit
 from calibration.relevance.parts import Parts
-from calibration.relevance.scaling import scaled
+from calibration.relevance.recalibration import recalibrated
 from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import features
@@ -20,8 +20,8 @@ from retrieval.similarity import Float32
 class Estimated:
     """A fitted model with the probabilities it gives: answerable (n, K) and unanswerable (u, K) float32.
 
-    fit: before its probabilities were scaled, and what it then gave to the queries that help to choose, (c, K), for a
-    choice in which those that certify have no say.
+    fit: before its probabilities were recalibrated, and what it then gave to the queries that help to choose, (c, K),
+    for a choice in which those that certify have no say.
     """
 
     relevance: Relevance
@@ -39,7 +39,7 @@ def estimate(
     documents: Float32,
     lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Estimated | None:
-    """Fit on the queries at `parts.fit`, of the n answerable ones, scale on the other two parts, score every result.
+    """Fit on the queries at `parts.fit`, of the n answerable ones, recalibrate on the others, score every result.
 
     vectors: (n, d); unanswerable: their top-K and (u, d) vectors; documents: (N, d); lengths: (N,) bytes of each. None
     where the queries to fit on have no relevant result, or nothing else. One thread: the same data give the same bits.
@@ -49,10 +49,10 @@ def estimate(
         k = judged.top.scores.shape[1]
         found = background.documents[judged.top.positions]
         values, relevant = features(judged.top.scores, background.of_queries(vectors), found, k), judged.grades >= 1
-        fitted = fit(values[parts.fit], relevant[parts.fit])
+        fitted = fit(values[parts.fit], relevant[parts.fit], parts.labels)
         if fitted is None:
             return None
-        model = scaled(fitted.model, values[parts.rest], relevant[parts.rest])
+        model = recalibrated(fitted.model, values[parts.rest], relevant[parts.rest])
         relevance = Relevance(model, background, k)
         return Estimated(
             relevance,

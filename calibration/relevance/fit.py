@@ -33,13 +33,14 @@ class Fit:
     out_of_fold: NDArray[np.float32]
 
 
-def fit(values: Float64, relevant: NDArray[np.bool_]) -> Fit | None:
-    """Fit on q queries; values: (q, K, F) features, relevant: (q, K).
+def fit(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Fit | None:
+    """Fit on q queries; values: (q, K, F) features, relevant: (q, K), labels: (q,), equal for queries on one document.
 
-    Folds are of whole queries, as results of one query resemble each other. None where a fold would have only relevant
+    Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
+    one. None where a fold would have only relevant
     or only irrelevant results to learn from. One thread, so that the same data give the same bits.
     """
-    folds = list(_folds(len(values)))
+    folds = list(_folds(labels))
     if any(relevant[rest].all() or not relevant[rest].any() for rest, _ in folds):
         return None
     with threadpool_limits(limits=1):
@@ -50,11 +51,11 @@ def fit(values: Float64, relevant: NDArray[np.bool_]) -> Fit | None:
     return Fit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
 
 
-def _folds(queries: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The rest and the fold; parts are random already, so every fifth query is as good as any."""
-    positions = np.arange(queries)
+def _folds(labels: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The rest and the fold; parts are random already, so every fifth label is as good as any."""
+    number = np.unique(labels, return_inverse=True)[1] % _FOLDS
     for fold in range(_FOLDS):
-        yield positions[positions % _FOLDS != fold], positions[positions % _FOLDS == fold]
+        yield np.flatnonzero(number != fold), np.flatnonzero(number == fold)
 
 
 def _cross_validated(

@@ -3,33 +3,46 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.reliability import expected_calibration_error, reliability
-from calibration.relevance.estimate import Estimated
-from calibration.relevance.parts import Parts
-from calibration.scored import Scored
+from calibration.evidence import Evidence
+from calibration.metrics.reliability import (
+    LIKELY,
+    Sums,
+    brier,
+    brier_skill,
+    error_interval,
+    expected_calibration_error,
+    reliability,
+)
 from retrieval.release.evidence import RelevanceRecord
 from retrieval.relevance.features import FEATURES
 
 
-def relevance_record(
-    scored: Scored, parts: Parts | None, estimated: Estimated | None, heldout: NDArray[np.int64] | None
-) -> RelevanceRecord | None:
+def relevance_record(evidence: Evidence, heldout: NDArray[np.int64] | None) -> RelevanceRecord | None:
     """How the model was fitted, and its reliability on queries that it was not fitted on.
 
-    heldout: positions of the held-out queries; without them those that help to choose and certify, which the scale of
-    the log-odds, two numbers, was fitted on.
+    heldout: positions of the held-out queries; without them those that help to choose and certify, which the
+    recalibration, three numbers, was fitted on. Bootstraps come from `numpy.random.default_rng([seed, 5])`.
     """
+    parts, estimated = evidence.parts, evidence.estimated
     if parts is None or estimated is None:
         return None
     unseen = parts.rest if heldout is None else heldout
-    bins = reliability(estimated.answerable[unseen], scored.judged.grades[unseen] >= 1)
+    relevance, relevant = estimated.answerable[unseen], evidence.scored.judged.grades[unseen] >= 1
+    sums = Sums.of(relevance, relevant, evidence.units.labels[unseen])
+    drawn = sums.drawn(np.random.default_rng([evidence.seed, 5]))
     return RelevanceRecord(
         features=list(FEATURES),
         fit_queries=len(parts.fit),
         regularization=estimated.fit.regularization,
         log_loss=estimated.fit.log_loss,
+        recalibration=estimated.relevance.model.recalibration.kind,
         part="calibration" if heldout is None else "heldout",
         queries=len(unseen),
-        expected_calibration_error=expected_calibration_error(bins),
-        bins=bins,
+        documents=len(sums.squares),
+        expected_calibration_error=expected_calibration_error(sums),
+        brier=brier(sums, drawn),
+        brier_skill=brier_skill(sums, drawn),
+        error=error_interval(sums, drawn),
+        error_of_likely=error_interval(sums, drawn, LIKELY) if (relevance >= LIKELY).any() else None,
+        bins=reliability(sums),
     )

@@ -1,8 +1,10 @@
-"""Answering with nothing: what it costs the queries that have an answer, and how sure the first answers are."""
+"""Answering with nothing: both errors over all thresholds, what is certified, and how sure the first answers are."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibration.metrics.abstention import abstention, risk_coverage
 from calibration.report.axis import Axis
@@ -11,68 +13,98 @@ from calibration.report.figure import Figure, Key
 from calibration.report.numbers import percent
 from calibration.report.shown import Shown
 from calibration.study import Findings
-from retrieval.policy import PolicyKind
+from retrieval.release.abstention import AbstentionRecord
 from retrieval.release.manifest import Abstention
 from retrieval.similarity import Float32
 
 _POINTS = 200
+_SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for what is in force, which comes first
+Scores = Mapping[str, tuple[Float32, Float32]]
 
 
 @dataclass(frozen=True)
 class Abstaining:
-    """record: of the queries shown, with the rule in force; unanswerable: how many queries ought to get nothing."""
+    """measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing.
 
-    record: Abstention
+    record: of the policy that refuses queries, None without one.
+    """
+
+    measured: Abstention
     unanswerable: int
+    record: AbstentionRecord | None
     figures: list[Figure]
 
 
 def abstaining(found: Findings, shown: Shown) -> Abstaining | None:
-    """The figures of the queries shown and of all unanswerable ones; None where there are none of these."""
+    """The figures of the queries shown and of the unanswerable ones; None where there are none of these.
+
+    Where queries are refused as a whole it is the unanswerable ones that had no say in the score.
+    """
     if not len(found.scored.unanswerable):
         return None
-    decisions, unanswerable = _decisions(shown, found.policy.kind)
-    record = abstention(decisions, shown.queries.judged.accuracy(), unanswerable, found.threshold)
-    return Abstaining(record, len(unanswerable), [_emptied(found, shown, record), _risk(found, shown)])
+    policy = found.abstention
+    rows = np.arange(len(found.scored.unanswerable)) if policy is None else policy.chosen.certify_unanswerable
+    answerable, unanswerable, least = shown.queries.deciding(found.policy.kind, found.threshold)
+    unanswerable = unanswerable[rows]
+    measured = abstention(answerable, shown.queries.judged.accuracy(), unanswerable, least)
+    record = None if policy is None else policy.record
+    best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
+    figures = [_errors(_scores(found, shown, rows), measured, record), _risk(best, shown, least)]
+    return Abstaining(measured, len(rows), record, figures)
 
 
-def _emptied(found: Findings, shown: Shown, record: Abstention) -> Figure:
+def _scores(found: Findings, shown: Shown, rows: NDArray[np.int64]) -> Scores:
+    """What may tell the two kinds of query apart, (q,) and (u,) of each by name; what is in force comes first."""
+    if found.abstention is not None:
+        chosen = found.abstention.chosen
+        curves = {chosen.score.name: chosen.curves[chosen.score.name], **chosen.curves}
+        return {name: (each[shown.members], others[rows]) for name, (each, others) in curves.items()}
+    # A share of the best score of the same query tells nothing of the query: it is shown only where it is in force.
+    kinds = [kind for kind in found.scored.kinds if kind != "relative" or kind == found.policy.kind]
+    kinds.sort(key=lambda kind: kind != found.policy.kind)
+    decisions = {kind: (shown.queries.decisions(kind), shown.queries.unanswerable_decisions(kind)) for kind in kinds}
+    return {kind: (each.max(axis=1), others[rows].max(axis=1)) for kind, (each, others) in decisions.items()}
+
+
+def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | None) -> Figure:
     chart = Chart(
         "abstention",
-        "Queries answered with nothing",
-        "One curve for each policy over all of its thresholds; the nearer to the upper left corner the better.",
+        "Both errors, at every threshold",
+        "One curve for each score; the nearer to the lower left corner the better.",
         Axis(0, 1, "answerable queries left empty", "percent"),
-        Axis(0, 1, "unanswerable queries left empty", "percent"),
+        Axis(0, 1, "unanswerable queries answered", "percent"),
     )
-    chart.line([0, 1], [0, 1], "guess")
-    kinds = [kind for kind in found.scored.kinds if kind != "relative" or kind == found.policy.kind]
     keys = []
-    for kind in kinds:
-        answerable, unanswerable = (each.max(axis=1) for each in _decisions(shown, kind))
-        chart.line(*emptied(answerable, unanswerable), f"s-{kind}")
-        keys.append(Key("line", f"s-{kind}", f"{kind}{', in force' if kind == found.policy.kind else ''}"))
-    x, y = record.answerable_empty, record.unanswerable_empty or 0.0
-    chart.dots([Dot(x, y, "", f"in force: {percent(x)} and {percent(y)} left empty")])
-    keys += [Key("line", "guess", "guessing"), Key("dot", "", f"in force: {percent(x)} and {percent(y)}")]
-    return Figure.of(chart, keys)
+    if record is not None:
+        keys.append(Key("mark", "limit", "the most that was asked for"))
+        chart.level(record.answered_unanswerable.asked or 1.0, "limit")
+        if record.empty_answerable.asked is not None:
+            chart.upright(record.empty_answerable.asked, "", "limit")
+    chart.line([0, 1], [1, 0], "guess")
+    for (name, each), series in zip(scores.items(), _SERIES, strict=False):
+        chart.line(*both_errors(*each), series)
+        keys.append(Key("line", series, name.replace("_", " ")))
+    x, y = measured.answerable_empty, 1 - (measured.unanswerable_empty or 0.0)
+    said = f"in force: {percent(x)} left empty, {percent(y)} answered"
+    chart.dots([Dot(x, y, "", said)])
+    return Figure.of(chart, [*keys, Key("line", "guess", "guessing"), Key("dot", "", said)])
 
 
-def emptied(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
-    """Share of each kind of query whose best decision score is below a threshold, for thresholds from low to high."""
+def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
+    """Share of answerable queries below a threshold and of unanswerable ones not below it, from low to high.
+
+    answerable: (q,) and unanswerable: (u,) best scores.
+    """
     best = np.unique(np.concatenate([answerable, unanswerable]))
     thresholds = best[np.unique(np.linspace(0, len(best) - 1, _POINTS).astype(int))]
-    shares = (
-        np.searchsorted(np.sort(each), thresholds, side="left") / len(each) for each in (answerable, unanswerable)
-    )
-    x, y = (share.tolist() for share in shares)
-    return [*x, 1.0], [*y, 1.0]
+    below = [np.searchsorted(np.sort(each), thresholds, side="left") / len(each) for each in (answerable, unanswerable)]
+    return [*below[0].tolist(), 1.0], [*(1 - below[1]).tolist(), 0.0]
 
 
-def _risk(found: Findings, shown: Shown) -> Figure:
-    decisions, unanswerable = _decisions(shown, found.policy.kind)
-    best = np.concatenate([decisions.max(axis=1), unanswerable.max(axis=1)])
-    right = np.concatenate([shown.queries.judged.accuracy(), np.zeros(len(unanswerable))])
-    coverage, risk = risk_coverage(best, right)
+def _risk(best: Float32, shown: Shown, least: np.float32 | None) -> Figure:
+    """best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it."""
+    hits = shown.queries.judged.accuracy()
+    coverage, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(best) - len(hits))]))
     taken = np.unique(np.linspace(len(best) // 100, len(best) - 1, _POINTS).astype(int))
     chart = Chart(
         "risk-coverage",
@@ -83,14 +115,9 @@ def _risk(found: Findings, shown: Shown) -> Figure:
     )
     chart.line(coverage[taken].tolist(), risk[taken].tolist(), "s-risk")
     keys = [Key("line", "s-risk", "queries from the surest on, unanswerable ones among them")]
-    tau = found.threshold
-    answered = len(best) if tau is None else int((best >= tau).sum())
+    answered = len(best) if least is None else int((best >= least).sum())
     if answered:
         x, y = answered / len(best), float(risk[answered - 1])
         chart.dots([Dot(x, y, "", f"in force: {percent(x)} answered")])
         keys.append(Key("dot", "", f"in force: {percent(x)} answered, {percent(y)} of these wrong"))
     return Figure.of(chart, keys)
-
-
-def _decisions(shown: Shown, kind: PolicyKind) -> tuple[Float32, Float32]:
-    return shown.queries.decisions(kind), shown.queries.unanswerable_decisions(kind)

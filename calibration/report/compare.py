@@ -42,6 +42,7 @@ _FACTS: dict[str, dict[str, str]] = {
         "recall": "index.recall",
     },
     "policy": {
+        "state": "calibration.state",
         "kind": "policy.kind",
         "τ": "policy.tau",
         "ψ": "policy.psi",
@@ -51,6 +52,12 @@ _FACTS: dict[str, dict[str, str]] = {
         "loss allowed": "policy.max_loss",
         "empty allowed": "policy.max_empty",
         "confidence": "policy.confidence",
+    },
+    "refusals": {
+        "score": "abstention.score",
+        "τ": "abstention.tau",
+        "unanswerable answered at most": "abstention.answered_unanswerable.upper",
+        "answerable refused at most": "abstention.empty_answerable.upper",
     },
     "measured by": {
         "bootstraps": "bootstrap.bootstraps",
@@ -80,7 +87,7 @@ _METRICS = {
 }
 for _part in ("calibration", "heldout"):
     _FACTS[_part] = {label: f"metrics.{_part}.{path}" for label, path in _METRICS.items()}
-_DIGITS = {"policy.tau": 6, "query_set.effective_sample_size": 1}
+_DIGITS = {"policy.tau": 6, "abstention.tau": 6, "query_set.effective_sample_size": 1}
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,8 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
 
 def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # noqa: ANN401 (JSON)
     old, new = _at(before, path), _at(after, path)
-    other_unit = path == "policy.tau" and _at(before, "policy.kind") != _at(after, "policy.kind")
+    of = {"policy.tau": "policy.kind", "abstention.tau": "abstention.score"}.get(path)
+    other_unit = of is not None and _at(before, of) != _at(after, of)
     difference: str | int | float | None = None
     if old != new and not other_unit:
         numbers = isinstance(old, int | float) and isinstance(new, int | float)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from calibration.data.dataset import Dataset
 from calibration.study import Findings
-from retrieval.policy import keep
 
 MOST = 20
 _LENGTH = 300
@@ -66,10 +65,16 @@ def lost(dataset: Dataset, found: Findings) -> Lost:
 
 
 def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the lost queries and the rank, from 0, of the best relevant document; the most similar first."""
+    """Positions of the lost queries and the rank, from 0, of the best relevant document; the most similar first.
+
+    A query that is refused as a whole is not lost to the cut.
+    """
     judged = found.scored.judged
-    kept = keep(found.scored.decisions(found.policy.kind), found.threshold)
-    positions = np.flatnonzero(judged.lost("accuracy", kept))
+    kept = found.scored.kept(found.policy.kind, found.threshold)
+    lost = judged.lost("accuracy", kept) > 0
+    if found.scored.answering is not None:
+        lost &= kept.any(axis=1)
+    positions = np.flatnonzero(lost)
     ranks = (judged.grades[positions] >= 1).argmax(axis=1)
     order = np.argsort(-judged.top.scores[positions, ranks], kind="stable")
     return positions[order], ranks[order]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from calibration.abstention.rule import MAX_EMPTY
+from calibration.abstention.words import evidence, headline, most_percent
 from calibration.data.dataset import Dataset
 from calibration.report.abstaining import abstaining
 from calibration.report.compare import comparison, same_queries
@@ -47,7 +49,11 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         shown=queries,
         rules=rules,
         tradeoff=tradeoff(found, queries, rules),
+        headline=headline(found.no_answer),
+        headline_evidence=evidence(found.no_answer),
         abstaining=abstaining(found, queries),
+        most_refused=MAX_EMPTY,
+        most_percent=most_percent,
         relevance=found.relevance,
         trust=[] if found.relevance is None else trust(found.relevance),
         lost=lost(dataset, found),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from calibration.report.numbers import count, fixed, spread
 from calibration.report.words import METRICS
 from retrieval.release.evidence import DriftRecord, Shift
-from retrieval.release.interval import Interval
+from retrieval.release.interval import Estimate, Interval
 from retrieval.release.manifest import Metrics
 from retrieval.release.query_set import QuerySetRecord
 
@@ -23,7 +23,7 @@ _DRIFT = {
     "topk_similarity": ("similarity", "of all results of all queries"),
     "coe": ("COE", "judged documents above θ, within as many judgements"),
     "roe": ("ROE", "random documents above θ"),
-    "empty_responses": ("empty", "searches of which the threshold leaves nothing"),
+    "empty_responses": ("empty", "searches that get no result"),
     "dropped_share": ("dropped", "results that the threshold drops"),
 }
 
@@ -59,7 +59,9 @@ def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
 
 
 def _estimate(value: Interval) -> tuple[str, str]:
-    return fixed(value.mean), spread(value)
+    by_document = value.by_document if isinstance(value, Estimate) else None
+    more = "" if by_document is None else f" by document {spread(by_document)}"
+    return fixed(value.mean), f"{spread(value)}{more}"
 
 
 def _abstention(parts: list[Metrics], key: str) -> list[float | None]:

@@ -19,5 +19,6 @@ def template(name: str) -> Template:
         "percent": numbers.percent,
         "count": numbers.count,
         "signed": numbers.signed,
+        "spread": numbers.spread,
     }
     return environment.get_template(name)

@@ -16,34 +16,31 @@ from scipy import optimize, special, stats
 Losses = NDArray[np.float64]
 
 
-def expected(losses: Losses, n: int, delta: float) -> NDArray[np.bool_]:
+def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[np.bool_]:
     """Conformal risk control: (Σ loss + 1) / (n + 1) ≤ δ.
 
     Then the loss of the next query, averaged over draws of the n and of it, is at most δ when all n + 1 are
-    exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
+    exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1). largest:
+    queries on one document, at most, where whole documents are exchangeable and queries are not: the loss of a document
+    is then Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same theorem. B is of every
+    document: where a later one has more queries than the largest here, its loss may be more.
     """
-    passed: NDArray[np.bool_] = losses + 1 <= delta * (n + 1) + 1e-9  # 1e-9: δ(n + 1) is no whole number in binary
+    passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is no whole number
     return passed
 
 
-def exact_p_values(losses: Losses, n: float, delta: float) -> NDArray[np.float64]:
-    """P(Binomial(n, δ) ≤ Σ loss): the exact p-value of "the loss is above δ" where a query's loss is 0 or 1.
-
-    n need not be whole: the incomplete beta function continues it, which with an effective sample size is the interval
-    of Korn and Graubard (Survey Methodology 24, 1998).
-    """
+def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
+    """P(Binomial(n, δ) ≤ Σ loss): the exact p-value of "the loss is above δ" where a query's loss is 0 or 1."""
     p: NDArray[np.float64] = special.betainc(np.maximum(n - losses, 1e-12), losses + 1, 1 - delta)
     return np.where(losses >= n, 1.0, p)
 
 
-def bounded_p_values(losses: Losses, n: float, delta: float) -> NDArray[np.float64]:
+def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
     """Hoeffding–Bentkus p-value for losses anywhere in 0…1.
 
     min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
-    (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2). An effective
-    sample size that is not whole is rounded down, and the loss with it.
+    (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
     """
-    losses, n = losses * math.floor(n) / n, math.floor(n)
     mean = np.minimum(losses / n, delta)
     hoeffding = np.exp(-n * (special.rel_entr(mean, delta) + special.rel_entr(1 - mean, 1 - delta)))
     bentkus = math.e * stats.binom.cdf(np.ceil(losses - 1e-9), n, delta)
@@ -51,7 +48,7 @@ def bounded_p_values(losses: Losses, n: float, delta: float) -> NDArray[np.float
     return p
 
 
-def upper_limit(loss: float, n: float, confidence: float, *, binary: bool) -> float:
+def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> float:
     """The largest δ that the data do not rule out: one-sided upper confidence limit of the mean loss."""
     if binary:
         return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
@@ -73,10 +70,6 @@ def queries_for_expected(delta: float) -> int:
     return max(1, math.ceil(1 / delta - 1 - 1e-9))
 
 
-def queries_for_confidence(delta: float, confidence: float, design_effect: float = 1.0) -> int:
-    """The fewest queries with which a loss of δ can be certified, with no loss at all: (1 − δ)ⁿ ≤ 1 − confidence.
-
-    design_effect: n of them count as n / design_effect independent ones.
-    """
-    independent = math.log(1 - confidence) / math.log1p(-delta)
-    return max(1, math.ceil(independent * design_effect - 1e-9))
+def queries_for_confidence(delta: float, confidence: float) -> int:
+    """The fewest queries with which a loss of δ can be certified, with no loss at all: (1 − δ)ⁿ ≤ 1 − confidence."""
+    return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-delta) - 1e-9))

@@ -1,12 +1,15 @@
 """The largest τ whose loss is certified, with the certificate; or how many queries are missing."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import optimize
 
 from calibration.risk import bounds
+from calibration.risk.e_values import log_e, worst_of_queries
 from calibration.risk.rule import Rule
 from calibration.risk.steps import LossSteps
 from retrieval.release.evidence import Certificate
@@ -14,15 +17,15 @@ from retrieval.release.evidence import Certificate
 
 @dataclass(frozen=True)
 class Limited:
-    """A loss and the largest value it may have; name: accuracy, ndcg or empty.
+    """A loss and the largest value it may have.
 
-    design_effect: by how much repeated documents widen its confidence limit, where the rule allows for them.
+    name: accuracy, ndcg or empty; found: mean of the metric without the cut, what there is to lose, None for empty.
     """
 
     name: str
     steps: LossSteps
     most: float
-    design_effect: float = 1.0
+    found: float | None = None
 
 
 @dataclass(frozen=True)
@@ -42,44 +45,90 @@ def certify(limits: Sequence[Limited], rule: Rule) -> Certified:
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
     passed = np.ones(len(candidates), dtype=np.bool_)
     for limit in limits:
-        passed &= _passes(limit.steps.at(candidates), limit, rule)
+        passed &= _passes(limit, rule)[limit.steps.places(candidates)]
     first_failure = len(candidates) if passed.all() else int(passed.argmin())
     tau = None if first_failure == 0 else float(candidates[first_failure - 1])
-    return Certified(tau, [_certificate(limit, tau, rule) for limit in limits])
+    return Certified(tau, [certificate(limit, tau, rule) for limit in limits])
+
+
+def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
+    """P-value of "the share of queries lost is above `most`" for each step of the staircase, (c + 1,).
+
+    The first is that of a τ with no candidate below it, where nothing is lost; the others those of the smallest τ above
+    each candidate. Where queries share documents it is the inverse of an e-value (`e_values`), else the exact binomial
+    one, or Hoeffding–Bentkus for losses between 0 and 1.
+    """
+    if steps.documents is not None:
+        found = log_e(steps.documents.wealth, worst_of_queries(most, steps.documents.sizes))
+        return np.exp(-np.maximum(0.0, found))
+    p_value = bounds.exact_p_values if steps.binary else bounds.bounded_p_values
+    return p_value(steps.losses, steps.queries, most)
+
+
+def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float:
+    """One-sided upper confidence limit of the share of queries lost at τ; None: without a cut."""
+    place = 0 if tau is None else int(steps.places(np.array([tau], dtype=np.float32))[0])
+    if steps.documents is None:
+        return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
+    wealth, sizes, enough = steps.documents.wealth[:, place], steps.documents.sizes, -math.log(1 - confidence)
+
+    def short(most: float) -> float:
+        return float(log_e(wealth, worst_of_queries(most, sizes))) - enough
+
+    highest = 1 - 1e-9
+    mean = float(steps.losses[place]) / steps.queries
+    if mean >= highest or short(highest) < 0:
+        return 1.0
+    return float(optimize.brentq(short, mean, highest, xtol=1e-9))
 
 
 def queries_needed(limit: Limited, rule: Rule) -> int:
-    """The fewest queries with which the limit can be certified at all."""
+    """The fewest queries, asked of documents as these are, with which the limit can be certified at all."""
+    documents, alpha = limit.steps.documents, 1 - rule.confidence
+    if documents is None:
+        if rule.statement == "expected-loss":
+            return bounds.queries_for_expected(limit.most)
+        return bounds.queries_for_confidence(limit.most, rule.confidence)
     if rule.statement == "expected-loss":
-        return bounds.queries_for_expected(limit.most)
-    return bounds.queries_for_confidence(limit.most, rule.confidence, limit.design_effect)
+        return math.ceil(int(documents.sizes.max()) * (1 / limit.most - 1) - 1e-9)
+    worst = worst_of_queries(limit.most, documents.sizes)
+
+    def short(factor: float) -> float:
+        return float(log_e(np.zeros(len(worst)), factor * worst)) + math.log(alpha)
+
+    most = 1.0
+    while short(most) < 0:
+        most *= 2
+    factor = float(optimize.brentq(short, 0.0, most, xtol=1e-6))
+    return math.ceil(factor * limit.steps.queries)
 
 
-def _passes(losses: NDArray[np.float64], limit: Limited, rule: Rule) -> NDArray[np.bool_]:
-    n, deff = limit.steps.queries, limit.design_effect
+def _passes(limit: Limited, rule: Rule) -> NDArray[np.bool_]:
+    """Of each step of the staircase, (c + 1,)."""
+    steps = limit.steps
     if rule.statement == "expected-loss":
-        return bounds.expected(losses, n, limit.most)
-    if limit.steps.binary:
-        p = bounds.exact_p_values(losses / deff, n / deff, limit.most)
-    else:
-        p = bounds.bounded_p_values(losses / deff, n / deff, limit.most)
-    passed: NDArray[np.bool_] = p <= (1 - rule.confidence) * (1 + 1e-9)
+        largest = 1 if steps.documents is None else int(steps.documents.sizes.max())
+        return bounds.expected(steps.losses, steps.queries, limit.most, largest)
+    passed: NDArray[np.bool_] = p_values(steps, limit.most) <= (1 - rule.confidence) * (1 + 1e-9)
     return passed
 
 
-def _certificate(limit: Limited, tau: float | None, rule: Rule) -> Certificate:
-    n, deff = limit.steps.queries, limit.design_effect
-    loss = 0.0 if tau is None else float(limit.steps.at(np.array([tau], dtype=np.float32))[0])
-    if rule.statement == "expected-loss":
-        bound = (loss + 1) / (n + 1)
-    else:
-        bound = bounds.upper_limit(loss / deff, n / deff, rule.confidence, binary=limit.steps.binary)
+def certificate(limit: Limited, tau: float | None, rule: Rule) -> Certificate:
+    """What is known of a limit at τ, None without a cut."""
+    steps = limit.steps
+    n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())
+    loss = 0.0 if tau is None else float(steps.at(np.array([tau], dtype=np.float32))[0])
+    upper = upper_limit(steps, tau, rule.confidence)
     return Certificate(
         limit=limit.name,
         most=limit.most,
         queries=n,
-        effective_queries=n / deff,
+        effective_queries=float(n) if steps.documents is None else n**2 / float(np.square(steps.documents.sizes).sum()),
+        unit="query" if steps.documents is None else "document",
+        units=n if steps.documents is None else len(steps.documents.sizes),
+        found=limit.found,
         loss=loss / n,
-        bound=bound,
+        bound=(loss + largest) / (n + largest) if rule.statement == "expected-loss" else upper,
+        upper=upper,
         queries_needed=queries_needed(limit, rule),
     )

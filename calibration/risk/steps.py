@@ -12,8 +12,22 @@ from numpy.typing import NDArray
 
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.ndcg import discounts
+from calibration.query_set.clusters import Units
+from calibration.risk.e_values import log_wealth
 from retrieval.policy import Metric
 from retrieval.similarity import Float32
+
+
+@dataclass(frozen=True)
+class DocumentSteps:
+    """The same staircase for evidence by document.
+
+    sizes: (d,) queries of each document; wealth: (stakes, c + 1) float64, the logarithm of Π (1 − θ·x) over documents,
+    x the mean loss of a document's queries, when τ has so many candidates strictly below it.
+    """
+
+    sizes: NDArray[np.int64]
+    wealth: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -22,50 +36,87 @@ class LossSteps:
 
     queries: n, with and without a step; candidates: (c,) float32 observed decision scores, ascending; losses: (c + 1,)
     float64, total loss of the n queries when τ has so many candidates strictly below it; binary: whether the loss of
-    one query is 0 or 1 and nothing between.
+    one query is 0 or 1 and nothing between; documents: None where each query is a draw of its own.
     """
 
     queries: int
     candidates: Float32
     losses: NDArray[np.float64]
     binary: bool
+    documents: DocumentSteps | None = None
 
     @classmethod
-    def of_accuracy(cls, queries: JudgedQueries, decisions: Float32) -> Self:
+    def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: Units | None = None) -> Self:
         """1 for a query that had a relevant document in its top-K and keeps none; decisions: (q, K) float32."""
         relevant = queries.grades >= 1
-        best = np.where(relevant, decisions, -np.inf).max(axis=1)[relevant.any(axis=1)]
-        return cls._stairs(len(queries), best.astype(np.float32), np.ones(len(best)), binary=True)
+        hits = np.flatnonzero(relevant.any(axis=1))
+        best = np.where(relevant, decisions, -np.inf).max(axis=1)[hits]
+        return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units, binary=True)
 
     @classmethod
-    def of_ndcg(cls, queries: JudgedQueries, decisions: Float32) -> Self:
+    def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: Units | None = None) -> Self:
         """The part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list."""
         gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         relevant = queries.grades >= 1
-        return cls._stairs(len(queries), decisions[relevant], gains[relevant], binary=False)
+        return cls._stairs(
+            len(queries), np.nonzero(relevant)[0], decisions[relevant], gains[relevant], units, binary=False
+        )
 
     @classmethod
-    def of_empty(cls, decisions: Float32) -> Self:
+    def of_empty(cls, decisions: Float32, units: Units | None = None) -> Self:
         """1 for a query that is answered with nothing; decisions: (q, K) float32."""
-        return cls._stairs(len(decisions), decisions.max(axis=1), np.ones(len(decisions)), binary=True)
+        every = np.arange(len(decisions))
+        return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units, binary=True)
 
     @classmethod
-    def _stairs(cls, queries: int, at: Float32, height: NDArray[np.float64], *, binary: bool) -> Self:
+    def _stairs(
+        cls,
+        queries: int,
+        owners: NDArray[np.int64],
+        at: Float32,
+        height: NDArray[np.float64],
+        units: Units | None,
+        *,
+        binary: bool,
+    ) -> Self:
+        """From the steps of single queries: whose they are, at which threshold, and how high."""
         candidates, which = np.unique(at, return_inverse=True)
         heights = np.bincount(which, weights=height, minlength=len(candidates))
-        return cls(queries, candidates, np.concatenate([[0.0], np.cumsum(heights)]), binary)
+        losses = np.concatenate([[0.0], np.cumsum(heights)])
+        documents = None
+        if units is not None and units.unit == "document":
+            documents = _by_document(owners, which, height, len(candidates), units)
+        return cls(queries, candidates, losses, binary, documents)
 
-    def reaching(self, total: float) -> np.float32:
-        """The lowest threshold at which the n queries lose `total` or more; above all candidates if none does."""
-        step = min(int(np.searchsorted(self.losses, total - 1e-9, side="left")), len(self.candidates))
-        above: np.float32 = np.nextafter(self.candidates[max(step - 1, 0)], np.float32(np.inf))
-        return above
+    def places(self, thresholds: Float32) -> NDArray[np.int64]:
+        """How many candidates are strictly below each threshold, (t,): the place in `losses`; thresholds: float32."""
+        return np.searchsorted(self.candidates, thresholds, side="left")
 
     def at(self, thresholds: Float32) -> NDArray[np.float64]:
         """Total loss of the n queries at any thresholds; thresholds: (t,) float32. Returns (t,)."""
-        return self.losses[np.searchsorted(self.candidates, thresholds, side="left")]
+        return self.losses[self.places(thresholds)]
 
 
-def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric) -> LossSteps:
+def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric, units: Units | None = None) -> LossSteps:
     """The staircase of the metric that is to be kept."""
-    return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions)
+    return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
+
+
+def _by_document(
+    owners: NDArray[np.int64], which: NDArray[np.int64], height: NDArray[np.float64], candidates: int, units: Units
+) -> DocumentSteps:
+    """Each step raises the mean loss of one document; the wealth changes by the difference of its two factors."""
+    document = np.unique(units.labels, return_inverse=True)[1]
+    sizes = np.bincount(document)
+    order = np.lexsort((which, document[owners]))  # document by document, each from its lowest step to its highest
+    whose, heights = document[owners[order]], height[order]
+    total = np.cumsum(heights)
+    first = np.searchsorted(whose, whose, side="left")
+    before = np.concatenate([[0.0], total])[first]
+    after = np.minimum((total - before) / sizes[whose], 1.0)
+    down = np.maximum((total - before - heights) / sizes[whose], 0.0)
+    change = log_wealth(after) - log_wealth(down)
+    steps = np.zeros((len(change), candidates + 1))
+    for stake, each in enumerate(change):
+        steps[stake, 1:] = np.bincount(which[order], weights=each, minlength=candidates)
+    return DocumentSteps(sizes.astype(np.int64), np.cumsum(steps, axis=1))

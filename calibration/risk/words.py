@@ -1,12 +1,12 @@
 """What was certified, in one plain sentence; and what is missing where nothing could be."""
 
-import math
 from collections.abc import Sequence
 
+from calibration.query_set.clusters import counted
 from calibration.risk.rule import Rule
-from retrieval.release.evidence import Certificate
-from retrieval.release.manifest import Manifest
+from retrieval.release.evidence import Certificate, Level, StrataRecord
 
+_LONGEST = 40  # characters of a metadata value that a sentence repeats
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
 
 
@@ -21,51 +21,86 @@ def papers(k: int) -> str:
 def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
     """The guarantee that `certificates` give."""
     what = " and ".join(_limit(certificate, k) for certificate in certificates)
-    queries = f"the {certificates[0].queries:,} queries that certified it"
+    first = certificates[0]
+    by_document = first.unit == "document" and first.units is not None
+    of = f" about {counted(first.units)}, which may be lost whole," if first.units and by_document else ""
+    queries = f"the {first.queries:,} queries{of} that certified it"
+    sure = f"{rule.confidence:.4g} confidence"
+    if rule.also:
+        sure += " in this and " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also) + " together"
     if rule.statement == "expected-loss":
         return (
             f"On average over calibrations like this one, {what}, for queries drawn like {queries} (conformal risk "
-            "control, expected loss)."
+            f"control, expected loss). {_at_most(rule, certificates)}"
         )
+    test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus for NDCG"
+    if by_document:
+        test = "e-value by document"
     if rule.method == "risk-control":
-        test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus for NDCG"
         return (
-            f"With {rule.confidence:.4g} confidence over the draw of {queries}, {what}, for queries drawn like them "
-            f"(Learn-then-Test, fixed sequence, {test})."
+            f"With {sure} over the draw of {queries}, {what}, for queries drawn like them (Learn-then-Test, fixed "
+            f"sequence, {test})."
         )
-    effective = certificates[0].effective_queries
     return (
-        f"With {rule.confidence:.4g} confidence, {what}, against the same queries without the cut (paired "
-        f"non-inferiority on {queries}, which count as {effective:,.0f} independent ones)."
+        f"With {sure}, {what}, against the same queries without the cut (paired non-inferiority on {queries}; {test})."
     )
 
 
-def shortage(rule: Rule, certificates: Sequence[Certificate]) -> str:
-    """Which limit could not be certified, with how many queries it could be."""
+def of_strata(strata: StrataRecord) -> str:
+    """For which values of a field the guarantee holds by itself, and for which it does not."""
+    held = [_value(each.value) for each in strata.strata]
+    others = ", ".join(map(_value, strata.other_values))
+    said = f"The same holds by itself for the queries of each {strata.field} of {', '.join(held)}" if held else ""
+    if strata.others is None:
+        return f"{said}."
+    if strata.others.tau_without_filter is not None:
+        return f"{said or 'The same holds'}, and for the others together ({others})."
+    few = f"{strata.others.queries:,} queries where {strata.others.queries_needed:,} are needed"
+    return f"{said + '. ' if said else ''}Nothing is certified of the {strata.field} {others}: {few}."
+
+
+def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
+    """Which limit could not be certified, with how many queries it could be.
+
+    levels: of each largest loss asked for, where there are several; a later one may be certified.
+    """
     worst = max(certificates, key=lambda each: each.queries_needed - each.queries)
     what = "a share of empty replies" if worst.limit == EMPTY else "a loss"
     if rule.statement == "expected-loss":
         what, sure = f"an expected {what.removeprefix('a ')}", ""
     else:
         sure = f" at {100 * rule.confidence:.4g} %"
+        if rule.also:
+            sure += " together with " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also)
+    about, like = "", ""
+    if worst.unit == "document" and worst.units is not None:
+        about, like = f" about {counted(worst.units)}", " like these"
+    certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
+    instead = f". A loss of {' and of '.join(certified)} can be: name it first" if certified else ""
     return (
-        f"with {worst.queries:,} queries {what} of {100 * worst.most:.4g} % cannot be certified{sure}; "
-        f"{worst.queries_needed:,} are needed"
+        f"with {worst.queries:,} queries{about} {what} of {100 * worst.most:.4g} % cannot be certified{sure}; "
+        f"{worst.queries_needed:,}{like} are needed{instead}"
     )
 
 
-def remedy(manifest: Manifest) -> str:
-    """How many labelled queries it takes with the same settings, of which only some certify, and what else helps."""
-    certificates = manifest.policy.certificates
-    needed = max(each.queries_needed for each in certificates)
-    labelled = math.ceil(needed * manifest.data.answerable / certificates[0].queries)
-    calibrating = manifest.data.answerable - round(manifest.bootstrap.holdout * manifest.data.answerable)
-    named = ""
-    if certificates[0].queries < needed <= calibrating:
-        named = ", give --policy similarity or relative, which all calibration queries certify,"
-    failed = [each.limit for each in certificates if each.bound > each.most]
-    larger = " and ".join("--max-empty" if limit == EMPTY else "--max-loss" for limit in failed) or "--max-loss"
-    return f"Label about {labelled:,} answerable queries{named} or allow a larger {larger}."
+def _at_most(rule: Rule, certificates: Sequence[Certificate]) -> str:
+    """What this one cut may lose, beside the average of many: one-sided upper limits.
+
+    Conformal risk control admits ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known beforehand. So the limit holds
+    as that of Learn-then-Test does, where one limit on losses of 0 and 1 sets τ and no two scores are equal.
+    """
+    limits = [
+        f"{'the share left empty' if each.limit == EMPTY else 'the loss'} is at most {100 * each.upper:.3g} %"
+        for each in certificates
+        if each.upper is not None
+    ]
+    return f"Of this one cut, with {rule.confidence:.4g} confidence, {' and '.join(limits)}."
+
+
+def _value(value: str | int | float | bool | None) -> str:
+    """A value of the metadata, cut short where it is long."""
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _limit(certificate: Certificate, k: int) -> str:
@@ -74,4 +109,7 @@ def _limit(certificate: Certificate, k: int) -> str:
         return f"at most {share} of answerable queries are answered with nothing"
     if certificate.limit == NDCG:
         return f"NDCG@{k} is at most {certificate.most:.4g} lower than without the cut"
-    return f"at most {share} of answerable queries lose every relevant document of their top {k}"
+    lost = f"at most {share} of answerable queries"
+    if certificate.found:  # δ is a share of all queries, also of those that find nothing and have nothing to lose
+        lost += f" ({100 * certificate.most / certificate.found:.3g} % of those that find an answer)"
+    return f"{lost} lose every relevant document of their top {k}"

@@ -36,12 +36,16 @@ class Scored(Protocol):
     def __len__(self) -> int: ...
 
 
-class Index(Scored, Protocol):
-    """Documents by similarity, as what is stored of them says."""
+class Searched(Scored, Protocol):
+    """Documents that a query finds by similarity."""
 
     def search(self, queries: Float32, k: int) -> TopK:
         """The min(k, N) most similar documents of each query, ties to the lower position; queries: (n, d) unit."""
         ...
+
+
+class Index(Searched, Protocol):
+    """Documents by similarity, as what is stored of them says."""
 
     def search_within(self, queries: Float32, k: int, within: Within) -> TopK:
         """The min(k, M) most similar of the M documents in `within`, exactly, whatever the kind; M may be 0."""

@@ -2,14 +2,20 @@
 
 from typing import Literal
 
+from retrieval.release.evidence import EvidenceRecord
 from retrieval.release.interval import Interval, Record
+
+Verdict = Literal["admitted", "worse", "cannot tell"]
+# Whose mean loss was shown to be below the margin: that of the average document bounds each document's share, however
+# many queries it has.
+GateStatement = Literal["query", "document", "document and query"]
 
 
 class PairedLoss(Record):
     """A metric of the baseline and of the candidate on the same queries.
 
-    loss: baseline − candidate with its limits, each one-sided at the gate's confidence; p: of a loss of the margin or
-    more.
+    loss: baseline − candidate, of the average unit, with its limits, each one-sided at the gate's confidence; p: of a
+    loss of the margin or more.
     """
 
     baseline: float
@@ -39,7 +45,10 @@ class GateRecord(Record):
     """A candidate, admitted or not.
 
     p_adjusted: of the worse of the two metrics, adjusted for all candidates tried; n: queries, in so many clusters that
-    share a document; gain: what the candidate saves, each figure with that of the same without it, in the same run.
+    share a document; verdict: "worse" where the loss found is the margin or more; evidence: what counts as one draw;
+    statement: whose mean loss is below the margin; least: the smallest loss that these queries could have excluded, of
+    a candidate that changes nothing; queries_needed: so many like these would tell, where these cannot; gain: what the
+    candidate saves, each figure with that of the same without it, in the same run.
     """
 
     candidate: str
@@ -52,4 +61,9 @@ class GateRecord(Record):
     confidence: float
     n: int
     clusters: int
+    verdict: Verdict | None = None
+    evidence: EvidenceRecord | None = None
+    statement: GateStatement | None = None
+    least: float | None = None
+    queries_needed: int | None = None
     gain: dict[str, float]

@@ -25,3 +25,9 @@ class Interval(Record):
         """Of a metric of m bootstraps, (m,) (thresholds paper §2.1)."""
         lower, upper = np.percentile(each, [2.5, 97.5])
         return cls(mean=float(each.mean()), lower=float(lower), upper=float(upper))
+
+
+class Estimate(Interval):
+    """A metric; by_document: with whole documents drawn in place of queries, None where queries are the units."""
+
+    by_document: Interval | None = None

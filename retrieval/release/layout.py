@@ -25,15 +25,25 @@ REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
 OUTCOMES = "outcomes.safetensors"
 METADATA = "metadata.safetensors"
+ABSTENTION = "abstention.safetensors"
 REPORT = "report.html"
 FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
 )
 PROJECTION = "projection.safetensors"
 # With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact; of
-# documents that have metadata; of an encoder that was made of another; of a calibration since 0.2.
+# documents that have metadata; of an encoder that was made of another; of a calibration since 0.2; where queries are
+# refused as a whole.
 OPTIONAL_FILES = frozenset(
-    {RELEVANCE, PROJECTION, VECTORS, METADATA, OUTCOMES, *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES)}
+    {
+        RELEVANCE,
+        PROJECTION,
+        VECTORS,
+        METADATA,
+        OUTCOMES,
+        ABSTENTION,
+        *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES),
+    }
 )
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read

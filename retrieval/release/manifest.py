@@ -9,19 +9,24 @@ from pydantic_core import PydanticCustomError
 from retrieval.encoder import EncoderConfig
 from retrieval.index.kinds import Kind
 from retrieval.policy import Metric, PolicyKind
+from retrieval.release.abstention import AbstentionRecord, NoAnswerRecord
 from retrieval.release.evidence import (
     Alternative,
     Certificate,
     Choice,
     DriftRecord,
+    EvidenceRecord,
     IsotropyRecord,
+    Level,
     Method,
     RelevanceRecord,
     Statement,
+    StrataRecord,
 )
 from retrieval.release.gate import GateRecord, ProjectionRecord
-from retrieval.release.interval import Interval, Record
+from retrieval.release.interval import Estimate, Record
 from retrieval.release.query_set import QuerySetRecord
+from retrieval.release.standing import CalibrationRecord, State
 
 SCHEMA_VERSION: Literal[2] = 2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -67,7 +72,8 @@ class PolicyRecord(Record):
     tau: unrounded, compared in float32; psi: the percentile of Γ it was taken at, with the method bootstrap; statement:
     the kind of guarantee that was asked for, None for the method bootstrap, which certifies nothing; guarantee:
     one plain sentence that says what was certified, for whom and by which theorem, or why nothing could be; choice:
-    how `auto` came to this kind.
+    how `auto` came to this kind; levels: of each largest loss asked for, where there are several, the first
+    of which is in force; evidence: what certified it, by query under the method bootstrap.
     """
 
     kind: PolicyKind
@@ -82,7 +88,9 @@ class PolicyRecord(Record):
     confidence: float
     guarantee: str
     certificates: list[Certificate]
+    levels: list[Level] = Field(default_factory=list)
     choice: Choice | None
+    evidence: EvidenceRecord | None = None
 
     @model_validator(mode="after")
     def _tau_fits_the_kind(self) -> Self:
@@ -119,12 +127,12 @@ class Abstention(Record):
 class Metrics(Record):
     """What was measured on one part of the answerable queries; all in 0…1."""
 
-    accuracy: Interval
-    ndcg: Interval
-    accuracy_at_tau: Interval
-    ndcg_at_tau: Interval
-    coe: Interval
-    roe: Interval
+    accuracy: Estimate
+    ndcg: Estimate
+    accuracy_at_tau: Estimate
+    ndcg_at_tau: Estimate
+    coe: Estimate
+    roe: Estimate
     kept_fraction: float
     abstention: Abstention
 
@@ -139,7 +147,9 @@ class FileRecord(Record):
 class Manifest(Record):
     """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times).
 
-    drift: the smallest shift of the traffic that an alarm finds; None of a release from before there was such a record.
+    evidence: of all answerable queries; calibration: how much it rests on; drift: the smallest shift of the traffic
+    that an alarm finds; no_answer: how many queries without an answer still get one; each None of a release from before
+    there was such a record. abstention: None where no query is refused as a whole.
     encoder: that it was calibrated with; float32_encoder: that this was made of, where it is in int8; golden_tolerance:
     how far a score of a golden query may be from its record.
     """
@@ -161,12 +171,22 @@ class Manifest(Record):
     relevance: RelevanceRecord | None
     isotropy: IsotropyRecord
     query_set: QuerySetRecord
+    evidence: EvidenceRecord | None = None
+    strata: StrataRecord | None = None
+    calibration: CalibrationRecord | None = None
+    abstention: AbstentionRecord | None = None
+    no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
     reference: str
     files: dict[str, FileRecord]
+
+    @property
+    def state(self) -> State:
+        """What is from before there was such a record counts as calibrated."""
+        return "calibrated" if self.calibration is None else self.calibration.state
 
     @field_validator("metrics")
     @classmethod

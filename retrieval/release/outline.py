@@ -5,7 +5,9 @@ from typing import Any
 
 import orjson
 
-from retrieval.release.layout import MANIFEST, is_release_id
+from retrieval.plain_file import read_plain
+from retrieval.release.layout import MANIFEST, MANIFEST_BYTES, is_release_id
+from retrieval.release.standing import State
 
 
 def parent(releases: Path, name: str | None) -> str | None:
@@ -21,11 +23,20 @@ def encoder(releases: Path, name: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def state(releases: Path, name: str | None) -> State | None:
+    """Whether a release is calibrated, as one is that says nothing of it; None where there is none that can be read."""
+    manifest = _manifest(releases, name)
+    if not manifest:
+        return None
+    found = manifest.get("calibration")
+    return "provisional" if isinstance(found, dict) and found.get("state") == "provisional" else "calibrated"
+
+
 def _manifest(releases: Path, name: str | None) -> dict[str, Any]:
     if name is None:
         return {}
     try:
-        raw = orjson.loads((releases / name / MANIFEST).read_bytes())
+        raw = orjson.loads(read_plain(releases / name / MANIFEST, MANIFEST_BYTES))
     except (OSError, orjson.JSONDecodeError):
         return {}
     return raw if isinstance(raw, dict) else {}

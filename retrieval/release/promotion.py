@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrieval.errors import ReleaseError
+from retrieval.errors import NotPromoted, ReleaseError
 from retrieval.release import outline
 from retrieval.release.catalog import find, pointed_id, release_ids
 from retrieval.release.layout import CURRENT, SHADOW
@@ -14,7 +14,8 @@ from retrieval.release.pointer import move
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
 
-POLICY, ENCODER = "policy none", "new encoder"  # rules that can be set aside, as the history names them
+# Rules that can be set aside, as the history names them.
+POLICY, ENCODER, CHANCE, PROVISIONAL = "policy none", "new encoder", "accuracy not above chance", "provisional"
 _NAMED = 5  # releases that an error lists: the newest are those that somebody looks for
 
 
@@ -34,31 +35,31 @@ def promote(
     force: bool = False,
     new_encoder: bool = False,
     ruled: Ruled | None = None,
-) -> None:
-    """Make a release the current one.
+) -> Manifest:
+    """Make a release the current one; returns its manifest.
 
     trusted: one of these keys must have signed it, where given; force: also one whose policy is none, which drops
-    nothing; new_encoder: also one of another encoder than the current one's; ruled: what the history is to say of why,
-    which holds for the one current release that it names. Raises ReleaseError where it does not verify or a rule is
-    against it, OSError where the directory cannot be written to; then nothing has changed.
+    nothing, one whose accuracy is not shown to be above chance, and a provisional one in the place of a calibrated one;
+    new_encoder: also one of another encoder than the current one's; ruled: what the history is to say of why, which
+    holds for the one current release that it names. Raises NotPromoted where its evidence is against it, ReleaseError
+    where it does not verify or another rule is, OSError where the directory cannot be written to; then nothing has
+    changed.
     """
     manifest = verify(find(releases, name), trusted)
-    if manifest.policy.kind == "none" and not force:
-        raise ReleaseError(
-            f"{name}: its policy is none, which keeps every result; calibrate with more labelled queries, or give "
-            "--force"
-        )
-    forced = [POLICY] if manifest.policy.kind == "none" else []
     with locked(releases):
         find(releases, name)  # it may have been pruned meanwhile
         current = pointed_id(releases, CURRENT)
         if current == name:
-            return
+            return manifest
         if ruled is not None and current != ruled.over:
             raise ReleaseError(
                 f"{releases}: another command made {current} current while {name} was compared with {ruled.over}; "
                 "compare it again with `taugate release promote --if`"
             )
+        against = _against(manifest, releases)
+        if against and not force:
+            raise next(iter(against.values()))
+        forced = list(against)
         if differs(releases, float32_encoder(manifest)):
             if not new_encoder:
                 raise ReleaseError(
@@ -68,6 +69,7 @@ def promote(
                 )
             forced.append(ENCODER)
         move(releases, "promote", name, forced, None if ruled is None else ruled.rule)
+    return manifest
 
 
 def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:
@@ -95,6 +97,27 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
             raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")
         if (releases / SHADOW).exists() or name is not None:
             move(releases, "shadow", name)
+
+
+def _against(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
+    """What the evidence for a release, in its manifest, says against it, by the rule that --force sets aside."""
+    name, k, record = manifest.release_id, manifest.policy.k, manifest.calibration
+    found: dict[str, ReleaseError] = {}
+    if manifest.policy.kind == "none":
+        found[POLICY] = ReleaseError(
+            f"{name}: its policy is none, which keeps every result; calibrate with more labelled queries, or give "
+            "--force"
+        )
+    if record is not None and (worthless := record.worthless(k)):
+        found[CHANCE] = NotPromoted(f"{name}: {worthless}, or give --force", CHANCE)
+    current = pointed_id(releases, CURRENT)
+    if record is not None and record.state == "provisional" and outline.state(releases, current) == "calibrated":
+        found[PROVISIONAL] = NotPromoted(
+            f"{name}: provisional, and the current release {current} is calibrated: {record.because(k)}, or give "
+            "--force",
+            PROVISIONAL,
+        )
+    return found
 
 
 def differs(releases: Path, encoder: str) -> bool:

@@ -5,20 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from retrieval.abstention import AnswerRule, AnswerScore
 from retrieval.documents import TEXTS, DocumentStore
 from retrieval.drift.reference import Reference
 from retrieval.encoder import MODEL
 from retrieval.errors import ReleaseError
+from retrieval.filters.conditions import key
 from retrieval.filters.metadata import Metadata
 from retrieval.index import files
 from retrieval.index.build import AnyIndex
 from retrieval.index.files import INDEX, VECTORS
-from retrieval.policy import Policy
+from retrieval.policy import Policy, Strata
 from retrieval.projection import Projection
 from retrieval.release import golden
 from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
 from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
+from retrieval.release.layout import ABSTENTION, GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
 from retrieval.release.lock import Hold
 from retrieval.release.manifest import Manifest
 from retrieval.release.trusted_keys import TrustedKeys
@@ -73,7 +75,9 @@ def load(
     metadata = Metadata.load(release / METADATA, documents) if METADATA in manifest.files else Metadata()
     projection = _projection(release, manifest, index)
     relevance = _relevance(release, manifest, index)
-    policy = Policy(manifest.policy.kind, manifest.policy.tau, manifest.policy.k, manifest.policy.metric)
+    abstention = _abstention(release, manifest, index)
+    record, provisional = manifest.policy, manifest.state == "provisional"
+    policy = Policy(record.kind, record.tau, record.k, record.metric, provisional, _strata(manifest))
     reference = Reference.load(release / REFERENCE)
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
@@ -81,7 +85,7 @@ def load(
     *others, last = encoder_folders(release, manifest, precision)
     for folder in (*others, last):
         encoder = open_encoder(folder, manifest, threads)
-        retriever = Retriever(encoder, index, policy, relevance, projection, metadata)
+        retriever = Retriever(encoder, index, policy, relevance, projection, metadata, abstention)
         try:
             _answers(retriever, asked, release, folder, manifest.golden_tolerance)
             break
@@ -131,6 +135,22 @@ def _relevance(release: Path, manifest: Manifest, index: AnyIndex) -> Relevance 
             raise ReleaseError(f"{release}: the policy is probability, but there is no {RELEVANCE}; calibrate again")
         return None
     return Relevance.load(release / RELEVANCE, index.dimension, len(index))
+
+
+def _strata(manifest: Manifest) -> Strata | None:
+    if manifest.strata is None:
+        return None
+    taus = {key(each.value): each.tau for each in manifest.strata.strata if each.value is not None}
+    return Strata(manifest.strata.field, {value: tau for value, tau in taus.items() if tau is not None})
+
+
+def _abstention(release: Path, manifest: Manifest, index: AnyIndex) -> AnswerRule | None:
+    record = manifest.abstention
+    if (record is None) != (ABSTENTION not in manifest.files):
+        raise ReleaseError(f"{release}: the manifest and its files disagree on {ABSTENTION}; calibrate again")
+    if record is None:
+        return None
+    return AnswerRule(AnswerScore.load(release / ABSTENTION, record.score, index.dimension, len(index)), record.tau)
 
 
 def _agree(release: Path, manifest: Manifest, index: AnyIndex, documents: DocumentStore) -> None:

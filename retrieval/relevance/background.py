@@ -34,24 +34,28 @@ class Background:
     @classmethod
     def of(cls, documents: Float32, queries: Float32, lengths: NDArray[np.int64]) -> Self:
         """documents: (N, d), queries: (q, d) unit vectors; lengths: (N,) bytes of text of each document."""
-        mean, covariance = _moments(documents)
+        mean, covariance = mean_and_covariance(documents)
         stored = np.column_stack(
-            [*_against(documents, mean, covariance), *_against(documents, *_moments(queries)), np.log1p(lengths)]
+            [
+                *against(documents, mean, covariance),
+                *against(documents, *mean_and_covariance(queries)),
+                np.log1p(lengths),
+            ]
         )
         return cls(mean, covariance, stored.astype(np.float32))
 
     def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
         """Mean and standard deviation of each query's similarity with a random document, (n,) each."""
-        return _against(queries, self.mean, self.covariance)
+        return against(queries, self.mean, self.covariance)
 
 
-def _moments(vectors: Float32) -> tuple[Float64, Float64]:
+def mean_and_covariance(vectors: Float32) -> tuple[Float64, Float64]:
     """Mean (d,) and covariance (d, d) in float64."""
     mean, scatter = moments(vectors)
     return mean, scatter / len(vectors)
 
 
-def _against(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
+def against(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
     """Mean and standard deviation of vᵀx for x with the given moments, for each v."""
     wide = vectors.astype(np.float64)
     variance = np.einsum("nd,nd->n", wide @ covariance, wide)

@@ -1,8 +1,8 @@
 """A logistic model of relevance, as plain numbers: what is fitted at calibration and evaluated for every reply."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,53 @@ from retrieval.relevance.features import FEATURES, features
 from retrieval.similarity import Float32
 from retrieval.tensors import read_tensors
 
+_RECALIBRATION = "recalibration"
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """log-odds a · ln p − b · ln(1 − p) + c of a probability p, with a and b above 0, so that the map rises strictly.
+
+    Beta calibration (Kull, Silva Filho and Flach, "Beta calibration: a well-founded and easily implemented improvement
+    on logistic calibration for binary classifiers", AISTATS 2017). a = b is Platt's line; 1, 1, 0 changes nothing.
+    """
+
+    a: float = 1.0
+    b: float = 1.0
+    c: float = 0.0
+
+    @property
+    def kind(self) -> Literal["beta", "platt", "none"]:
+        """Which map it is."""
+        if self.a != self.b:
+            return "beta"
+        return "none" if (self.a, self.c) == (1.0, 0.0) else "platt"
+
+    def of(self, odds: Float64) -> Float64:
+        """Recalibrated log-odds; odds: log-odds of p, of any shape."""
+        if self.a == self.b:  # exact, so that a release from before there was a map says what it said
+            return self.a * odds + self.c
+        against = np.logaddexp(0.0, odds)  # −ln(1 − p), and ln p is odds less that
+        mapped: Float64 = self.a * (odds - against) + self.b * against + self.c
+        return mapped
+
 
 @dataclass(frozen=True)
 class Logistic:
-    """log-odds = intercept + Σ weights · (feature − center) / scale; center, scale, weights: (F,) float64."""
+    """log-odds = intercept + Σ weights · (feature − center) / scale, then recalibrated.
+
+    center, scale, weights: (F,) float64.
+    """
 
     center: Float64
     scale: Float64
     weights: Float64
     intercept: float
+    recalibration: Recalibration = Recalibration()
 
     def log_odds(self, values: Float64) -> Float64:
         """Log-odds of relevance; values: (…, F) features. Returns (…)."""
-        odds: Float64 = self.intercept + ((values - self.center) / self.scale) @ self.weights
-        return odds
+        return self.recalibration.of(self.intercept + ((values - self.center) / self.scale) @ self.weights)
 
     def probability(self, values: Float64) -> Float64:
         """Probability of relevance; values: (…, F) features. Returns (…)."""
@@ -60,6 +93,7 @@ class Relevance:
         """Write arrays, and nothing else, to one safetensors file."""
         arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
         arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
+        arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
         arrays |= {name: getattr(self.background, name) for name in ("mean", "covariance", "documents")}
         path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
@@ -68,12 +102,15 @@ class Relevance:
         """Read what `save` wrote for an index of so many documents. Raises ReleaseError when it is anything else."""
         expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
         expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
-        expected |= {"documents": (documents, 5)}
-        arrays = read_tensors(path)
+        expected |= {"documents": (documents, 5), _RECALIBRATION: (3,)}
+        arrays = {_RECALIBRATION: np.array(astuple(Recalibration())), **read_tensors(path)}
+        # (a release from before there was a map has none)
         shapes = {name: array.shape for name, array in arrays.items()}
         if shapes != expected or not all(np.isfinite(array).all() for array in arrays.values()) or not _usable(arrays):
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
-        model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], float(arrays["intercept"][0]))
+        recalibration = Recalibration(*arrays[_RECALIBRATION].tolist())
+        intercept = float(arrays["intercept"][0])
+        model = Logistic(arrays["center"], arrays["scale"], arrays["weights"], intercept, recalibration)
         background = Background(arrays["mean"], arrays["covariance"], arrays["documents"])
         return cls(model, background, int(arrays["k"][0]))
 
@@ -82,4 +119,5 @@ def _usable(arrays: dict[str, NDArray[Any]]) -> bool:
     """Numbers that nothing divides by zero, and a K that is one."""
     deviations = arrays["documents"][:, [1, 3]]
     whole = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
-    return bool(whole and (arrays["scale"] > 0).all() and (deviations > 0).all())
+    rises = (arrays[_RECALIBRATION][:2] > 0).all()
+    return bool(whole and rises and (arrays["scale"] > 0).all() and (deviations > 0).all())

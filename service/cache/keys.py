@@ -8,7 +8,7 @@ from retrieval.release.reader import Release
 from retrieval.retriever import Query
 
 # Of what the values look like: another number, and nothing that an older version wrote is read.
-_SCHEMA = 2
+_SCHEMA = 3
 
 _every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new one cannot be forgotten here
 

@@ -1,7 +1,6 @@
 """Bounds against their definitions, written out, and against simulations whose true loss is known in closed form."""
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,11 +9,12 @@ from scipy import stats
 
 from calibration.metrics.judged import JudgedQueries
 from calibration.metrics.ndcg import discounts, ideal_dcg
-from calibration.query_set.clusters import effective_sample_size, intra_cluster_correlation
+from calibration.query_set.clusters import Units
 from calibration.risk import bounds
 from calibration.risk.certify import Limited, certify
+from calibration.risk.certify import p_values as of_steps
 from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
+from calibration.risk.steps import LossSteps, loss_steps
 from retrieval.index.topk import TopK
 
 DELTAS = [0.01, 0.02, 0.05, 0.3]
@@ -99,6 +99,19 @@ def test_the_expected_loss_condition_is_the_definition_in_exact_arithmetic(decim
         losses = range(min(n, math.ceil(2 * delta * n) + 2) + 1)
         passes = [Fraction(n, n + 1) * Fraction(loss, n) + Fraction(1, n + 1) <= delta for loss in losses]
         assert bounds.expected(np.array(losses, dtype=np.float64), n, float(decimal)).tolist() == passes, n
+
+
+def test_by_document_the_expected_loss_condition_is_conformal_risk_control_s() -> None:
+    """C/(C + 1)·R̂ + B/(C + 1) ≤ 0 with the loss Σ (loss − δ) of a document, and B the largest that can be."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sizes = rng.integers(1, 6, size=rng.integers(1, 60))
+        lost, delta = rng.binomial(sizes, 0.05), float(rng.choice([0.05, 0.1, 0.3]))
+        of_document = lost - delta * sizes
+        count, most = len(sizes), sizes.max() * (1 - delta)
+        passes = count / (count + 1) * of_document.mean() + most / (count + 1) <= 1e-9
+        given = bounds.expected(np.array([float(lost.sum())]), int(sizes.sum()), delta, int(sizes.max()))
+        assert given.tolist() == [passes]
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
@@ -197,39 +210,45 @@ def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float)
     assert mean >= 0.25 * delta, "a bound that certifies nothing is always true"
 
 
-def copied_steps(rng: np.random.Generator, clusters: int, copies: int) -> LossSteps:
-    """Every query asked `copies` times over."""
-    scores = np.repeat(rng.uniform(size=(clusters, 1)).astype(np.float32), copies, axis=0)
-    return LossSteps.of_accuracy(queries(scores, np.ones(scores.shape, dtype=np.int64)), scores)
+def copied_steps(rng: np.random.Generator, documents: int, copies: int) -> tuple[LossSteps, LossSteps]:
+    """Every query asked `copies` times over: query by query, and by document."""
+    scores = np.repeat(rng.uniform(size=(documents, 1)).astype(np.float32), copies, axis=0)
+    asked, units = (
+        queries(scores, np.ones(scores.shape, dtype=np.int64)),
+        Units.of(np.repeat(np.arange(documents), copies)),
+    )
+    return LossSteps.of_accuracy(asked, scores), LossSteps.of_accuracy(asked, scores, units)
 
 
-def test_copies_of_queries_deceive_only_who_does_not_count_them() -> None:
+def test_copies_of_queries_deceive_only_who_does_not_count_documents() -> None:
     rng = np.random.default_rng(3)
-    rule = Rule("non-inferiority", "similarity", max_loss=0.05)
-    copies, clusters = 6, 100
-    honest, bold = [], []
-    for _ in range(1000):
-        limit = Limited("accuracy", copied_steps(rng, clusters, copies), 0.05)
-        honest.append(certify([replace(limit, design_effect=float(copies))], rule).tau)
-        bold.append(certify([limit], rule).tau)
-    broken, error, _ = shares(honest, 1.0, 0.05)
-    exact = max(stats.binom.cdf(k, clusters, 0.05) for k in range(30) if stats.binom.cdf(k, clusters, 0.05) <= 0.05)
-    assert abs(broken - exact) <= 4 * error
+    bold, honest = np.array(
+        [
+            [steps.candidates[(of_steps(steps, 0.05) <= 0.05)[:-1].sum() - 1] for steps in copied_steps(rng, 100, 6)]
+            for _ in range(1000)
+        ]
+    ).T.tolist()
+    broken, error, mean = shares(honest, 1.0, 0.05)
+    assert broken <= 0.05 + 2 * error
+    assert mean > 0.005, "a bound that certifies nothing is always true"
     assert shares(bold, 1.0, 0.05)[0] > 0.2
 
 
-def test_with_the_design_effect_copies_certify_what_the_queries_themselves_do() -> None:
+@pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
+def test_copies_certify_what_one_query_for_each_document_does_and_no_more(metric: str) -> None:
     rng = np.random.default_rng(4)
     scores = rng.uniform(size=(150, 1)).astype(np.float32)
     hit = (rng.uniform(size=(150, 1)) < 0.7).astype(np.int64)
-    many, many_hit = np.repeat(scores, 4, axis=0), np.repeat(hit, 4, axis=0)
-    labels = np.repeat(np.arange(150), 4)
-    correlation = intra_cluster_correlation(many_hit[:, 0].astype(np.float64), labels)
-    effect = len(labels) / effective_sample_size(labels, correlation)
-    assert effect == pytest.approx(4)
-    rule = Rule("non-inferiority", "similarity", max_loss=0.05)
-    once = certify([Limited("accuracy", LossSteps.of_accuracy(queries(scores, hit), scores), 0.05)], rule)
-    steps = LossSteps.of_accuracy(queries(many, many_hit), many)
-    copied = certify([Limited("accuracy", steps, 0.05, design_effect=effect)], rule)
-    assert once.tau == copied.tau
-    assert once.certificates[0].bound == pytest.approx(copied.certificates[0].bound)
+    rule = Rule("non-inferiority", "similarity", metric, max_loss=0.05)  # type: ignore[arg-type]
+    alone = certify([Limited(metric, loss_steps(queries(scores, hit), scores, rule.metric), 0.05)], rule)
+    found = []
+    for copies in (2, 7):
+        many, units = np.repeat(scores, copies, axis=0), Units.of(np.repeat(np.arange(150), copies))
+        steps = loss_steps(queries(many, np.repeat(hit, copies, axis=0)), many, rule.metric, units)
+        found.append(certify([Limited(metric, steps, 0.05)], rule))
+    assert found[0].tau == found[1].tau
+    assert found[0].certificates[0].bound == pytest.approx(found[1].certificates[0].bound, abs=1e-8)
+    if metric == "accuracy":  # where the bound for one query each is exact
+        assert found[0].tau is not None
+        assert found[0].tau <= alone.tau
+        assert found[0].certificates[0].bound >= alone.certificates[0].loss

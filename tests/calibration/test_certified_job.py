@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import taugate
+from calibration.query_set.clusters import Units
 from calibration.relevance.parts import Parts
 from retrieval.release.catalog import current_id, release_ids
 from retrieval.release.layout import RELEVANCE, content_digest
@@ -116,7 +116,7 @@ def test_the_certified_loss_is_that_of_the_certifying_queries_as_served(certifie
     manifest, release = manifest_of(certified), load(certified / current_id(certified))
     kept = 503 - round(0.3 * 503)
     calibration = np.sort(np.random.default_rng(0).permutation(503)[:kept])
-    members = Parts.of(calibration, 0).certify.tolist()
+    members = Parts.of(calibration, Units.of(np.arange(503)), 0).certify.tolist()
     texts, relevant = queries_of(sample), relevant_of(sample)
     cut = release.retriever.search([Query(texts[row], k=5) for row in members])
     whole = release.retriever.search([Query(texts[row], k=5, min_results=5) for row in members])
@@ -261,8 +261,13 @@ def test_copies_of_one_query_are_not_independent_where_every_query_is_a_hit(tmp_
     assert manifest["query_set"]["clusters"] == 60
     (certificate,) = manifest["policy"]["certificates"]
     assert certificate["queries"] == 360
-    few = stats.t.ppf(0.95, 359) / stats.t.ppf(0.95, 59)  # 60 documents do not say well how documents vary
-    assert certificate["effective_queries"] == pytest.approx(60 * few**2)
+    assert certificate["effective_queries"] == 60
+    assert (certificate["unit"], certificate["units"]) == ("document", 60)
+    assert (
+        manifest["evidence"] == manifest["policy"]["evidence"] == {"unit": "document", "units": 60, "design_effect": 6}
+    )
+    for metric in ("accuracy", "ndcg_at_tau", "coe"):
+        assert set(manifest["metrics"]["calibration"][metric]["by_document"]) == {"mean", "lower", "upper"}
 
 
 def test_a_loss_of_ndcg_certified_at_k_says_nothing_of_a_smaller_k(

@@ -1,18 +1,19 @@
 """The largest τ that passes, and nothing larger passes; the certificate and the sentence say so in numbers."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from calibration.metrics.judged import JudgedQueries
+from calibration.query_set.clusters import Units
 from calibration.risk import words
 from calibration.risk.certify import Limited, certify, queries_needed
 from calibration.risk.rule import Rule
 from calibration.risk.steps import LossSteps
 from retrieval.index.topk import TopK
+from retrieval.release.evidence import Certificate
 
 HIGH = Rule("risk-control", "similarity", max_loss=0.05)
 EXPECTED = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)
@@ -145,27 +146,48 @@ def test_with_one_query_too_few_there_is_no_tau(rule: Rule, enough: int) -> None
     assert certificate.bound > certificate.most
 
 
-@pytest.mark.parametrize("effect", [1.0, 1.9, 2.0, 2.71828, 7.3])
+PATTERN = (3, 1, 1, 2)  # queries of a document, over and over
+
+
+def pattern(times: int) -> Units:
+    return Units.of(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
+
+
+@pytest.mark.parametrize("guarantee", ["high-probability", "expected-loss"])
 @pytest.mark.parametrize("most", [0.01, 0.05])
-def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, effect: float) -> None:
-    rule = Rule("non-inferiority", "similarity", max_loss=most)
-    _, scores = random_queries(0, 1)
-    needed = queries_needed(replace(empty_limit(scores, most), design_effect=effect), rule)
+def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, guarantee: str) -> None:
+    rule = Rule("risk-control", "similarity", guarantee=guarantee, max_loss=most)  # type: ignore[arg-type]
 
-    def certified(n: int) -> bool:
-        limit = replace(empty_limit(np.full((n, 1), 0.5, dtype=np.float32), most), design_effect=effect)
-        return certify([limit], rule).tau is not None
+    def limit(times: int) -> Limited:
+        units = pattern(times)
+        return Limited(words.EMPTY, LossSteps.of_empty(np.full((len(units), 1), 0.5, dtype=np.float32), units), most)
 
-    assert certified(needed)
-    assert not certified(needed - 1)
+    needed, size = queries_needed(limit(5), rule), sum(PATTERN)
+    assert needed == queries_needed(limit(40), rule) > queries_needed(empty_limit(np.zeros((9, 1)), most), rule)
+    enough = math.ceil(needed / size)
+    assert certify([limit(enough)], rule).tau is not None
+    assert certify([limit(enough - 1)], rule).tau is None
 
 
 def test_repeated_documents_lower_the_threshold() -> None:
+    queries, scores = random_queries(0, 399)
+    units = Units.of(np.arange(399) // 3)
+    alone = accuracy_limit(queries, scores, 0.05)
+    repeated = Limited(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)
+    for rule in (PAIRED, HIGH, EXPECTED):
+        assert certify([repeated], rule).tau < certify([alone], rule).tau
+    (certificate,) = certify([repeated], PAIRED).certificates
+    assert (certificate.unit, certificate.units, certificate.queries) == ("document", 133, 399)
+    assert certificate.effective_queries == pytest.approx(133)
+    assert (certificate.bound, certificate.loss) == (certificate.upper, pytest.approx(certificate.loss))
+    assert certificate.loss < certificate.bound <= 0.05
+
+
+def test_documents_with_one_query_each_are_certified_query_by_query() -> None:
     queries, scores = random_queries(0, 400)
-    limit = accuracy_limit(queries, scores, 0.05)
-    repeated = replace(limit, design_effect=3.0)
-    assert certify([repeated], PAIRED).tau < certify([limit], PAIRED).tau
-    assert certify([repeated], PAIRED).certificates[0].effective_queries == pytest.approx(400 / 3)
+    units = Units.of(np.arange(400)[::-1])
+    found = certify([Limited(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)], HIGH)
+    assert found == certify([accuracy_limit(queries, scores, 0.05)], HIGH)
 
 
 def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
@@ -188,10 +210,11 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
     assert found.certificates[0].loss < found.certificates[0].bound <= delta + 1e-9
 
 
-def certificates(n: int, most: float, rule: Rule, effect: float = 1.0) -> list:
+def certificates(n: int, most: float, rule: Rule, each: int = 1) -> list[Certificate]:
+    """Of n queries, so many on each document."""
     queries, scores = random_queries(3, n)
-    limit = replace(accuracy_limit(queries, scores, most), design_effect=effect)
-    return certify([limit], rule).certificates
+    steps = LossSteps.of_accuracy(queries, scores, Units.of(np.arange(n) // each))
+    return certify([Limited(words.ACCURACY, steps, most)], rule).certificates
 
 
 def test_the_shortage_is_said_in_numbers() -> None:
@@ -201,6 +224,9 @@ def test_the_shortage_is_said_in_numbers() -> None:
     expected = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.01)
     said = words.shortage(expected, certificates(50, 0.01, expected))
     assert "with 50 queries an expected loss of 1 % cannot be certified; 99 are needed" in said
+    said = words.shortage(high, certificates(200, 0.01, high, each=10))
+    assert "with 200 queries about 20 documents a loss of 1 % cannot be certified at 95 %; " in said
+    assert said.endswith(" like these are needed")
     both = Rule("risk-control", "similarity", max_loss=0.05, max_empty=0.001)
     queries, scores = random_queries(0, 80)
     found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both)
@@ -218,10 +244,18 @@ def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem
     said = words.guarantee(expected, certificates(300, 0.02, expected), 5)
     for part in ("On average", "2 %", "300 queries", "conformal risk control", "expected loss"):
         assert part in said
-    assert "confidence" not in said, "the expected loss has none"
-    said = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, effect=4.0), 5)
-    for part in ("0.95 confidence", "5 %", "600 queries", "150 independent", "non-inferiority"):
+    average, _, one_cut = said.partition(" Of this one cut, with 0.95 confidence, the loss is at most ")
+    assert "confidence" not in average, "the expected loss has none"
+    assert one_cut
+    said = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, each=4), 5)
+    for part in (
+        "0.95 confidence",
+        "5 %",
+        "600 queries about 150 documents, which may be lost whole",
+        "non-inferiority",
+    ):
         assert part in said
+    assert "e-value by document" in said
     ndcg = Rule("risk-control", "similarity", "ndcg", max_loss=0.05)
     queries, scores = random_queries(0, 300)
     steps = LossSteps.of_ndcg(queries, scores)

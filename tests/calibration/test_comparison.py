@@ -1,4 +1,4 @@
-"""Releases beside each other: like is compared with like, and what a failed certificate advises can be followed."""
+"""Releases beside each other: like is compared with like."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,7 @@ import pytest
 
 from calibration.correlations import correlations
 from calibration.report.compare import comparison, same_queries
-from calibration.risk.words import remedy
 from retrieval.release.catalog import current_id
-from retrieval.release.evidence import Certificate
 from retrieval.release.manifest import Manifest
 
 
@@ -71,35 +69,3 @@ def test_another_division_of_the_queries_is_no_longer_the_same_queries(manifest:
         assert not same_queries(manifest, changed(manifest, **other))
     rows = {row.label: row.cells() for row in comparison(manifest, changed(manifest, bootstrap__seed=1))}
     assert rows["seed"] == ("0", "1", "+1")
-
-
-def certificate(limit: str, queries: int, needed: int) -> Certificate:
-    passes = queries >= needed
-    return Certificate(
-        limit=limit,
-        most=0.05,
-        queries=queries,
-        effective_queries=queries,
-        loss=0.0,
-        bound=0.01 if passes else 0.2,
-        queries_needed=needed,
-    )
-
-
-# 503 answerable queries are labelled, of which 352 calibrate.
-ADVICE = [
-    ([("accuracy", 211, 299)], "Label about 713 answerable queries, give --policy similarity", "larger --max-loss."),
-    ([("accuracy", 211, 400)], "Label about 954 answerable queries or allow", "larger --max-loss."),
-    ([("accuracy", 352, 400)], "Label about 572 answerable queries or allow", "larger --max-loss."),
-    ([("accuracy", 211, 59), ("empty", 211, 2995)], "Label about 7,140", "larger --max-empty."),
-    ([("ndcg", 211, 299), ("empty", 211, 299)], "similarity or relative", "larger --max-loss and --max-empty."),
-]
-
-
-@pytest.mark.parametrize(("certificates", "begins", "ends"), ADVICE)
-def test_the_advice_can_be_followed(manifest: Manifest, certificates: list, begins: str, ends: str) -> None:
-    """A named policy only where it would have enough queries, and the limit that failed."""
-    failed = changed(manifest, policy__certificates=[certificate(*each) for each in certificates])
-    said = remedy(failed)
-    assert begins in said
-    assert said.endswith(ends)

@@ -8,9 +8,12 @@ from calibration.data.dataset import LabelledQuery
 from calibration.gate import Candidate, Outcome, holm, judge
 from calibration.margin import Gate
 from calibration.metrics.mean_loss import Losses
+from calibration.query_set.clusters import Units
+from calibration.terminal import gate_line
 from retrieval.errors import InputError
 
 ALPHA = 0.05
+ALONE = Units.of(np.arange(1000))
 
 
 def changed(lost: int, won: int, queries: int) -> Losses:
@@ -113,7 +116,7 @@ def test_what_loses_nothing_is_admitted_and_what_loses_the_margin_is_not() -> No
     baseline, same = outcomes(1000)
     _, worse = outcomes(1000, lost=5)
     candidates = [Candidate("same", "index", same, {"bytes_per_document": 96.0}), Candidate("worse", "index", worse)]
-    good, bad = judge(baseline, candidates, np.arange(1000), Gate())
+    good, bad = judge(baseline, candidates, ALONE, Gate())
     assert (good.admitted, bad.admitted) == (True, False)
     assert good.accuracy.baseline == good.accuracy.candidate == pytest.approx(2 / 3, abs=1e-3)
     assert good.gain == {"bytes_per_document": 96.0}
@@ -121,12 +124,15 @@ def test_what_loses_nothing_is_admitted_and_what_loses_the_margin_is_not() -> No
     assert bad.ndcg.loss.mean == pytest.approx(0.004)
     assert bad.accuracy.loss.upper > bad.margin
     assert (bad.n, bad.clusters, bad.confidence) == (1000, 1000, 0.95)
+    assert (good.statement, good.queries_needed, bad.statement) == ("query", None, None)
+    assert (good.evidence.unit, good.evidence.units, good.evidence.design_effect) == ("query", 1000, 1)
+    assert stats.binom.cdf(0, 1000, good.least) == pytest.approx(ALPHA / 2, rel=1e-4), "one of two candidates"
 
 
 def test_both_metrics_have_to_hold() -> None:
     baseline, same = outcomes(1000)
     low = Outcome(same.accuracy, same.ndcg - 0.02)
-    (found,) = judge(baseline, [Candidate("reranked", "projection", low)], np.arange(1000), Gate())
+    (found,) = judge(baseline, [Candidate("reranked", "projection", low)], ALONE, Gate())
     assert not found.admitted
     assert found.accuracy.p < ALPHA < found.ndcg.p == found.p_adjusted
 
@@ -135,11 +141,83 @@ def test_several_tries_need_more_evidence() -> None:
     """Admitted alone, refused as one of ten of which the others are worse."""
     baseline, slightly = outcomes(2000, lost=4, won=0)
     _, worse = outcomes(2000, lost=30)
-    alone = judge(baseline, [Candidate("c", "index", slightly)], np.arange(2000), Gate())[0]
+    alone = judge(baseline, [Candidate("c", "index", slightly)], Units.of(np.arange(2000)), Gate())[0]
     tried = [Candidate("c", "index", slightly)] + [Candidate(f"w{row}", "index", worse) for row in range(9)]
-    among = judge(baseline, tried, np.arange(2000), Gate())[0]
+    among = judge(baseline, tried, Units.of(np.arange(2000)), Gate())[0]
     assert (alone.admitted, among.admitted) == (True, False)
     assert among.p_adjusted == pytest.approx(10 * alone.p_adjusted)
+
+
+def test_refused_says_whether_it_is_worse_or_how_many_queries_would_tell() -> None:
+    baseline, slightly = outcomes(1000, lost=2)
+    _, worse = outcomes(1000, lost=5)
+    for outcome, verdict in ((slightly, "cannot tell"), (worse, "worse")):
+        (found,) = judge(baseline, [Candidate("c", "index", outcome)], ALONE, Gate())
+        assert (found.admitted, found.verdict) == (False, verdict)
+        assert (found.queries_needed is None) == (verdict == "worse")
+        assert f"refused, {verdict}, " in gate_line(found)
+        if found.queries_needed is not None:  # as large a share is lost
+            assert f"about {found.queries_needed:,} queries like these would tell" in gate_line(found)
+            times = found.queries_needed // 1000 + 1
+            many, some = outcomes(1000 * times, lost=2 * times)
+            assert judge(many, [Candidate("c", "index", some)], Units.of(np.arange(1000 * times)), Gate())[0].admitted
+
+
+def test_where_no_number_of_queries_would_tell_none_is_named() -> None:
+    """A mean just below the margin, of gains and losses that all but cancel."""
+    queries = 4000
+    baseline, moved = outcomes(queries, lost=1010, won=1000)
+    margin = 10 / queries + 1e-9
+    units = Units.of(np.arange(queries) // 2)
+    (found,) = judge(baseline, [Candidate("c", "index", moved)], units, Gate(margin))
+    assert (found.verdict, found.queries_needed) == ("cannot tell", None)
+    assert gate_line(found).endswith("; more queries like these would not tell")
+
+
+def by_document(sizes: list[int]) -> Units:
+    return Units.of(np.repeat(np.arange(len(sizes)), sizes))
+
+
+def test_where_documents_are_shared_it_is_the_average_document_that_loses_less() -> None:
+    """900 documents of one query and 60 of ten: too few for a statement about queries, at a point."""
+    units = by_document([1] * 900 + [10] * 60)
+    baseline, same = outcomes(len(units))
+    (found,) = judge(baseline, [Candidate("same", "index", same)], units, Gate(0.01))
+    assert (found.admitted, found.statement) == (True, "document")
+    assert "margin 0.01 of the average document, p = " in gate_line(found)
+    assert found.evidence == units.record
+    assert (found.evidence.unit, found.evidence.units) == ("document", 960)
+    (found,) = judge(baseline, [Candidate("same", "index", same)], units, Gate(0.05))
+    assert found.statement == "document and query"
+
+
+def test_the_statement_about_queries_is_adjusted_for_all_candidates_too() -> None:
+    """A candidate that hurts only the largest documents is good for the average document: each try may deceive."""
+    units = by_document([1] * 300 + [6] * 300)
+    baseline = Outcome(np.ones(len(units)), np.ones(len(units)))
+    gone = np.isin(units.labels, 300 + np.arange(2))
+    hurt = Outcome(1.0 - gone, 1.0 - gone)
+    margin = next(
+        margin
+        for margin in np.arange(0.02, 0.2, 0.0005)
+        if judge(baseline, [Candidate("c", "index", hurt)], units, Gate(margin))[0].statement == "document and query"
+    )
+    several = [Candidate(f"c{row}", "index", hurt) for row in range(3)]
+    found = judge(baseline, several, units, Gate(margin))
+    assert [each.statement for each in found] == ["document"] * 3
+
+
+@pytest.mark.parametrize("each", [1, 5])
+def test_a_document_that_is_lost_whole_weighs_as_much_as_any(each: int) -> None:
+    """In a gate by document it does not matter how many queries have asked for it."""
+    units, reference = by_document([each] * 800 + [2] * 5), by_document([2] * 805)
+    records = []
+    for given in (units, reference):
+        kept = np.ones(len(given)) - np.isin(given.labels, [0, 1])
+        baseline, lossy = Outcome(np.ones(len(given)), np.ones(len(given))), Outcome(kept, kept)
+        records.append(judge(baseline, [Candidate("c", "index", lossy)], Units(given.labels, 2.0), Gate(0.02))[0])
+    assert records[0].p_adjusted == pytest.approx(records[1].p_adjusted)
+    assert records[0].accuracy.loss.mean == pytest.approx(2 / 805)
 
 
 def test_outcomes_are_accuracy_at_k_and_ndcg_at_ten() -> None:

@@ -4,15 +4,21 @@ import numpy as np
 import pytest
 
 from calibration.metrics.bootstrap import Draw, Split
-from calibration.relevance.parts import FEWEST_QUERIES, Parts
+from calibration.query_set.clusters import Units
+from calibration.relevance.parts import FEWEST_QUERIES, SHARES, Parts
 from calibration.settings import CalibrationSettings
+
+
+def alone(queries: int) -> Units:
+    """No two queries share a document."""
+    return Units.of(np.arange(queries))
 
 
 @pytest.mark.parametrize("size", [FEWEST_QUERIES, 31, 100, 352, 5001])
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
 def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> None:
     calibration = np.sort(np.random.default_rng(size).choice(3 * size, size=size, replace=False))
-    parts = Parts.of(calibration, seed)
+    parts = Parts.of(calibration, alone(3 * size), seed)
     everyone = [*parts.fit.tolist(), *parts.choose.tolist(), *parts.certify.tolist()]
     assert len(everyone) == len(set(everyone))
     assert sorted(everyone) == calibration.tolist()
@@ -22,13 +28,13 @@ def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> N
 
 
 def test_the_shares_are_those_of_the_docstring() -> None:
-    parts = Parts.of(np.arange(1000), 0)
-    assert (len(parts.fit), len(parts.choose), len(parts.certify)) == (350, 50, 600)
+    parts = Parts.of(np.arange(1000), alone(1000), 0)
+    assert (len(parts.fit), len(parts.choose), len(parts.certify)) == (250, 50, 700)
 
 
 def test_the_seed_alone_decides() -> None:
     calibration = np.arange(5, 500, 3)
-    first, again, other = Parts.of(calibration, 7), Parts.of(calibration, 7), Parts.of(calibration, 8)
+    first, again, other = (Parts.of(calibration, alone(500), seed) for seed in (7, 7, 8))
     assert np.array_equal(first.fit, again.fit)
     assert np.array_equal(first.certify, again.certify)
     assert not np.array_equal(first.certify, other.certify)
@@ -38,8 +44,8 @@ def test_each_part_is_a_random_one() -> None:
     """Over many seeds a query certifies with the same probability wherever it stands in the file."""
     certifies = np.zeros(100)
     for seed in range(400):
-        certifies[Parts.of(np.arange(100), seed).certify] += 1
-    assert np.abs(certifies / 400 - 0.6).max() < 5 * np.sqrt(0.6 * 0.4 / 400)
+        certifies[Parts.of(np.arange(100), alone(100), seed).certify] += 1
+    assert np.abs(certifies / 400 - 0.7).max() < 5 * np.sqrt(0.7 * 0.3 / 400)
 
 
 def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
@@ -48,8 +54,8 @@ def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
     settings = CalibrationSettings(bootstraps=20, sample_size=10, seed=seed)
     rng = np.random.default_rng(seed)
     split = Split.of(rng, n, settings.holdout)
-    Parts.of(split.calibration, seed)
-    draw = Draw.of(rng, len(split.calibration), documents, settings)
+    parts = Parts.of(split.calibration, alone(n), seed)
+    draw = Draw.of(rng, alone(n).take(split.calibration), documents, settings)
 
     literal = np.random.default_rng(seed)
     order = literal.permutation(n)
@@ -57,4 +63,47 @@ def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
     assert split.calibration.tolist() == kept.tolist()
     assert draw.rows.tolist() == literal.integers(0, len(kept), size=(20, 10)).tolist()
     assert draw.random_documents.tolist() == literal.integers(0, documents, size=len(kept)).tolist()
-    assert Parts.of(kept, seed).fit.tolist() != np.sort(order[: len(Parts.of(kept, seed).fit)]).tolist()
+    assert parts.fit.tolist() != np.sort(order[: len(parts.fit)]).tolist()
+
+
+def test_no_document_is_in_two_parts_and_the_shares_are_of_queries() -> None:
+    rng = np.random.default_rng(0)
+    units = Units.of(rng.integers(0, 300, size=2000))
+    calibration = np.sort(rng.choice(2000, size=1400, replace=False))
+    parts = Parts.of(calibration, units, 3)
+    documents = [set(units.labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
+    assert sum(map(len, documents)) == len(set.union(*documents)) == len(set(units.labels[calibration].tolist()))
+    assert len(parts.fit) == pytest.approx(350, abs=20)
+    assert len(parts.choose) == pytest.approx(70, abs=20)
+    same = units.labels[parts.fit][:, None] == units.labels[parts.fit]
+    assert ((parts.labels[:, None] == parts.labels) == same).all()
+
+
+def test_where_documents_are_shared_none_is_in_two_parts() -> None:
+    """The first documents of a permutation that have enough of the queries fit, the next help to choose."""
+    rng = np.random.default_rng(0)
+    for seed in range(30):
+        labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 9, size=60)))
+        calibration = np.sort(rng.choice(len(labels), size=round(0.7 * len(labels)), replace=False))
+        parts = Parts.of(calibration, Units.of(labels), seed)
+        everyone = np.concatenate([parts.fit, parts.choose, parts.certify])
+        assert np.sort(everyone).tolist() == calibration.tolist()
+        documents = [set(labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
+        assert not (documents[0] & documents[1] or documents[1] & documents[2] or documents[0] & documents[2])
+
+        there = sorted(set(labels[calibration].tolist()))  # literally: documents one by one, until there is enough
+        order = [there[row] for row in np.random.default_rng([seed, 1]).permutation(len(there))]
+        counts = {document: int((labels[calibration] == document).sum()) for document in there}
+        taken: list[set[int]] = []
+        for share in SHARES:
+            part: set[int] = set()
+            while sum(counts[document] for document in part) < round(share * len(calibration)):
+                part.add(order.pop(0))
+            taken.append(part)
+        assert documents == [*taken, set(order)]
+
+
+@pytest.mark.parametrize(("queries", "documents"), [(29, 29), (90, 1), (90, 2)])
+def test_what_cannot_be_divided_has_no_parts(queries: int, documents: int) -> None:
+    assert Parts.asked(np.arange(queries), Units.of(np.arange(queries) % documents), 0) is None
+    assert Parts.asked(np.arange(90), Units.of(np.arange(90) % 30), 0) is not None

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
@@ -167,7 +168,9 @@ def test_a_good_set_has_no_warning() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"queries": 29, "effective": 29.0, "overtaken": 0}, "only 29 answerable queries"),
+        ({"queries": 29, "effective": 29.0, "overtaken": 0}, "only 29 answerable queries: accuracy 0.80 may be"),
+        ({"queries": 99, "effective": 99.0, "overtaken": 0}, "papers' rule draws samples of 100"),
+        ({"queries": 100, "effective": 100.0, "accuracy": 0.99, "overtaken": 0}, "too easy"),
         ({"accuracy": 0.99}, "too easy: accuracy 0.990"),
         ({"spread": 0.7}, "one topic: their documents are 0.70 times"),
         ({"duplicates": 4}, "4 of 400 queries repeat"),
@@ -182,8 +185,18 @@ def test_each_fault_has_its_own_warning(change: dict[str, float], words: str) ->
 
 def test_chance_among_few_queries_is_no_fault_of_the_labels() -> None:
     few = Signs(queries=30, accuracy=0.8, clusters=30, effective=30.0, spread=1.0, duplicates=0, overtaken=2)
-    assert query_set_warnings(few) == []
-    assert len(query_set_warnings(dataclasses.replace(few, overtaken=3))) == 1
+    assert not any("labels" in warning for warning in query_set_warnings(few))
+    assert any("labels look wrong" in warning for warning in query_set_warnings(dataclasses.replace(few, overtaken=3)))
+
+
+@pytest.mark.parametrize(("accuracy", "queries"), [(0.9, 50), (1.0, 30), (0.0, 12), (0.8, 29)])
+def test_what_accuracy_may_be_is_clopper_and_pearson_s_interval(accuracy: float, queries: int) -> None:
+    hits = round(accuracy * queries)
+    few = dataclasses.replace(GOOD, queries=queries, effective=float(queries), accuracy=hits / queries)
+    exact = stats.binomtest(hits, queries).proportion_ci(0.95, method="exact")
+    assert few.known == pytest.approx((exact.low, exact.high), abs=1e-12)
+    halved = dataclasses.replace(few, effective=queries / 2)
+    assert halved.known[0] <= few.known[0] <= few.known[1] <= halved.known[1], "copies of a query say less"
 
 
 def measured(relevant: np.ndarray, spoiled: float = 0.0) -> QuerySetRecord:

@@ -7,8 +7,10 @@ import pytest
 
 from calibration.data.dataset import LabelledQuery
 from calibration.metrics.judged import JudgedQueries
+from calibration.query_set.clusters import Units
 from calibration.relevance.estimate import Estimated, estimate
-from calibration.relevance.fit import Fit, fit
+from calibration.relevance.fit import Fit
+from calibration.relevance.fit import fit as fit_by_document
 from calibration.relevance.parts import Parts
 from retrieval.index.flat import FlatIndex
 from retrieval.index.topk import TopK
@@ -25,6 +27,11 @@ def logistic_world(seed: int, q: int = 4000, k: int = 4) -> tuple[np.ndarray, np
     weights, intercept = np.array([0.6, 20.0, -0.02]), 2.0
     odds = intercept + values @ weights
     return values, rng.uniform(size=(q, k)) < 1 / (1 + np.exp(-odds)), weights, intercept
+
+
+def fit(values: np.ndarray, relevant: np.ndarray, labels: np.ndarray | None = None) -> Fit | None:
+    """Each query about a document of its own where no labels are given."""
+    return fit_by_document(values, relevant, np.arange(len(values)) if labels is None else labels)
 
 
 def raw(found: Fit) -> tuple[np.ndarray, float]:
@@ -63,6 +70,26 @@ def test_the_log_loss_is_that_of_models_that_did_not_see_the_query() -> None:
     if again.regularization == found.regularization:
         np.testing.assert_array_equal(again.out_of_fold[3::5], found.out_of_fold[3::5])  # its own fold did not see it
         assert not np.array_equal(again.out_of_fold[0::5], found.out_of_fold[0::5])
+
+
+def test_no_fold_has_a_document_that_the_rest_has() -> None:
+    """Other labels of two documents leave what is said of the documents of their fold as it was, and of no other."""
+    values, relevant, _, _ = logistic_world(1, q=200)
+    labels = np.random.default_rng(0).permutation(40).repeat(5)
+    changed = relevant.copy()
+    changed[np.isin(labels, [2, 7])] ^= True
+    found, again = fit(values, relevant, labels), fit(values, changed, labels)
+    assert found is not None
+    assert again is not None
+    assert found.regularization == again.regularization
+    same = (found.out_of_fold == again.out_of_fold).all(axis=1)
+    assert same.tolist() == (labels % 5 == 2).tolist()
+
+
+def test_one_document_alone_gives_no_model() -> None:
+    values, relevant, _, _ = logistic_world(1, q=50)
+    assert fit(values, relevant, np.zeros(50, dtype=np.int64)) is None
+    assert fit(values, relevant, np.arange(50) % 2) is not None
 
 
 def test_nothing_to_learn_gives_no_model() -> None:
@@ -116,7 +143,7 @@ class World:
         self.index = FlatIndex.build(self.documents)
         labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
         self.judged = JudgedQueries.judge(labelled, self.queries, self.index, K)
-        self.parts = Parts.of(np.arange(QUERIES), 0)
+        self.parts = Parts.of(np.arange(QUERIES), Units.of(np.arange(QUERIES)), 0)
         unanswerable = unit(rng.standard_normal((7, DIMENSION)))
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
 
@@ -180,7 +207,9 @@ def test_the_relevance_equals_the_literal_transcription(world: World, estimated:
             assert len(row) == len(FEATURES)
             pieces = zip(row, model.center, model.scale, model.weights, strict=True)
             odds = model.intercept + sum(weight * (value - at) / scale for value, at, scale, weight in pieces)
-            assert estimated.answerable[query, rank] == pytest.approx(1 / (1 + math.exp(-odds)), abs=2e-5)
+            p, curve = 1 / (1 + math.exp(-odds)), model.recalibration
+            said = 1 / (1 + (1 - p) ** curve.b / p**curve.a / math.exp(curve.c))
+            assert estimated.answerable[query, rank] == pytest.approx(said, abs=2e-5)
 
 
 def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(world: World, estimated: Estimated) -> None:
@@ -199,20 +228,20 @@ def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(world: Wo
     np.testing.assert_allclose(literal.out_of_fold, estimated.fit.out_of_fold, atol=1e-3)
 
 
-def test_labels_and_vectors_of_other_queries_change_only_the_scale(world: World, estimated: Estimated) -> None:
-    """They are what the log-odds are scaled on; in which order results come is the first part's alone."""
+def test_labels_and_vectors_of_other_queries_change_only_the_recalibration(world: World, estimated: Estimated) -> None:
+    """In which order results come is the first part's alone."""
     rng = np.random.default_rng(1)
     others = np.concatenate([world.parts.choose, world.parts.certify])
     other = World()
     other.judged.grades[others] = rng.integers(0, 3, size=(len(others), K))
     other.queries[others] = unit(rng.standard_normal((len(others), DIMENSION)))
     changed = other.estimated()
-    for name in ("center", "scale", "weights"):
-        assert getattr(changed.fit.model, name).tobytes() == getattr(estimated.fit.model, name).tobytes()
-    for each in (changed, estimated):
-        ratio = each.relevance.model.weights / each.fit.model.weights
-        assert ratio.min() > 0
-        assert np.ptp(ratio) < 1e-12
+    for name in ("center", "scale", "weights", "intercept"):
+        of_first = np.asarray(getattr(estimated.fit.model, name)).tobytes()
+        for each in (changed.fit.model, changed.relevance.model, estimated.relevance.model):
+            assert np.asarray(getattr(each, name)).tobytes() == of_first
+    assert changed.relevance.model.recalibration != estimated.relevance.model.recalibration
+    assert estimated.relevance.model.recalibration.kind != "none"
     assert changed.relevance.background.documents.tobytes() == estimated.relevance.background.documents.tobytes()
     assert changed.fit.out_of_fold.tobytes() == estimated.fit.out_of_fold.tobytes()
 

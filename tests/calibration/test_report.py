@@ -102,7 +102,7 @@ def mixed(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def probability(mixed: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Studied:
-    rule = Rule.asked(max_loss=0.1, guarantee="expected-loss", policy="probability")
+    rule = Rule.asked(max_loss=[0.1], guarantee="expected-loss", policy="probability")
     return studied(mixed, encoder, tmp_path_factory.mktemp("probability") / "s", rule)
 
 
@@ -180,7 +180,7 @@ def test_every_section_is_there_and_nothing_runs(probability: Studied, papers: S
 def test_the_same_findings_give_the_same_bytes(
     probability: Studied, mixed: Path, encoder: Path, tmp_path: Path
 ) -> None:
-    rule = Rule.asked(max_loss=0.1, guarantee="expected-loss", policy="probability")
+    rule = Rule.asked(max_loss=[0.1], guarantee="expected-loss", policy="probability")
     again = studied(mixed, encoder, tmp_path / "s", rule)
     assert again.page(again.manifest()) == probability.page(probability.manifest())
 
@@ -284,7 +284,7 @@ def test_comparison_with_a_parent(probability: Studied, papers: Studied) -> None
 
 
 def test_no_holdout_no_unanswerable_and_nothing_certified(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    none = studied(sample, encoder, tmp_path / "s", Rule.asked(max_loss=0.0001), holdout=0.0)
+    none = studied(sample, encoder, tmp_path / "s", Rule.asked(max_loss=[0.0001]), holdout=0.0)
     assert none.found.policy.kind == "none" and none.found.roles is not None
     page = check(none.page())
     assert "no cut" in page.text["headline"] and "no query is lost" in page.text["lost"]
@@ -301,7 +301,7 @@ def test_few_queries_and_one_result(sample: Path, encoder: Path, tmp_path: Path)
     assert one.found.relevance is None
     page = check(one.page())
     assert "no relevance in this release" in page.text["relevance"]
-    relative = studied(few, encoder, tmp_path / "r", Rule.asked(policy="relative", max_loss=0.5), k=1)
+    relative = studied(few, encoder, tmp_path / "r", Rule.asked(policy="relative", max_loss=[0.5]), k=1)
     page = check(relative.page())  # every decision score is 1
     assert "None of the 20 answerable queries" in page.text["lost"]
 

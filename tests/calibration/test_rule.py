@@ -12,11 +12,11 @@ COMPLETED = [
     ({"method": "bootstrap"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
     ({"policy": "similarity"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
     ({"method": "bootstrap", "policy": "similarity"}, ("bootstrap", "similarity", "high-probability", 0.01, 0.95)),
-    ({"max_loss": 0.05}, ("risk-control", "auto", "high-probability", 0.05, 0.95)),
-    ({"max_loss": 0.05, "metric": "ndcg"}, ("risk-control", "auto", "high-probability", 0.05, 0.95)),
-    ({"max_loss": 0.05, "policy": "similarity"}, ("risk-control", "similarity", "high-probability", 0.05, 0.95)),
-    ({"max_loss": 0.05, "method": "non-inferiority"}, ("non-inferiority", "auto", "high-probability", 0.05, 0.95)),
-    ({"max_loss": 0.05, "guarantee": "expected-loss"}, ("risk-control", "auto", "expected-loss", 0.05, 0.95)),
+    ({"max_loss": [0.05]}, ("risk-control", "auto", "high-probability", 0.05, 0.95)),
+    ({"max_loss": [0.05], "metric": "ndcg"}, ("risk-control", "auto", "high-probability", 0.05, 0.95)),
+    ({"max_loss": [0.05], "policy": "similarity"}, ("risk-control", "similarity", "high-probability", 0.05, 0.95)),
+    ({"max_loss": [0.05], "method": "non-inferiority"}, ("non-inferiority", "auto", "high-probability", 0.05, 0.95)),
+    ({"max_loss": [0.05], "guarantee": "expected-loss"}, ("risk-control", "auto", "expected-loss", 0.05, 0.95)),
     ({"guarantee": "expected-loss"}, ("risk-control", "auto", "expected-loss", 0.01, 0.95)),
     ({"confidence": 0.9}, ("risk-control", "auto", "high-probability", 0.01, 0.9)),
     ({"confidence": 0.5}, ("risk-control", "auto", "high-probability", 0.01, 0.5)),
@@ -47,12 +47,12 @@ def test_what_is_left_open_is_completed(asked: dict, completed: tuple) -> None:
 
 
 REFUSED = [
-    *(({"max_loss": value}, f"--max-loss {value}") for value in (-0.1, 0.0, 1.0, 1.5, 5.0)),
-    *(({"max_loss": float(value)}, f"--max-loss {value}") for value in ("nan", "inf", "-inf")),
+    *(({"max_loss": [value]}, f"--max-loss {value}") for value in (-0.1, 0.0, 1.0, 1.5, 5.0)),
+    *(({"max_loss": [float(value)]}, f"--max-loss {value}") for value in ("nan", "inf", "-inf")),
     *(({"max_empty": value}, f"--max-empty {value}") for value in (-0.1, 0.0, 1.0, 2.0, float("nan"))),
     *(({"confidence": value}, f"--confidence {value}") for value in (1.0, 0.3, 0.0, -0.95, 1.5, 95.0)),
     *(({"confidence": float(value)}, f"--confidence {value}") for value in ("nan", "inf")),
-    ({"method": "non-inferiority", "max_loss": -1.0}, "--max-loss -1.0"),
+    ({"method": "non-inferiority", "max_loss": [-1.0]}, "--max-loss -1.0"),
 ]
 
 
@@ -65,8 +65,26 @@ def test_a_value_that_cannot_be_used_is_named_with_a_remedy(asked: dict, named: 
     assert "give" in remedy
 
 
+def test_of_several_losses_the_first_is_in_force_and_all_are_certified_together() -> None:
+    rule = Rule.asked(max_loss=[0.02, 0.01, 0.05])
+    assert (rule.max_loss, rule.also, rule.method, rule.policy) == (0.02, (0.01, 0.05), "risk-control", "auto")
+    each = list(rule.each())
+    assert [one.max_loss for one in each] == [0.02, 0.01, 0.05]
+    assert {one.also for one in each} == {()}
+    assert [one.confidence for one in each] == pytest.approx([1 - 0.05 / 3] * 3)
+    expected = Rule.asked(max_loss=[0.02, 0.01], guarantee="expected-loss")
+    assert {one.confidence for one in expected.each()} == {0.95}, "a mean is no statement that errs"
+    assert list(Rule.asked(max_loss=[0.02]).each()) == [Rule.asked(max_loss=[0.02])]
+
+
+@pytest.mark.parametrize("losses", [[0.02, 0.02], [0.01, 0.05, 0.01]])
+def test_one_loss_named_twice_is_refused(losses: list[float]) -> None:
+    with pytest.raises(InputError, match=r"^--max-loss 0\.0.*: names one loss twice"):
+        Rule.asked(max_loss=losses)
+
+
 CONTRADICTIONS = [
-    ({"method": "bootstrap", "max_loss": 0.05}, "--max-loss"),
+    ({"method": "bootstrap", "max_loss": [0.05]}, "--max-loss"),
     ({"method": "bootstrap", "confidence": 0.9}, "--confidence"),
     ({"method": "bootstrap", "guarantee": "expected-loss"}, "--guarantee"),
     ({"method": "bootstrap", "max_empty": 0.1}, "--max-empty"),

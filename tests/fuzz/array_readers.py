@@ -6,13 +6,14 @@ import numpy as np
 
 from calibration.promotion.difference import loss
 from calibration.promotion.quantity import QUANTITIES
+from retrieval.abstention import MODEL_SIGNALS, AnswerScore, Signals
 from retrieval.documents import DocumentStore
 from retrieval.drift.reference import Reference
 from retrieval.filters.conditions import OneOf, Range
 from retrieval.filters.metadata import Metadata
 from retrieval.index.topk import TopK
 from retrieval.projection import Projection
-from retrieval.release.layout import METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from retrieval.release.outcomes import Outcomes
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import FEATURES
@@ -37,6 +38,12 @@ def array_readers(release: Path, documents: DocumentStore, scratch: Path) -> lis
             "outcomes", of_file(scratch / OUTCOMES, _outcomes), (_some_outcomes(release, scratch),), words=TENSOR_WORDS
         ),
         Reader("relevance", of_file(scratch / RELEVANCE, _relevance), (_a_relevance(scratch),), words=TENSOR_WORDS),
+        Reader(
+            "abstention",
+            of_file(scratch / ABSTENTION, _abstention),
+            (_an_abstention(scratch),),
+            words=TENSOR_WORDS,
+        ),
         Reader(
             "metadata",
             of_file(scratch / METADATA, lambda path: _metadata(path, documents)),
@@ -98,6 +105,23 @@ def _relevance(path: Path) -> None:
     scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
     with np.errstate(all="ignore"):
         model.estimate(np.ones((1, AFTER), dtype=np.float32), TopK(scores, np.array([[0, 1, DOCUMENTS - 1]])))
+
+
+def _an_abstention(scratch: Path) -> bytes:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(DOCUMENTS, AFTER)).astype(np.float32)
+    signals = Signals.of(K, vectors, [f"term{row} and" for row in range(DOCUMENTS)])
+    center, scale, weights = (rng.uniform(0.5, 1, size=len(MODEL_SIGNALS)) for _ in range(3))
+    AnswerScore("model", signals, Logistic(center, scale, weights, 0.1)).save(scratch / ABSTENTION)
+    return (scratch / ABSTENTION).read_bytes()
+
+
+def _abstention(path: Path) -> None:
+    score = AnswerScore.load(path, "model", AFTER, DOCUMENTS)
+    scores = np.array([[0.9, 0.5, 0.1]], dtype=np.float32)
+    with np.errstate(all="ignore"):
+        found = TopK(scores, np.array([[0, 1, DOCUMENTS - 1]]))
+        score.of(["term0 and"], np.ones((1, AFTER), dtype=np.float32), found)
 
 
 def _some_metadata(documents: DocumentStore, scratch: Path) -> bytes:

@@ -22,8 +22,8 @@ def every(releases: Path) -> Iterator[dict[str, Reader]]:
 
 NAMES = [
     "manifest", "policy", "encoder", "current", "documents", "golden", "projection", "reference", "outcomes",
-    "relevance", "metadata", "corpus", "queries", "qrels-test", "query-log", "search", "batch", "feedback", "filter",
-    "cached-reply", "shown", "drift-state", "drift-sample",
+    "relevance", "abstention", "metadata", "corpus", "queries", "qrels-test", "query-log", "search", "batch",
+    "feedback", "filter", "cached-reply", "shown", "drift-state", "drift-sample",
 ]  # fmt: skip
 
 

@@ -67,6 +67,13 @@ def test_calibration_speaks_for_the_first_k_only() -> None:
     assert not answer(Query("q", k=6)).calibrated
 
 
+@pytest.mark.parametrize("kind", ["similarity", "relative"])
+def test_a_provisional_threshold_speaks_for_no_k(kind: str) -> None:
+    retriever = Retriever(FixedEncoder(), FixedIndex(), Policy(kind, 0.5, k=5, provisional=True))
+    answers = retriever.search([Query("q", k=k) for k in (1, 5, 6)])
+    assert [(answer.calibrated, answer.threshold) for answer in answers] == [(False, 0.5)] * 3
+
+
 def test_without_a_policy_everything_is_kept_and_nothing_calibrated() -> None:
     found = answer(Query("q", k=5), tau=None, kind="none")
     assert (len(found.scores), found.threshold, found.calibrated) == (5, None, False)

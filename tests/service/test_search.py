@@ -46,7 +46,7 @@ def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, 
     reply = service.http.post("/search", json={"query": QUERY})
     body = reply.json()
     assert " ".join(body) == (
-        "results threshold policy calibrated considered dropped best_score reason release drift query_id"
+        "results threshold policy calibrated calibration considered dropped best_score reason release drift query_id"
     )
     assert body["results"]
     documents = {document.id: document for document in release.documents}
@@ -102,6 +102,7 @@ def test_zero_is_a_threshold(service: ServiceProcess, release: Release) -> None:
 def test_calibrated_only_as_it_was_calibrated(service: ServiceProcess, release: Release) -> None:
     k, tau = release.manifest.policy.k, release.manifest.policy.tau
     assert all(search(service, k=each)["calibrated"] for each in (None, 1, k))
+    assert {search(service, k=each)["calibration"] for each in (None, k + 1)} == {"calibrated"}
     assert not search(service, k=k + 1)["calibrated"]
     assert not search(service, threshold=tau)["calibrated"]
     assert not search(service, threshold=0.0)["calibrated"]

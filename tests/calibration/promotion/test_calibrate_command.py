@@ -39,7 +39,7 @@ def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: s
     assert current_id(copy) == printed["release"]
     found = printed["promotion"]
     assert (found["current"], found["promoted"], found["reason"]) == (first, True, None)
-    assert found["rule"] == "accuracy not lower by more than 0.1 and kept share not higher by more than 0.01"
+    assert found["rule"] == "accuracy not lower by more than 0.1 and kept share not higher by more than 0.02"
     accuracy, kept = found["clauses"]
     assert (accuracy["quantity"], accuracy["not"], accuracy["margin"]) == ("accuracy", "lower", 0.1)
     assert (accuracy["finding"], accuracy["test"], accuracy["queries"]) == ("holds", "paired", [151, 151])
@@ -47,7 +47,10 @@ def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: s
     assert kept["new"] < kept["current"]
     assert kept["new"] == pytest.approx(printed["manifest"]["metrics"]["heldout"]["kept_fraction"])
     assert kept["worse_by_at_most"] < 0
-    assert error.splitlines()[-2].startswith("promotion: accuracy not lower by more than 0.1: holds, ")
+    said, widened, _ = error.splitlines()[-3:]
+    assert said.startswith("promotion: accuracy not lower by more than 0.1: holds, ")
+    assert widened.startswith('warning: the margin of "kept share not higher" is 0.02 in place of 0.01: 151 queries ')
+    assert (accuracy["widened"], kept["widened"]) == (False, True)
     assert history.read(copy).events[-1].rule == found["rule"]
 
 

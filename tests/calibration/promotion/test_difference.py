@@ -1,14 +1,18 @@
 """A release that is worse by the margin is promoted at most 1 − confidence of the time, where the truth is known."""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.promotion.difference import loss
+from calibration.promotion.difference import Difference, loss
 from calibration.promotion.quantity import Sample
+from calibration.query_set.clusters import Units
+from calibration.risk.paired import paired_losses
 
 CONFIDENCE = 0.95
 
@@ -54,7 +58,8 @@ Draw = Callable[[np.random.Generator], tuple[Sample, Sample]]
 
 
 @pytest.mark.parametrize(
-    ("documents", "each", "margin"), [(100, 10, 0.02), (100, 3, 0.05), (60, 5, 0.05), (300, 5, 0.01)]
+    ("documents", "each", "margin"),
+    [(100, 10, 0.02), (100, 10, 0.05), (100, 3, 0.05), (60, 5, 0.05), (300, 5, 0.01), (400, 20, 0.01)],
 )
 def test_queries_that_are_lost_with_their_document(documents: int, each: int, margin: float) -> None:
     """As when it is no longer in the corpus; by enumeration of how many are."""
@@ -64,6 +69,46 @@ def test_queries_that_are_lost_with_their_document(documents: int, each: int, ma
         found = loss(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE)
         size += stats.binom.pmf(lost, documents, margin) * (found.most <= margin)
     assert size <= 1 - CONFIDENCE
+
+
+@pytest.mark.parametrize("each", [2, 10])
+def test_documents_that_lose_nothing_do_not_hide_those_that_are_lost_whole(each: int) -> None:
+    """More of them are more evidence, and how many queries each has is none."""
+    labels = np.repeat(np.arange(400), each)
+    few, many = (
+        loss(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE) for lost in (1, 4)
+    )
+    assert (few.units.unit, few.mean, many.mean) == ("document", 1 / 400, 4 / 400)
+    exact = stats.beta.ppf(CONFIDENCE, 5, 396)  # of 400 draws: 4 lost
+    assert exact < many.most < 1.5 * exact
+    assert few.most < many.most
+    assert few.most == pytest.approx(many_queries(400, 2).most, abs=1e-6)
+
+
+def many_queries(documents: int, each: int) -> Difference:
+    labels = np.repeat(np.arange(documents), each)
+    return loss(sample(np.ones(len(labels))), sample(labels >= 1, labels=labels), CONFIDENCE)
+
+
+def test_both_of_two_samples_are_taken_by_document_where_one_is() -> None:
+    """So that the two means, whose difference it is, are of the same thing."""
+    alone, shared = np.arange(300), np.repeat(np.arange(100), 3)
+    old, new = sample(np.ones(300), labels=alone), sample(np.ones(300), first=300, labels=shared)
+    for before, after in ((old, new), (new, old), (new, replace(new, query=old.query))):
+        found = loss(before, after, CONFIDENCE)
+        assert (found.test, found.units.unit, found.most_of_queries, found.least) == (
+            "two samples",
+            "document",
+            None,
+            None,
+        )
+    both_by_document = sample(np.ones(200), labels=np.repeat(np.arange(100), 2))
+    assert loss(old, new, CONFIDENCE).most == pytest.approx(
+        math.hypot(
+            paired_losses(np.ones(300), Units(alone, 9.0)).upper_limit(CONFIDENCE) - 1,
+            loss(both_by_document, both_by_document, CONFIDENCE).most,
+        )
+    )
 
 
 def promoted(draw: Draw, rounds: int, margin: float, seed: int) -> int:
@@ -122,4 +167,7 @@ def test_labels_may_have_gaps_and_any_size() -> None:
     plain = sample(values, labels=np.array([1, 2, 1, 0]))
     other = sample(values, first=50)
     for against in (gaps, other):
-        assert loss(against, gaps, CONFIDENCE) == loss(plain if against is gaps else other, plain, CONFIDENCE)
+        found = loss(against, gaps, CONFIDENCE)
+        same = loss(plain if against is gaps else other, plain, CONFIDENCE)
+        assert replace(found, units=same.units) == same
+        assert found.units.record == same.units.record

@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.promotion.decision import Decision
 from calibration.promotion.judge import Measured, Verdict, judge
 from calibration.promotion.rule import PromotionRule
+from calibration.promotion.words import report
+from calibration.query_set.clusters import Units
+from calibration.risk.paired import least_loss
 from retrieval.errors import InputError, ReleaseError
 from retrieval.release.catalog import find
 from retrieval.release.layout import OUTCOMES
@@ -94,6 +98,63 @@ def test_copies_of_a_query_say_no_more_than_one(verdicts: Judge) -> None:
     assert verdicts("accuracy not lower by more than 0.02", many, many)[0].finding == "not shown"
     alone = replace(many, cluster=np.arange(1000))
     assert verdicts("accuracy not lower by more than 0.02", alone, alone)[0].finding == "holds"
+
+
+def on_documents(found: Outcomes, each: int) -> Outcomes:
+    return replace(found, cluster=np.arange(len(found.query)) // each)
+
+
+def test_by_document_it_is_the_average_document_that_is_not_worse(verdicts: Judge) -> None:
+    same = on_documents(outcomes(share(0.9, 2000)), each=2)
+    (verdict,) = verdicts("accuracy not lower by more than 0.01", same, same)
+    assert (verdict.finding, verdict.unit, verdict.statement) == ("holds", "document", "document and query")
+    assert (verdict.queries, verdict.documents) == ((2000, 2000), 1000)
+    assert verdict.most == verdict.least == pytest.approx(least_loss(Units.of(same.cluster), 0.95))
+    one_more = np.append(same.query, np.arange(2000, 2020, dtype=np.uint64))
+    uneven = on_documents(outcomes(share(0.9, 2020)), each=2)
+    uneven = replace(uneven, query=one_more, cluster=np.append(same.cluster, np.full(20, 1000)))
+    (verdict,) = verdicts("accuracy not lower by more than 0.01", uneven, uneven)
+    assert (verdict.finding, verdict.statement) == ("holds", "document"), "one document has ten times as many queries"
+
+
+@pytest.mark.parametrize(("lost", "finding"), [(0, "holds"), (4, "not shown"), (11, "worse")])
+def test_a_verdict_distinguishes_worse_from_not_shown(verdicts: Judge, lost: int, finding: str) -> None:
+    """Of 500 documents, each with four queries, so many are lost whole; a fiftieth may be."""
+    before = on_documents(outcomes(np.ones(2000)), each=4)
+    after = on_documents(outcomes(np.arange(2000) >= 4 * lost), each=4)
+    (verdict,) = verdicts("accuracy not lower by more than 0.02", before, after)
+    assert verdict.finding == finding
+    assert (verdict.needed is None) == (finding != "not shown")
+    if verdict.needed is not None:
+        times = -(-verdict.needed // 2000)
+        hits = np.arange(2000 * times) >= 4 * lost * times
+        many = verdicts(
+            "accuracy not lower by more than 0.02",
+            on_documents(outcomes(np.ones(2000 * times)), each=4),
+            on_documents(outcomes(hits), each=4),
+        )
+        assert many[0].finding == "holds"
+
+
+def test_where_no_number_of_queries_would_tell_the_line_says_so(verdicts: Judge) -> None:
+    before = on_documents(outcomes(np.ones(400)), each=4)
+    after = on_documents(outcomes(np.arange(400) >= 4 * 5), each=4)  # the margin, exactly
+    (verdict,) = verdicts("accuracy not lower by more than 0.05", before, after)
+    assert (verdict.finding, verdict.needed) == ("not shown", None)
+    decision = Decision(PromotionRule((verdict.clause,)), "new", "current", [verdict])
+    said: list[str] = []
+    report(decision, said.append)
+    assert said[0].endswith("; more queries like these would not tell")
+    assert "400 queries about 100 documents, paired" in said[0]
+
+
+def test_a_margin_that_is_named_is_never_widened(verdicts: Judge) -> None:
+    few = outcomes(np.ones(100))
+    named, open_ = verdicts("accuracy not lower by more than 0.01 and accuracy not lower", few, few)
+    assert (named.widened, named.clause.margin, named.finding) == (False, 0.01, "not shown")
+    assert (open_.widened, open_.clause.margin, open_.finding) == (True, 0.03, "holds")
+    (two,) = verdicts("accuracy not lower", few, outcomes(np.ones(100), first=100))
+    assert (two.widened, two.clause.margin) == (False, 0.01), "of two samples it would follow from what was found"
 
 
 def test_releases_of_another_k_are_not_compared(manifest: Manifest) -> None:

@@ -7,19 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.promotion.quantity import QUANTITIES
-from calibration.promotion.rule import MARGIN, Clause, PromotionRule
+from calibration.promotion.rule import Clause, PromotionRule
 from retrieval.errors import InputError
 
 
-def parsed(text: str) -> list[tuple[str, str, float]]:
+def parsed(text: str) -> list[tuple[str, str, float | None]]:
     rule = PromotionRule.parse(text, "--promote-if")
     return [(clause.quantity, clause.way, clause.margin) for clause in rule.clauses]
 
 
 def test_the_rule_of_the_documentation() -> None:
     assert parsed("accuracy not lower and kept share not higher") == [
-        ("accuracy", "lower", MARGIN),
-        ("kept share", "higher", MARGIN),
+        ("accuracy", "lower", None),
+        ("kept share", "higher", None),
     ]
     assert parsed("Accuracy NOT  Lower by more than 0.02 AND ndcg@k not higher by MORE than 1e-1") == [
         ("accuracy", "lower", 0.02),
@@ -38,7 +38,7 @@ def test_the_rule_of_the_documentation() -> None:
     ],
 )
 def test_rows_of_diff_are_names_too(row: str, quantity: str) -> None:
-    assert parsed(f"{row} not lower") == [(quantity, "lower", MARGIN)]
+    assert parsed(f"{row} not lower") == [(quantity, "lower", None)]
 
 
 CLAUSES = st.builds(

@@ -53,7 +53,7 @@ def test_one_that_is_no_worse_is_promoted(copy: Path, first: str, before: str, p
     accuracy, kept = error.splitlines()
     assert accuracy == (
         "promotion: accuracy not lower by more than 0.01: holds, 0.9000 after 0.9000, lower by at most 0.0075 (95% "
-        "confidence; 400 queries, paired)"
+        "confidence; 400 queries, paired); had nothing changed, these would show at most 0.0075"
     )
     assert kept.startswith("promotion: kept share not higher by more than 0.05: holds, 0.4000 after 0.6000, lower by")
     assert current_id(copy) == name
@@ -79,10 +79,35 @@ def test_one_that_is_worse_is_not(copy: Path, first: str, before: str, promoted:
 def test_too_few_queries_are_said_with_how_many_it_takes(copy: Path, first: str, promoted: Run) -> None:
     promote(copy, release_with(copy / first, 0, hits(1, 100)))
     name = release_with(copy / first, 1, hits(1, 100, kept=2))
-    code, _, error = promoted(name, "accuracy not lower")
+    code, _, error = promoted(name, "accuracy not lower by more than 0.01")
     assert code == 4
     assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
-    assert "(95% confidence; 100 queries, paired); this margin takes 299 queries at least" in error
+    assert (
+        "(95% confidence; 100 queries, paired); had nothing changed, these would show at most 0.0295; about " in error
+    )
+    needed = int(error.split("; about ")[1].split(" queries like these would tell")[0])
+    assert needed == pytest.approx(299, rel=0.02)
+
+
+def test_a_margin_that_is_not_named_is_what_the_queries_can_show_and_says_so(
+    copy: Path, first: str, promoted: Run
+) -> None:
+    promote(copy, release_with(copy / first, 0, hits(1, 100)))
+    name = release_with(copy / first, 1, hits(1, 100, kept=2))
+    code, _, error = promoted(name, "accuracy not lower")
+    assert code == 0
+    warning, verdict = error.splitlines()
+    assert warning == (
+        'warning: the margin of "accuracy not lower" is 0.03 in place of 0.01: 100 queries cannot show less; '
+        "label more, or name a margin in the rule"
+    )
+    assert verdict.startswith("promotion: accuracy not lower by more than 0.03: holds, ")
+    assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.03"
+    promote(copy, release_with(copy / first, 2, hits(1, 40)))
+    code, _, error = promoted(release_with(copy / first, 3, hits(1, 40, kept=2)), "accuracy not lower")
+    assert code == 4, "beyond five points the margin stays what it is"
+    assert "warning" not in error
+    assert "accuracy not lower by more than 0.01: not shown" in error
 
 
 def test_other_queries_are_two_samples(copy: Path, first: str, promoted: Run) -> None:

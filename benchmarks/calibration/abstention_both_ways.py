@@ -1,0 +1,247 @@
+"""Whether both limits on refusing queries hold on documents that had no say, and what the score gains.
+
+Needs TAUGATE_DATA and the extra calibration. Writes its section of docs/benchmarks/abstention.md and leaves the others.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import page
+from bench import Bench
+from numpy.typing import NDArray
+from page import share, table, verdict, with_error
+from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
+from workers import Workers
+
+from calibration.abstention import certify
+from calibration.abstention.certify import Certifying, certify_both
+from calibration.abstention.choose import Corpus, Side, choose_score
+from calibration.abstention.fit import fit
+from calibration.abstention.rule import MAX_EMPTY, AbstentionRule
+from calibration.data.dataset import read_dataset
+from calibration.encoding.cache import EmbeddingCache
+from calibration.encoding.corpus import encode_dataset
+from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from calibration.query_set.clusters import Units, clusters
+from calibration.stopwatch import Stopwatch
+from retrieval.abstention import SIGNALS, Signals
+from retrieval.encoder import OnnxEncoder
+from retrieval.index.flat import FlatIndex
+from retrieval.similarity import Float32
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "abstention.md"
+TITLE = "# Answering with nothing: what tells an unanswerable query, and what is certified of it"
+INTRODUCTION = """\
+Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine. β is the share of unanswerable queries that are answered,
+γ the share of answerable ones that are refused. The line under each heading says how to measure it again."""
+HEADING = "Both limits, on documents that had no say"
+SETS = ("squad_v2_dev", "mixed_large")
+K = 5
+_SHARE = 0.5  # of the documents that a draw certifies on
+_ALLOWED = 0.05
+_FEWEST = 400  # queries of a world in which something can be certified
+# Of one score or another some can be had and some cannot; the last leaves refusals open.
+_ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRule(0.5))
+
+
+@dataclass(frozen=True)
+class World:
+    """Queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and their scores.
+
+    has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
+    """
+
+    labels: NDArray[np.int64]
+    has_answer: NDArray[np.bool_]
+    scores: dict[str, Float32]
+    chosen: str
+
+    def one_of_each(self, rng: np.random.Generator) -> Self:
+        """Of each document that has both, one query of each kind: draws of their own, but of the same documents."""
+        order = rng.permutation(len(self.labels))
+        rows = []
+        for kind in (True, False):
+            mine = order[self.has_answer[order] == kind]
+            rows.append(dict(zip(self.labels[mine].tolist(), mine.tolist(), strict=True)))
+        both = sorted({*rows[0]} & {*rows[1]})
+        taken = np.array([each[label] for each in rows for label in both])
+        scores = {name: values[taken] for name, values in self.scores.items()}
+        return replace(self, labels=self.labels[taken], has_answer=self.has_answer[taken], scores=scores)
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    rows, gains = [], []
+    for name in bench.wanted(SETS):
+        world = _world(bench, name)
+        rows += [_row(bench, name, world, rule) for rule in _ASKED]
+        alone = world.one_of_each(np.random.default_rng([bench.seed, 6]))
+        if len(alone.labels) >= _FEWEST:
+            rows += [_row(bench, f"{name}, one of each", alone, rule) for rule in _ASKED]
+        gains += _gains(bench, name, world)
+    error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
+    header = [
+        "set",
+        "β asked",
+        "γ asked",
+        "certified",
+        "both hold, certified",
+        "both hold",
+        "… on the rest",
+        "wanted ≥ .95",
+    ]
+    other = ["set", "score", "AUROC", f"β at γ = {share(MAX_EMPTY, 2)}", "true β there", "true γ there"]
+    return f"""\
+Four tenths of the documents, once, fit the model and choose the score (`calibration/abstention/choose.py`). The others are the
+world: from them {bench.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
+kinds, and certify. What is claimed is compared with both errors in the whole world: *both hold* counts every draw, those in which
+the limits asked for could not be had and others were found; {share(1 - _ALLOWED)} is promised, ± {share(error)}. *On the rest* is
+the same on the documents that were not drawn, which vary themselves. *One of each* has one query of each kind for each document:
+the queries of a kind are draws of their own, and the tests are exact, but the two kinds are of the same documents. K = {K}.
+
+{table(header, rows)}
+
+The smallest share of unanswerable queries answered that is certified where {100 * MAX_EMPTY:g} % of the answerable ones may be refused,
+mean ± standard deviation over the draws, and both true errors at that threshold. `auto` takes the model only where it is better by
+more than a standard error.
+
+{table(other, gains)}
+"""
+
+
+def _row(bench: Bench, name: str, world: World, rule: AbstentionRule) -> list[str]:
+    done = [_trial(world, world.chosen, rule, bench.seed, number) for number in range(bench.splits)]
+    certified = np.array([record[0].certified for record in done])
+    holds, on_the_rest = (np.array([record[at] for record in done]) for at in (1, 2))
+    among = share(float(holds[certified].mean())) if certified.any() else "–"
+    reached = holds.mean() >= 1 - _ALLOWED - 2 * np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
+    empty = "–" if rule.max_empty is None else share(rule.max_empty, 2)
+    shares = [share(float(each.mean())) for each in (holds, on_the_rest)]
+    return [
+        name,
+        share(rule.max_answered, 2),
+        empty,
+        share(float(certified.mean())),
+        among,
+        *shares,
+        verdict(reached=bool(reached)),
+    ]
+
+
+def _gains(bench: Bench, name: str, world: World) -> list[list[str]]:
+    """β at the default γ: a limit on answers that nothing can reach leaves the threshold to γ."""
+    rows = []
+    for score, values in world.scores.items():
+        rule = AbstentionRule(1e-6, MAX_EMPTY)
+        done = [_trial(world, score, rule, bench.seed, number)[0] for number in range(bench.splits)]
+        limits = np.array([record.answered_unanswerable.upper for record in done])
+        true = np.array([_errors(values, world.has_answer, record.tau) for record in done])
+        rows.append(
+            [
+                name,
+                score.replace("_", " ") + (", chosen" if score == world.chosen else ""),
+                share(float(roc_auc_score(world.has_answer, values))),
+                with_error(float(limits.mean()), float(limits.std())),
+                share(float(true[:, 1].mean())),
+                share(float(true[:, 0].mean())),
+            ]
+        )
+    return rows
+
+
+def _trial(world: World, score: str, rule: AbstentionRule, seed: int, number: int):  # noqa: ANN202 (a record and two booleans)
+    rng = np.random.default_rng([seed, number])
+    names = np.unique(world.labels)
+    drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
+    order = np.argsort(world.labels, kind="stable")
+    first = np.searchsorted(world.labels[order], drawn, side="left")
+    sizes = np.searchsorted(world.labels[order], drawn, side="right") - first
+    rows = order[np.repeat(first - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes) + np.arange(sizes.sum())]
+    labels = np.repeat(np.arange(len(drawn)), sizes)  # a document that was drawn twice is two
+    values, has_answer = world.scores[score], world.has_answer
+    sides = []
+    for kind in (True, False):
+        mine = has_answer[rows] == kind
+        units = Units.of(world.labels[has_answer == kind])
+        sides.append(Certifying(values[rows][mine], Units(labels[mine], units.design_effect)))
+    record = certify_both(rule, *sides, score, [])
+    limits = record.empty_answerable.upper, record.answered_unanswerable.upper
+    rest = ~np.isin(world.labels, drawn)
+    found = [
+        all(
+            error <= limit + 1e-12
+            for error, limit in zip(_errors(values[of], has_answer[of], record.tau), limits, strict=True)
+        )
+        for of in (slice(None), rest)
+    ]
+    return record, *found
+
+
+def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple[float, float]:
+    """Share of answerable queries refused and of unanswerable ones answered."""
+    answered = scores >= np.float32(tau)
+    return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
+
+
+def _world(bench: Bench, name: str) -> World:
+    certify._REFUSED = ()  # the trade-off of every draw is most of the time, and is not looked at
+    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    with tempfile.TemporaryDirectory() as spool:
+        dataset = read_dataset(bench.data / name, "test", Path(spool))
+        encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+        index = FlatIndex.build(encoded.documents)
+        labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
+        sides = [
+            Side([query.text for query in queries], vectors, index.search(vectors, K), own)
+            for queries, vectors, own in (
+                (dataset.answerable, encoded.answerable, labels[:size]),
+                (dataset.unanswerable, encoded.unanswerable, labels[size:]),
+            )
+        ]
+        corpus = Corpus(encoded.documents, [document.encoded_text for document in dataset.documents])
+    chosen = choose_score(*sides, corpus, np.arange(size), MAX_EMPTY, bench.seed)
+    rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
+    has_answer = np.arange(len(labels)) < size
+    learned = np.setdiff1d(np.arange(len(labels)), rest)
+    signals = Signals.of(K, corpus.vectors, corpus.texts)
+    values = np.concatenate([signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in sides])
+    scores = {"best_similarity": values[:, SIGNALS.index("best_similarity")]}
+    if chosen.score.name not in ("best_similarity", "model"):
+        scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
+    scores["model"] = fit(values[learned], has_answer[learned]).log_odds(values)
+    kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
+    return World(labels[rest], has_answer[rest], kept, chosen.score.name)
+
+
+def main() -> None:
+    """Measure and write the section to its page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--splits", type=int, default=500, help="draws of documents")
+    parser.add_argument("--seed", type=int, default=0, help="of every random choice")
+    parser.add_argument("--sets", nargs="*", default=[], help="data sets, all where none is named")
+    arguments = parser.parse_args()
+    if "TAUGATE_DATA" not in os.environ:
+        sys.exit("set TAUGATE_DATA to the folder with the public data sets")
+    data = Path(os.environ["TAUGATE_DATA"]).resolve()
+    began = time.perf_counter()
+    with threadpool_limits(limits=1), Workers() as workers:
+        text = section(Bench(data, frozenset(arguments.sets), arguments.splits, arguments.seed, workers))
+    options = f"--splits {arguments.splits} --seed {arguments.seed}"
+    command = f"TAUGATE_DATA=… python benchmarks/calibration/abstention_both_ways.py {options}"
+    stamped = page.stamp(command, time.perf_counter() - began)
+    known = [line[3:] for line in PAGE.read_text("utf-8").splitlines() if line[:3] == "## "] if PAGE.exists() else []
+    order = known if HEADING in known else [*known, HEADING]
+    page.write(PAGE, TITLE, INTRODUCTION, order, {HEADING: f"{stamped}\n\n{text}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Which score tells queries without an answer from those with one, on documents that had no say in it."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from bench import Bench
+from numpy.typing import NDArray
+from page import share, table, with_error
+from sklearn.metrics import roc_auc_score
+
+from calibration.abstention import choose, fit
+from calibration.abstention.choose import Labelled, learn
+from calibration.abstention.rule import MAX_EMPTY
+from calibration.data.dataset import read_dataset
+from calibration.encoding.cache import EmbeddingCache
+from calibration.encoding.corpus import encode_dataset
+from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from calibration.query_set.clusters import clusters
+from calibration.stopwatch import Stopwatch
+from retrieval.abstention import MODEL_SIGNALS, SIGNALS, Signals
+from retrieval.encoder import OnnxEncoder
+from retrieval.index.flat import FlatIndex
+from retrieval.relevance.background import Float64
+
+HEADING = "Scores, on documents that had no say"
+DESIGN = "squad_v2_dev"
+SETS = (DESIGN, "mixed_large")
+K = 5
+SPLITS = 50  # a mean over them is known to a seventh of the deviation that the tables have
+_SINGLE = ("best_similarity", "margin", "z", "lexical")
+_STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_BUDGETS = (200, 600, 1800)
+_SHARES = (0.2, 0.3, 0.4, 0.5, 0.6)
+_CHOSEN = "chosen"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """q labelled queries of both kinds: signals (q, len(SIGNALS)), whether each has an answer, and its cluster."""
+
+    values: Float64
+    has_answer: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def read(cls, data: Path, name: str) -> Self:
+        """Encoded through the project's own cache; progress goes to stdout."""
+        encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        with tempfile.TemporaryDirectory() as spool:
+            dataset = read_dataset(data / name, "test", Path(spool))
+            encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+            index = FlatIndex.build(encoded.documents)
+            signals = Signals.of(K, encoded.documents, [document.encoded_text for document in dataset.documents])
+            sides = ((dataset.answerable, encoded.answerable), (dataset.unanswerable, encoded.unanswerable))
+            values = [
+                signals.values(SIGNALS, [query.text for query in queries], vectors, index.search(vectors, K))
+                for queries, vectors in sides
+            ]
+            labels = clusters(dataset.answerable + dataset.unanswerable)
+        return cls(np.concatenate(values), np.arange(len(labels)) < len(dataset.answerable), labels)
+
+    def take(self, rows: NDArray[np.bool_]) -> Self:
+        """Some of the queries."""
+        return type(self)(self.values[rows], self.has_answer[rows], self.labels[rows])
+
+    def halves(self, seed: Sequence[int]) -> tuple[Self, Self]:
+        """Two halves of the documents, each with all queries on its documents."""
+        names, places = np.unique(self.labels, return_inverse=True)
+        first = (np.random.default_rng(seed).permutation(len(names)) < len(names) / 2)[places]
+        return self.take(first), self.take(~first)
+
+    def some(self, queries: int, seed: Sequence[int]) -> Self:
+        """About so many queries, of whole documents."""
+        names, places = np.unique(self.labels, return_inverse=True)
+        order = np.random.default_rng(seed).permutation(len(names))[places]
+        return self.take((np.cumsum(np.bincount(order)) <= queries)[order])
+
+    def columns(self, names: Sequence[str]) -> Float64:
+        """Some of the signals."""
+        return self.values[:, [SIGNALS.index(name) for name in names]]
+
+    def errors(self, scores: Float64) -> tuple[float, float]:
+        """AUROC of a score, and the share of unanswerable queries answered where γ of the answerable are refused."""
+        known = np.sort(scores[self.has_answer])
+        least = known[int(MAX_EMPTY * len(known))]
+        return float(roc_auc_score(self.has_answer, scores)), float((scores[~self.has_answer] >= least).mean())
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    parts = []
+    for name in bench.wanted(SETS):
+        asked = Asked.read(bench.data, name)
+        if name == DESIGN:
+            design, report = asked.halves([bench.seed])
+            parts += [_designed(bench, design), _compared(bench, f"{name}, the other half", report)]
+        else:
+            parts.append(_compared(bench, name, asked))
+    return "\n\n".join(
+        [
+            f"""\
+Signals, their model and its strength were chosen on half of the documents of {DESIGN}, whose unanswerable questions were written
+against a paragraph so as to be mistaken for answerable ones; the other half and mixed_large had no say. {SPLITS} random splits: half
+of the documents calibrate, of which four tenths fit and choose, and all queries on the others are scored. β is the share of
+unanswerable queries answered where γ = {share(MAX_EMPTY, 2)} of the answerable ones are refused; ± is the standard deviation over
+the splits.""",
+            *parts,
+        ]
+    )
+
+
+def _compared(bench: Bench, name: str, asked: Asked) -> str:
+    """Every score on the documents that did not calibrate."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    taken: Counter[str] = Counter()
+    for split in range(SPLITS):
+        calibration, unseen = asked.halves([bench.seed, split])
+        everyone = np.ones(len(calibration.labels), dtype=np.bool_)
+        learnt = learn(
+            calibration.values, Labelled(calibration.has_answer, calibration.labels, everyone), MAX_EMPTY, split
+        )
+        taken[learnt.name] += 1
+        scores = {each: unseen.columns([each])[:, 0] for each in _SINGLE}
+        scores["model"] = _model(calibration.take(learnt.learns), unseen, MODEL_SIGNALS)
+        scores[_CHOSEN] = scores[learnt.name]
+        for each, values in scores.items():
+            found.setdefault(each, []).append(unseen.errors(values))
+    best = np.array(found["best_similarity"])
+    rows = []
+    for each, errors in found.items():
+        auroc, answered = np.array(errors).T
+        less = answered - best[:, 1]
+        chosen = "" if each == _CHOSEN else f"{taken[each] / SPLITS:.0%}"
+        figures = [with_error(float(value.mean()), float(value.std())) for value in (auroc, answered, less)]
+        rows.append([each.replace("_", " "), *figures, chosen])
+    kinds = f"{asked.has_answer.sum():,} answerable and {(~asked.has_answer).sum():,} unanswerable queries"
+    header = ["score", "AUROC", "β", "β less that of best similarity", "chosen in"]
+    return f"**{name}**: {kinds}.\n\n{table(header, rows)}"
+
+
+def _designed(bench: Bench, design: Asked) -> str:
+    """What the constants were chosen by."""
+    others = [
+        ("as it is", MODEL_SIGNALS),
+        *(
+            (f"without {name.replace('_', ' ')}", tuple(s for s in MODEL_SIGNALS if s != name))
+            for name in MODEL_SIGNALS
+        ),
+        *((f"and {name.replace('_', ' ')}", (*MODEL_SIGNALS, name)) for name in SIGNALS if name not in MODEL_SIGNALS),
+    ]
+    signals = [[name, *_budgets(bench, design, names)] for name, names in others]
+    kept, strengths = fit._STRENGTH, []
+    for strength in _STRENGTHS:
+        fit._STRENGTH = strength
+        strengths.append([f"{strength:g}", *_budgets(bench, design, MODEL_SIGNALS)])
+    fit._STRENGTH = kept
+    halves = [design.halves([bench.seed, split])[1] for split in range(SPLITS)]
+    best = share(float(np.mean([unseen.errors(unseen.columns(_SINGLE[:1])[:, 0])[1] for unseen in halves])))
+    budgets = [f"{budget:,} queries to fit on" for budget in _BUDGETS]
+    return f"""\
+**{DESIGN}, the half that they were chosen on**: β of the model on the other documents of this half, by its signals and by the
+inverse strength C of its penalty; best similarity alone has {best}.
+
+{table(["signals of the model", *budgets], signals)}
+
+{table(["C", *budgets], strengths)}
+
+{table(["share that fits and chooses", "β of the score chosen"], _shares(bench, design))}"""
+
+
+def _budgets(bench: Bench, design: Asked, names: Sequence[str]) -> list[str]:
+    """β of a model on these signals, fitted on so many queries."""
+    cells = []
+    for budget in _BUDGETS:
+        answered = []
+        for split in range(SPLITS):
+            seen, unseen = design.halves([bench.seed, split])
+            answered.append(unseen.errors(_model(seen.some(budget, [bench.seed, split]), unseen, names))[1])
+        cells.append(share(float(np.mean(answered))))
+    return cells
+
+
+def _shares(bench: Bench, design: Asked) -> list[list[str]]:
+    """β of what is chosen with other shares of the queries to learn from."""
+    kept, rows = choose._LEARN, []
+    for learns in _SHARES:
+        choose._LEARN = learns
+        answered = []
+        for split in range(SPLITS):
+            seen, unseen = design.halves([bench.seed, split])
+            everyone = np.ones(len(seen.labels), dtype=np.bool_)
+            learnt = learn(seen.values, Labelled(seen.has_answer, seen.labels, everyone), MAX_EMPTY, split)
+            if learnt.name == "model":
+                scores = _model(seen.take(learnt.learns), unseen, MODEL_SIGNALS)
+            else:
+                scores = unseen.columns([learnt.name])[:, 0]
+            answered.append(unseen.errors(scores)[1])
+        rows.append([share(learns, 1), with_error(float(np.mean(answered)), float(np.std(answered)))])
+    choose._LEARN = kept
+    return rows
+
+
+def _model(seen: Asked, unseen: Asked, names: Sequence[str]) -> Float64:
+    """Log-odds of the unseen queries by a model that was fitted on the seen ones."""
+    return fit.fit(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))

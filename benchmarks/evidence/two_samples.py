@@ -1,0 +1,62 @@
+"""Promotion where both releases answered other queries: how often a release that is worse by the margin passes."""
+
+import numpy as np
+from bench import Bench
+from numpy.typing import NDArray
+from page import share, table, verdict
+from verdicts import ALPHA
+from worlds import Structure, structures
+
+from calibration.promotion.difference import loss
+from calibration.promotion.quantity import Sample
+from calibration.risk.rule import CONFIDENCE
+
+HEADING = "Size of promotion with other queries"
+_TRIALS = 1000
+_ACCURACY = 0.9
+_MARGINS = (0.01, 0.02, 0.05)
+_SETS = ("100 × 10", "400 × 20", "1,200 × 10", "squad_v2_dev", "mixed_large")
+_WHOLE = {
+    "whole documents": 1.0,
+    "half by document": 0.5,
+    "single queries": 0.0,
+}  # share of documents that are all hit or miss
+_ALLOWED = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / _TRIALS))
+
+
+def section(bench: Bench) -> str:
+    """The section of the page."""
+    rows, worst = [], 0.0
+    for structure in (each for each in structures(bench) if each.name in _SETS):
+        labels = structure.units.labels
+        for margin in _MARGINS:
+            rng = np.random.default_rng([bench.seed, 4])
+            shares = [_passes(rng, structure, labels, margin, whole) for whole in _WHOLE.values()]
+            worst = max(worst, *shares)
+            rows.append([structure.name, share(margin, 2), *map(share, shares)])
+    return f"""\
+Both releases answer other queries about as many documents, the old one with an accuracy of {share(_ACCURACY, 1)}, the new one with the margin
+less; {_TRIALS:,} trials, in which at most .05 may pass. Hits are those of whole documents, of single queries, or of whole documents
+in half of them. The largest share is {share(worst)}, {verdict(reached=worst <= _ALLOWED)}.
+
+{table(["documents", "margin", *_WHOLE], rows)}
+"""
+
+
+def _passes(
+    rng: np.random.Generator, structure: Structure, labels: NDArray[np.int64], margin: float, whole: float
+) -> float:
+    passes = 0
+    for _ in range(_TRIALS):
+        old, new = (_sample(rng, structure, labels, accuracy, whole) for accuracy in (_ACCURACY, _ACCURACY - margin))
+        passes += loss(old, new, CONFIDENCE).most <= margin
+    return passes / _TRIALS
+
+
+def _sample(
+    rng: np.random.Generator, structure: Structure, labels: NDArray[np.int64], accuracy: float, whole: float
+) -> Sample:
+    together = rng.random(len(structure.sizes)) < whole
+    of_document = (rng.random(len(structure.sizes)) < accuracy)[labels]
+    hits = np.where(together[labels], of_document, rng.random(len(labels)) < accuracy)
+    return Sample(hits.astype(np.float64), rng.integers(0, 2**63, len(labels)).astype(np.uint64), labels)

@@ -1,0 +1,124 @@
+"""What is said of many trials at once, by the product's own functions, and of a few by the product as a whole."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from worlds import Drawn, Structure
+
+from calibration.gate import Candidate, Outcome, judge
+from calibration.margin import Gate
+from calibration.metrics.mean_loss import Losses
+from calibration.promotion.difference import loss
+from calibration.promotion.quantity import Sample
+from calibration.query_set.clusters import Units
+from calibration.risk import bounds
+from calibration.risk.certify import Limited, certify
+from calibration.risk.e_values import log_e, log_wealth, worst_of_documents, worst_of_queries
+from calibration.risk.rule import CONFIDENCE, Rule
+from calibration.risk.steps import LossSteps
+
+PValues = NDArray[np.float64]
+Test = Callable[[Drawn, float], PValues]
+
+ALPHA = 1 - CONFIDENCE
+
+
+def passed(p_values: PValues) -> NDArray[np.bool_]:
+    """Where the mean loss is said to be below the margin."""
+    return p_values <= ALPHA * (1 + 1e-9)
+
+
+def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
+    """Whether the test passes where nothing is lost."""
+    sizes = structure.sizes[None]
+    return bool(passed(test(Drawn(sizes, np.zeros_like(sizes)), margin))[0])
+
+
+def of_documents(drawn: Drawn, margin: float) -> PValues:
+    """Gate and promotion, the average document: `DocumentLosses`."""
+    return _inverse(log_e(_wealth(drawn.sums / drawn.sizes), worst_of_documents(margin, drawn.sizes.shape[1])))
+
+
+def of_queries(drawn: Drawn, margin: float) -> PValues:
+    """Gate and promotion, the average query."""
+    largest, average = drawn.sizes.max(axis=1), drawn.sizes.mean(axis=1)
+    wealth, documents = _wealth(drawn.sums / largest[:, None]), drawn.sizes.shape[1]
+    worst = {scale: worst_of_documents(margin * scale, documents) for scale in set(average / largest)}
+    return _each(wealth, [worst[scale] for scale in average / largest])
+
+
+def of_a_cut(drawn: Drawn, margin: float) -> PValues:
+    """Certificate, the average query: `certify`."""
+    known: dict[bytes, NDArray[np.float64]] = {}
+    for sizes in drawn.sizes:
+        if sizes.tobytes() not in known:
+            known[sizes.tobytes()] = worst_of_queries(margin, sizes)
+    return _each(_wealth(drawn.sums / drawn.sizes), [known[sizes.tobytes()] for sizes in drawn.sizes])
+
+
+def tilted(drawn: Drawn, margin: float) -> PValues:
+    """Exponential tilting by document: the gate of the release before, and that of queries on documents of their own."""
+    found = []
+    for sizes, sums in zip(drawn.sizes, drawn.sums, strict=True):
+        keys, counts = np.unique(sizes * 100_000 + sums + 50_000, return_counts=True)
+        kinds = Losses((keys % 100_000 - 50_000).astype(float), (keys // 100_000).astype(float), counts.astype(float))
+        found.append(kinds.p_value(margin))
+    return np.array(found)
+
+
+def binomial(drawn: Drawn, margin: float) -> PValues:
+    """Exact, of queries one by one: the certificate of the release before, and that of queries on their own documents."""
+    queries = drawn.sizes.sum(axis=1)
+    lost = drawn.sums.sum(axis=1).astype(np.float64)
+    return np.array([float(bounds.exact_p_values(lost[[at]], n, margin)[0]) for at, n in enumerate(queries.tolist())])
+
+
+def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> None:
+    """Raises AssertionError where the product, called as a whole, says something else of these trials."""
+    units = structure.units
+    by_document = units.unit == "document"
+    expected = passed((of_documents if by_document else tilted)(drawn, margin))
+    also = passed(of_queries(drawn, margin)) if by_document else expected
+    cut = passed((of_a_cut if by_document else binomial)(drawn, margin))
+    for trial, sums in enumerate(drawn.sums):
+        losses = _spread(structure.sizes, sums)
+        before = (losses >= 0).astype(np.float64)
+        outcomes = [Outcome(each, each) for each in (before, before - losses)]
+        (record,) = judge(outcomes[0], [Candidate("tried", "precision", outcomes[1])], units, Gate(margin))
+        texts = np.arange(len(losses)).astype(np.uint64)
+        found = loss(*(Sample(each.accuracy, texts, units.labels) for each in outcomes), CONFIDENCE)
+        said = [record.admitted, found.most <= margin]
+        if said != [expected[trial]] * 2 or (record.admitted and ("query" in record.statement) != also[trial]):
+            raise AssertionError(f"{structure.name}: the benchmark does not measure the gate")
+        if not gains and _cut(losses, units, margin) != cut[trial]:
+            raise AssertionError(f"{structure.name}: the benchmark does not measure the certificate")
+
+
+def _cut(losses: NDArray[np.float64], units: Units, margin: float) -> bool:
+    """Whether the cut is certified that answers the queries lost with nothing."""
+    steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
+    return certify([Limited("empty", steps, margin)], Rule("risk-control", "similarity", max_loss=margin)).tau == 1
+
+
+def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Losses of single queries with these sums, document by document."""
+    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    place = np.arange(sizes.sum()) - np.repeat(first, sizes)
+    return np.where(place < np.repeat(np.abs(sums), sizes), np.repeat(np.sign(sums), sizes), 0).astype(np.float64)
+
+
+def _wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(stakes, trials): a document that loses nothing adds nothing."""
+    rows, columns = np.nonzero(terms)
+    changes = log_wealth(terms[rows, columns])
+    return np.array([np.bincount(rows, each, minlength=len(terms)) for each in changes])
+
+
+def _each(wealth: NDArray[np.float64], worst: list[NDArray[np.float64]]) -> PValues:
+    found = [float(log_e(wealth[:, at], each)) for at, each in enumerate(worst)]
+    return _inverse(np.array(found))
+
+
+def _inverse(log: NDArray[np.float64]) -> PValues:
+    return np.exp(-np.maximum(0.0, log))

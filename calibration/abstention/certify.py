@@ -1,0 +1,137 @@
+"""The threshold below which a query is refused, with limits on both errors that hold together.
+
+A query is refused where its score is below τ. Two claims are made of one τ: at most a share β of unanswerable queries
+is answered, and at most a share γ of answerable ones is refused. As τ rises the first error falls and the second rises,
+so that each claim is tested along τ from the end where it is safe: β from above, γ from below, by fixed-sequence
+testing (`calibration/risk/bounds.py`). That gives τ_β, above which the first claim holds, and τ_γ, below which the
+second does; every τ between them has both.
+
+Certificates of several losses of a cut are one intersection–union test, for which the error need not be divided, as τ
+stops at whichever fails first. Here the ends are found one by one and the statement is that both hold, so that it is
+wrong where either is: each is tested at half of the error (Bonferroni). That asks nothing of how the two kinds of query
+go together, and they often share documents.
+
+Where τ is set by one kind of query, those of the other had no say in it, and the upper confidence limit of their error
+at this τ holds as it would for any fixed one. It is exact where the two kinds are drawn independently of each other.
+docs/benchmarks/abstention.md counts how often both hold where they are of the same documents.
+"""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from calibration.abstention import words
+from calibration.abstention.rule import AbstentionRule
+from calibration.query_set.clusters import Units
+from calibration.risk.certify import Certified, Limited, certify, upper_limit
+from calibration.risk.rule import Rule
+from calibration.risk.steps import LossSteps
+from retrieval.release.abstention import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
+from retrieval.similarity import Float32
+
+# Shares of answerable queries refused for which the report says what can be certified of the other error.
+_REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
+
+
+@dataclass(frozen=True)
+class Certifying:
+    """The scores of the queries of one kind that certify, (q,) float32, and what counts as one draw among them."""
+
+    scores: Float32
+    units: Units
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """Both errors as staircases that rise: refusals with τ, answers with −τ."""
+
+    refused: LossSteps
+    answered: LossSteps
+    confidence: float
+
+    @classmethod
+    def of(cls, answerable: Certifying, unanswerable: Certifying, confidence: float) -> Self:
+        """confidence: of each error by itself."""
+        return cls(
+            LossSteps.of_empty(answerable.scores[:, None], answerable.units),
+            LossSteps.of_empty(-unanswerable.scores[:, None], unanswerable.units),
+            confidence,
+        )
+
+    def refusing(self, most: float) -> Certified:
+        """The largest τ at which at most so many answerable queries are refused."""
+        return certify([Limited("refused", self.refused, most)], self._rule(most))
+
+    def answering(self, most: float) -> Certified:
+        """The smallest τ at which at most so many unanswerable queries are answered."""
+        found = certify([Limited("answered", self.answered, most)], self._rule(most))
+        return found if found.tau is None else Certified(_turned(found.tau), found.certificates)
+
+    def most_refused(self, tau: float) -> float:
+        """Upper limit of the share of answerable queries refused."""
+        return upper_limit(self.refused, tau, self.confidence)
+
+    def most_answered(self, tau: float) -> float:
+        """Upper limit of the share of unanswerable queries answered."""
+        return upper_limit(self.answered, _turned(tau), self.confidence)
+
+    def _rule(self, most: float) -> Rule:
+        return Rule("risk-control", "similarity", max_loss=most, confidence=self.confidence)
+
+
+def certify_both(
+    rule: AbstentionRule, answerable: Certifying, unanswerable: Certifying, score: str, candidates: list[ScoreCandidate]
+) -> AbstentionRecord:
+    """τ with what is known of both errors; score: its name, candidates: those that it was chosen from.
+
+    Of every τ that has both limits the one that refuses the fewest answerable queries. Where there is none, the largest
+    at which refusals are certified; where not even these can be, the largest at which none of the certifying queries
+    is refused.
+    """
+    errors = _Errors.of(answerable, unanswerable, rule.each)
+    refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
+    lowest = answering.tau
+    highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
+    certified = lowest is not None and (rule.max_empty is None or (refusing.tau is not None and lowest <= highest))
+    tau = lowest if certified and lowest is not None else highest
+    at_limit = not certified and refusing.tau is not None
+    answered = ErrorLimit(
+        asked=rule.max_answered,
+        upper=rule.max_answered if certified else errors.most_answered(tau),
+        found=float((unanswerable.scores >= np.float32(tau)).mean()),
+        queries=len(unanswerable.scores),
+        queries_needed=answering.certificates[0].queries_needed,
+        evidence=unanswerable.units.record,
+    )
+    refused = ErrorLimit(
+        asked=rule.max_empty,
+        upper=rule.most_refused if at_limit else errors.most_refused(tau),
+        found=float((answerable.scores < np.float32(tau)).mean()),
+        queries=len(answerable.scores),
+        queries_needed=None if rule.max_empty is None else refusing.certificates[0].queries_needed,
+        evidence=answerable.units.record,
+    )
+    return AbstentionRecord(
+        score=score,
+        tau=tau,
+        certified=certified,
+        answered_unanswerable=answered,
+        empty_answerable=refused,
+        confidence=rule.confidence,
+        guarantee=words.guarantee(answered, refused, rule.confidence, certified=certified),
+        least_empty=None if lowest is None else errors.most_refused(lowest),
+        candidates=candidates,
+        tradeoff=_tradeoff(errors),
+    )
+
+
+def _tradeoff(errors: _Errors) -> list[TradeOff]:
+    """Of the shares refused that can be certified at all."""
+    found = ((most, errors.refusing(most).tau) for most in _REFUSED)
+    return [TradeOff(empty=most, answered=errors.most_answered(tau)) for most, tau in found if tau is not None]
+
+
+def _turned(tau: float) -> float:
+    """The same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
+    return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))

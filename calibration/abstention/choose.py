@@ -1,0 +1,230 @@
+"""Which score decides whether a query is answered: the one by which fewest unanswerable queries are.
+
+Four tenths of the queries, by whole documents, fit the model and choose among the scores; a question that has no answer
+is about a document as well, and stays with the others about it. The rest had no say, and certifies (`certify`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from threadpoolctl import threadpool_limits
+
+from calibration.abstention.fit import fit, out_of_fold
+from retrieval.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
+from retrieval.index.topk import TopK
+from retrieval.relevance.background import Float64
+from retrieval.relevance.model import Logistic
+from retrieval.similarity import Float32
+
+# Of the queries, to fit and to choose: with shares from .2 to .6 what is then certified differs by less than its own
+# standard error (docs/benchmarks/abstention.md). As with the cut (calibration.relevance.parts), most certify.
+_LEARN = 0.4
+# With fewer of a kind a standard error of the share answered is a tenth or more, and nothing can be told apart.
+_FEWEST = 30
+# Resamples of the documents for the standard error of a difference: an error of 1/√(2·200) = 5 % of it.
+_RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Side:
+    """n queries of one kind: texts, vectors (n, d) float32, their (n, K) top-K, and labels (n,), of their clusters.
+
+    Clusters are numbered jointly: the same number on both sides is the same documents.
+    """
+
+    texts: Sequence[str]
+    vectors: Float32
+    top: TopK
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """N documents: vectors (N, d) float32, and texts as they are encoded."""
+
+    vectors: Float32
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A score that was considered, on the queries that choose, none of which it was fitted on.
+
+    auroc: probability that an answerable query's is above an unanswerable one's, ties count half; answered: share of
+    the unanswerable queries that are answered at the threshold that refuses γ of the answerable ones, with its standard
+    error by document.
+    """
+
+    name: ScoreName
+    auroc: float
+    answered: float
+    standard_error: float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The score, with what it gives to all answerable queries, (n,), and to all unanswerable ones, (u,), float32.
+
+    certify_answerable, certify_unanswerable: positions of the queries that had no say, ascending; candidates: the
+    scores considered, the simplest first; curves: scores of both kinds, of the chosen score and of the best similarity.
+    """
+
+    score: AnswerScore
+    answerable: Float32
+    unanswerable: Float32
+    certify_answerable: NDArray[np.int64]
+    certify_unanswerable: NDArray[np.int64]
+    candidates: list[Candidate]
+    curves: Mapping[str, tuple[Float32, Float32]]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """q queries of both kinds, (q,) each: whether it has an answer, its cluster, and whether it may have a say."""
+
+    has_answer: NDArray[np.bool_]
+    labels: NDArray[np.int64]
+    may: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """Which score it is, its model if it has one, the scores considered, and which queries had a say, (q,)."""
+
+    name: ScoreName
+    model: Logistic | None
+    candidates: list[Candidate]
+    learns: NDArray[np.bool_]
+
+
+def choose_score(
+    answerable: Side,
+    unanswerable: Side,
+    corpus: Corpus,
+    calibration: NDArray[np.int64],
+    empty: float,
+    seed: int,
+) -> Chosen:
+    """Choose on some of the queries, and score all of them.
+
+    calibration: positions of the answerable queries that may have a say; empty: γ, the share of answerable queries that
+    may be refused. With fewer than 30 of a kind to learn from it is the best similarity, which nobody chose, and every
+    query certifies. One thread and a generator of its own, `numpy.random.default_rng([seed, 5])`.
+    """
+    size, k = len(answerable.labels), answerable.top.scores.shape[1]
+    labels = np.concatenate([answerable.labels, unanswerable.labels])
+    has_answer = np.arange(len(labels)) < size
+    may = ~has_answer
+    may[calibration] = True
+    with threadpool_limits(limits=1):
+        signals = Signals.of(k, corpus.vectors, corpus.texts)
+        values = np.concatenate(
+            [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (answerable, unanswerable)]
+        )
+        learnt = learn(values, Labelled(has_answer, labels, may), empty, seed)
+        score = AnswerScore(learnt.name, signals.needed(learnt.name), learnt.model)
+        scores = score.from_values(_columns(values, signals_of(learnt.name)))
+    best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
+    certifies = np.flatnonzero(may & ~learnt.learns)
+    return Chosen(
+        score,
+        scores[:size],
+        scores[size:],
+        certifies[certifies < size],
+        certifies[certifies >= size] - size,
+        learnt.candidates,
+        {"best_similarity": (best[:size], best[size:]), learnt.name: (scores[:size], scores[size:])},
+    )
+
+
+def learn(values: Float64, queries: Labelled, empty: float, seed: int) -> Learnt:
+    """Choose from signals, (q, len(SIGNALS)): `choose_score` less what it costs to work them out."""
+    rng = np.random.default_rng([seed, 5])
+    order, learns = _learning(queries.labels, queries.may, rng)
+    has_answer = queries.has_answer
+    if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _FEWEST:
+        learns[:] = False
+    asked = learns if learns.any() else queries.may
+    considered: dict[ScoreName, Float64] = {"best_similarity": values[asked, SIGNALS.index("best_similarity")]}
+    if learns.any():
+        considered = _considered(values[asked], has_answer[asked], order[asked])
+    name, candidates = _compare(considered, has_answer[asked], order[asked], empty, rng)
+    model = fit(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
+    return Learnt(name, model, candidates, learns)
+
+
+def _learning(
+    labels: NDArray[np.int64], may: NDArray[np.bool_], rng: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Clusters numbered at random, (q,), and which queries learn: whole clusters, up to a share of those that may."""
+    names, places = np.unique(labels, return_inverse=True)
+    order: NDArray[np.int64] = rng.permutation(len(names))[places]
+    up_to = np.cumsum(np.bincount(order, weights=may))
+    return order, may & (up_to <= _LEARN * may.sum())[order]
+
+
+def _columns(values: Float64, names: Sequence[str]) -> Float64:
+    """Some of the signals, (q, len(names))."""
+    return values[:, [SIGNALS.index(name) for name in names]]
+
+
+def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[ScoreName, Float64]:
+    """Scores of the queries that choose, the simplest first; the model only where each fold can be left out."""
+    scores: dict[ScoreName, Float64] = {
+        name: values[:, SIGNALS.index(name)] for name in get_args(ScoreName) if name in SIGNALS
+    }
+    odds = out_of_fold(_columns(values, MODEL_SIGNALS), has_answer, labels)
+    return scores if np.isnan(odds).any() else {**scores, "model": odds}
+
+
+def _compare(
+    scores: Mapping[ScoreName, Float64],
+    has_answer: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    empty: float,
+    rng: np.random.Generator,
+) -> tuple[ScoreName, list[Candidate]]:
+    """The simplest score that is no worse than the best by more than one standard error of the difference.
+
+    Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10; by resampled documents, as
+    queries on one are answered and refused together. scores: (q,) each, the simplest first.
+    """
+    names, places = np.unique(labels, return_inverse=True)
+    drawn = rng.integers(0, len(names), size=(_RESAMPLES, len(names)))
+    counts = np.array([np.ones(len(names)), *(np.bincount(row, minlength=len(names)) for row in drawn)])[:, places]
+    both = counts[:, has_answer].any(axis=1) & counts[:, ~has_answer].any(axis=1)
+    shares = {name: _answered(each, has_answer, counts[both], empty) for name, each in scores.items()}
+    candidates = [
+        Candidate(name, float(roc_auc_score(has_answer, scores[name])), float(share[0]), float(share[1:].std()))
+        for name, share in shares.items()
+    ]
+    best = min(shares.values(), key=lambda share: float(share[0]))
+    near = (name for name, share in shares.items() if share[0] - best[0] <= (share[1:] - best[1:]).std())
+    return next(near), candidates
+
+
+def _answered(scores: Float64, has_answer: NDArray[np.bool_], counts: Float64, empty: float) -> Float64:
+    """Share of unanswerable queries answered at the threshold that refuses at most γ of the answerable ones.
+
+    counts: (r, q), how often each resample has each query, both kinds in each. Returns (r,).
+    """
+    known, others = np.sort(scores[has_answer]), np.sort(scores[~has_answer])
+    candidates, first = np.unique(known, return_index=True)
+    refused = _below(counts[:, has_answer], scores[has_answer])
+    most = empty * refused[:, -1:] + 1e-9  # of sums of whole numbers
+    place = (refused[:, first] <= most).sum(axis=1) - 1
+    below = _below(counts[:, ~has_answer], scores[~has_answer])
+    rows = np.arange(len(counts))
+    reached = np.searchsorted(others, candidates[place], side="left")
+    share: Float64 = 1 - below[rows, reached] / below[:, -1]
+    return share
+
+
+def _below(counts: Float64, scores: Float64) -> Float64:
+    """Queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
+    rising = counts[:, np.argsort(scores, kind="stable")]
+    return np.concatenate([np.zeros((len(counts), 1)), np.cumsum(rising, axis=1)], axis=1)

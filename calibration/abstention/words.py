@@ -1,0 +1,105 @@
+"""What is said of queries without an answer: to whoever decides, in one sentence, and to whoever calibrates."""
+
+import math
+
+from calibration.risk.rule import CONFIDENCE
+from retrieval.release.abstention import AbstentionRecord, ErrorLimit, NoAnswerRecord
+from retrieval.release.manifest import Data
+
+_TESTS = {"query": "exact binomial", "document": "e-value by document"}
+
+
+def headline(record: NoAnswerRecord) -> str:
+    """How many questions without an answer get one, for people who read no further."""
+    if record.asked == "off_topic":
+        count = round(record.answered * record.queries)
+        return (
+            f"Of {record.queries} questions from quite another field, which nothing here answers, {_gets(count)} an "
+            "answer. These are easy cases, so that this is an optimistic estimate."
+        )
+    return f"Of 100 questions that have no answer here, {_of_hundred(record.answered)} one."
+
+
+def evidence(record: NoAnswerRecord) -> str:
+    """What the headline rests on."""
+    most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
+    if record.asked == "off_topic":
+        limit = "" if record.upper == 1 else f" Of so few questions it says: {most}."
+        return (
+            "No unanswerable question is labelled: those that are closer to the documents get an answer more often. "
+            f"Label some, with a score of 0, to know how often.{limit}"
+        )
+    documents = f" about {record.evidence.units:,} documents" if record.evidence.unit == "document" else ""
+    return f"Measured on {record.queries:,} unanswerable questions{documents}: {100 * record.answered:.1f} %, {most}."
+
+
+def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
+    """What is certified of both errors."""
+    first = f"at most {most_percent(answered.asked if certified and answered.asked else answered.upper)} of "
+    first += "unanswerable queries are answered"
+    limit = refused.asked if certified and refused.asked is not None else refused.upper
+    second = f"at most {most_percent(limit)} of answerable ones are refused"
+    if refused.asked is None:
+        second += ", a limit that was found and not asked for"
+    if not certified and answered.asked is not None:
+        first += f", where {most_percent(answered.asked)} was asked for,"
+    tests = " and ".join(dict.fromkeys(_TESTS[each.evidence.unit] for each in (answered, refused)))
+    return (
+        f"With {confidence:.4g} confidence {first} and {second}, for queries drawn like the {answered.queries:,} "
+        f"unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence tests, each at half "
+        f"of the error; {tests})."
+    )
+
+
+def remedy(record: AbstentionRecord, data: Data) -> str:
+    """Why the limits asked for cannot be had together, what can, and how many labels it takes where these are few."""
+    answered, refused = record.answered_unanswerable, record.empty_answerable
+    labels = [
+        f"with {limit.queries:,} certifying {kind} queries {name} {limit.asked:g} cannot be certified even without an "
+        f"error; {limit.queries_needed:,} are needed, so label about {_labelled(limit, total):,}"
+        for limit, kind, name, total in (
+            (answered, "unanswerable", "--max-answered", data.unanswerable),
+            (refused, "answerable", "--max-empty", data.answerable),
+        )
+        if limit.asked is not None and limit.queries_needed is not None and limit.queries_needed > limit.queries
+    ]
+    if labels:
+        return f"{'; '.join(labels)}."
+    table = ", ".join(f"{100 * each.empty:.4g} % → {most_percent(each.answered)}" for each in record.tradeoff)
+    larger = f"--max-answered {_rounded_up(answered.upper):g}"
+    if record.least_empty is not None and record.least_empty < 1:
+        larger += f" or --max-empty {_rounded_up(record.least_empty):g}"
+    return (
+        f"the two limits cannot be had together: where at most {most_percent(refused.upper)} of answerable queries are "
+        f"refused, at most {most_percent(answered.upper)} of unanswerable ones being answered is the least that can be "
+        f"certified. Largest share refused → smallest share answered: {table}. Allow {larger}, or use an encoder that "
+        "tells the two kinds apart better."
+    )
+
+
+def most_percent(share: float) -> str:
+    """A share as a limit, never rounded down, in percent."""
+    return f"{math.ceil(round(1000 * share, 6)) / 10:g} %"
+
+
+def _rounded_up(share: float) -> float:
+    return math.ceil(1000 * share) / 1000
+
+
+def _labelled(limit: ErrorLimit, labelled: int) -> int:
+    """Labels it takes in all, of which only some certify."""
+    return math.ceil((limit.queries_needed or 0) * labelled / limit.queries)
+
+
+def _of_hundred(share: float) -> str:
+    if 0 < share < 0.01:
+        return "fewer than 1 still gets"
+    if 0.99 < share < 1:
+        return "more than 99 still get"
+    return {0.0: "none gets", 1.0: "all still get"}.get(share) or _gets(round(100 * share))
+
+
+def _gets(count: int) -> str:
+    if not count:
+        return "none gets"
+    return f"{count} still {'gets' if count == 1 else 'get'}"

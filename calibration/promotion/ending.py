@@ -1,0 +1,46 @@
+"""How a calibration ends whose release is written: promoted, or why not, and the exit code that says so."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from calibration.abstention.words import remedy as unlimited
+from calibration.risk.rule import Rule
+from retrieval.errors import NotPromoted
+from retrieval.release.manifest import Manifest
+
+if TYPE_CHECKING:  # what compares needs the extra `calibration`, and every command knows these words
+    from calibration.promotion.decision import Decision
+
+NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; there is one, and something else is against it
+
+
+@dataclass(frozen=True)
+class Ending:
+    """code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two.
+
+    decision: where a promotion rule was asked, which says the rest.
+    """
+
+    code: int = 0
+    said: str | None = None
+    reason: str | None = None
+    decision: "Decision | None" = None
+
+    @classmethod
+    def refused(cls, error: NotPromoted) -> Self:
+        """By the rules of `retrieval/release/promotion.py`."""
+        return cls(NOT_PROMOTED, f"{error}. The release is written, and is not promoted.", error.rule)
+
+
+def unfit(manifest: Manifest, rule: Rule) -> Ending | None:
+    """Why a release is not offered for promotion, whatever is current; None where it is. rule: what was asked for."""
+    if manifest.policy.kind == "none":
+        from calibration.risk.cheapest import remedy  # needs the extra `calibration`
+
+        ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
+        said = f"{manifest.policy.guarantee} {ways} The release keeps every result and is not promoted."
+        return Ending(NO_CUT, said, "no cut")
+    if manifest.abstention is not None and not manifest.abstention.certified:
+        said = f"{unlimited(manifest.abstention, manifest.data)} The release is written, and is not promoted."
+        return Ending(NOT_PROMOTED, said, "abstention")
+    return None

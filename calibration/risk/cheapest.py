@@ -1,0 +1,114 @@
+"""What would have been certified: with the labels that there are, and with the fewest more.
+
+Without any loss a limit passes as soon as enough queries certify it, and the lowest candidate for τ loses nothing
+(`calibration/risk/certify.py`). So each way to ask is a count of queries: how many certify, and how many it takes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from calibration.relevance.parts import FEWEST_QUERIES, SHARES
+from calibration.risk import bounds
+from calibration.risk.rule import AskedPolicy, Rule
+from calibration.risk.words import EMPTY
+from retrieval.release.evidence import Certificate
+
+_NAMED: AskedPolicy = (
+    "relative"  # certified by all calibration queries, it cuts the most (docs/benchmarks/calibration.md)
+)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to ask: the share held out, the policy, and the options that ask for it, empty for what was asked."""
+
+    holdout: float
+    policy: AskedPolicy
+    options: str = ""
+
+    def certifying(self, labels: int) -> int:
+        """How many of so many answerable queries certify; 0 where `auto` or `probability` have too few to fit on."""
+        calibrating = labels - round(self.holdout * labels)
+        if self.policy in {"similarity", "relative"}:
+            return calibrating
+        taken = SHARES if self.policy == "auto" else SHARES[:1]
+        return calibrating - sum(round(share * calibrating) for share in taken) if calibrating >= FEWEST_QUERIES else 0
+
+    def labels(self, needed: int) -> int:
+        """The fewest answerable queries of which so many certify."""
+        found = needed
+        while (there := self.certifying(found)) < needed:
+            found += max(1, needed - there)
+        return found
+
+
+def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certificate]) -> str:
+    """What to ask for instead, or how many queries to label, where nothing could be certified.
+
+    labels: answerable queries; certificates: of the limits, at least one of which failed.
+    """
+    asked, *others = _ways(holdout, rule.policy)
+    needed = max(each.queries_needed for each in certificates)
+    now = [way.options for way in others if way.certifying(labels) >= needed][:2]
+    now += _on_average(rule, certificates, [asked, *others], labels)
+    now += _larger(rule, certificates, [asked, *others], labels)
+    frugal = (others or [asked])[-1]
+    more = f"as asked it takes about {asked.labels(needed):,}"
+    if frugal is not asked and (fewest := frugal.labels(needed)) > labels:
+        more = f"with {fewest:,} in all {frugal.options} is enough; {more}"
+    return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
+
+
+def _ways(holdout: float, policy: AskedPolicy) -> Iterator[Way]:
+    """As asked, then what gives up less before what gives up more: the choice of the policy, the holdout, both."""
+    yield Way(holdout, policy)
+    named = policy in {"similarity", "relative"}
+    if not named:
+        yield Way(holdout, _NAMED, f"--policy {_NAMED}")
+    if holdout:
+        yield Way(0.0, policy, "--holdout 0")
+    if holdout and not named:
+        yield Way(0.0, _NAMED, f"--holdout 0 --policy {_NAMED}")
+
+
+def _on_average(rule: Rule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int) -> Iterator[str]:
+    """The first way whose loss is certified on average, where that was not asked for and queries count one by one."""
+    if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
+        return
+    needed = max(bounds.queries_for_expected(each.most) for each in certificates)
+    for way in ways:
+        if way.certifying(labels) >= needed:
+            yield f"--guarantee expected-loss {way.options}".rstrip() + " (on average)"
+            return
+
+
+def _larger(rule: Rule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int) -> Iterator[str]:
+    """The smallest larger limits: as asked, and where all labelled queries certify."""
+    failed = [each for each in certificates if each.queries_needed > each.queries]
+    yield " ".join(f"{_option(each)} {_up(each.bound)}" for each in failed)
+    frugal = ways[-1]
+    if rule.statement == "expected-loss" or _by_document(certificates) or not frugal.options:
+        return
+    least = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
+    short = [each for each in failed if each.most < least]
+    if short:
+        yield " ".join([*(f"{_option(each)} {_up(least)}" for each in short), frugal.options])
+
+
+def _by_document(certificates: Sequence[Certificate]) -> bool:
+    return any(each.unit == "document" for each in certificates)
+
+
+def _option(certificate: Certificate) -> str:
+    return "--max-empty" if certificate.limit == EMPTY else "--max-loss"
+
+
+def _up(share: float) -> str:
+    """Three digits, rounded up: what is below the limit is not certified."""
+    digits = 2 - math.floor(math.log10(share))
+    return f"{math.ceil(share * 10**digits) / 10**digits:g}"
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]

@@ -1,0 +1,1 @@
+"""Words that a query and a document share, beside what their vectors say."""

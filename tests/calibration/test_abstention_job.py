@@ -1,0 +1,172 @@
+"""`taugate calibrate --max-answered …` from end to end: what is written, served, promoted, refused and said."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taugate
+from calibration.data.dataset import read_dataset
+from calibration.query_set.clusters import clusters
+from retrieval.release.catalog import current_id
+from retrieval.release.layout import content_digest
+from retrieval.release.reader import load
+from retrieval.retriever import Query
+from tests.calibration.commands import Capture, arguments, refusal, small
+
+ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")
+
+
+@pytest.fixture
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """120 answerable queries, each about a document of its own, and an encoder that finds it."""
+    return small(tmp_path_factory.mktemp("plain"), 120, texts=120)
+
+
+def with_unanswerable(plain: Path, folder: Path, texts: list[str]) -> Path:
+    """The same with queries that no document answers, each judged against another one."""
+    data = shutil.copytree(plain, folder)
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.writelines(json.dumps({"_id": f"u{row}", "text": text}) + "\n" for row, text in enumerate(texts))
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.writelines(f"u{row}\td{row}\t0\n" for row in range(len(texts)))
+    return data
+
+
+@pytest.fixture(scope="module")
+def far(plain: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Queries of which one word is known: they are less like any document than the answerable ones."""
+    return with_unanswerable(plain[0], tmp_path_factory.mktemp("far") / "data", texts_of(1))
+
+
+@pytest.fixture(scope="module")
+def near(plain: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Queries in the very words of answerable ones: nothing tells them apart."""
+    queries = [json.loads(line)["text"] for line in (plain[0] / "queries.jsonl").open(encoding="utf-8")]
+    return with_unanswerable(plain[0], tmp_path_factory.mktemp("near") / "data", queries[:80])
+
+
+def texts_of(known: int) -> list[str]:
+    return [" ".join([*(f"word{row + each}" for each in range(known)), "unknown things"]) for row in range(80)]
+
+
+def test_both_limits_are_certified_served_and_measured(
+    plain: tuple[Path, Path], far: Path, tmp_path: Path, calibrate: Capture
+) -> None:
+    code, manifest, error = calibrate(far, tmp_path / "r", plain[1], *ASKED)
+    assert code == 0
+    assert current_id(tmp_path / "r") == manifest["release_id"]
+    record = manifest["abstention"]
+    answered, refused = record["answered_unanswerable"], record["empty_answerable"]
+    assert record["certified"]
+    assert (answered["asked"], answered["upper"], refused["asked"]) == (0.2, 0.2, 0.2)
+    assert refused["found"] <= refused["upper"] <= 0.2
+    assert (manifest["no_answer"]["asked"], manifest["no_answer"]["upper"]) == ("unanswerable", 0.2)
+    said = error.splitlines()
+    first = next(at for at, line in enumerate(said) if line.startswith("Of 100 questions that have no answer here, "))
+    assert "accuracy@5" in said[first + 2]  # before the table
+    assert record["guarantee"] in error
+    assert record["guarantee"] in (tmp_path / "r" / manifest["release_id"] / "report.html").read_text("utf-8")
+
+    retriever = load(tmp_path / "r" / manifest["release_id"]).retriever
+    unanswerable = retriever.search([Query(text, k=5) for text in texts_of(1)])
+    assert {answer.reason for answer in unanswerable} <= {"unanswerable", None}
+    empty = np.mean([not len(answer.positions) for answer in unanswerable])
+    assert empty >= 0.8
+    queries = [json.loads(line)["text"] for line in (plain[0] / "queries.jsonl").open(encoding="utf-8")]
+    answers = retriever.search([Query(text, k=5) for text in queries])
+    kept = 120 - round(0.3 * 120)
+    order = np.random.default_rng(0).permutation(120)
+    for name, members in (("calibration", order[:kept]), ("heldout", order[kept:])):
+        metrics = manifest["metrics"][name]
+        assert metrics["abstention"]["unanswerable_empty"] == pytest.approx(empty)
+        chosen = [answers[row] for row in members.tolist()]
+        assert np.mean([not len(each.positions) for each in chosen]) == metrics["abstention"]["answerable_empty"]
+        assert np.mean([len(each.positions) / 5 for each in chosen]) == pytest.approx(metrics["kept_fraction"])
+
+    _, again, _ = calibrate(far, tmp_path / "again", plain[1], *ASKED)
+    assert content_digest(again) == content_digest(manifest)
+    _, papers, _ = calibrate(far, tmp_path / "papers", plain[1])
+    assert papers["abstention"] is None
+    assert papers["policy"] == manifest["policy"]  # refusals say nothing of the cut
+    for name in ("accuracy", "ndcg", "coe", "roe"):
+        assert papers["metrics"]["heldout"][name] == manifest["metrics"]["heldout"][name]
+
+
+def test_what_cannot_be_had_is_written_and_not_promoted(
+    plain: tuple[Path, Path], near: Path, tmp_path: Path, calibrate: Capture
+) -> None:
+    code, manifest, error = calibrate(near, tmp_path / "r", plain[1], *ASKED)
+    assert code == 4
+    assert current_id(tmp_path / "r") is None
+    record = manifest["abstention"]
+    assert not record["certified"]
+    assert record["empty_answerable"]["upper"] == 0.2
+    assert record["answered_unanswerable"]["upper"] > 0.5
+    said = [line for line in error.splitlines() if line.startswith("taugate: ")]
+    assert len(said) == 1
+    for part in (
+        "cannot be had together",
+        "at most 20 % of answerable queries",
+        "Allow --max-answered",
+        "not promoted",
+    ):
+        assert part in said[0]
+    retriever = load(tmp_path / "r" / manifest["release_id"]).retriever  # whoever wants it all the same can promote it
+    assert retriever.search([Query("nothing of the kind", k=5)])[0].reason == "unanswerable"
+
+
+def test_too_few_labels_are_counted(plain: tuple[Path, Path], near: Path, tmp_path: Path, calibrate: Capture) -> None:
+    code, _, error = calibrate(near, tmp_path / "r", plain[1], "--max-answered", "0.01")
+    assert code == 4
+    assert "cannot be certified even without an error; 368 are needed" in error
+
+
+def test_without_an_unanswerable_query_it_is_a_mistake(
+    plain: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, encoder = plain
+    said = refusal(arguments(data, tmp_path / "r", encoder, "--max-answered", "0.2"), tmp_path / "r", capfd)
+    assert said.startswith("--max-answered 0.2: the split test has no unanswerable query")
+    assert "label some, each with a score of 0" in said
+
+
+def test_off_topic_questions_give_an_estimate_that_is_named_as_one(
+    plain: tuple[Path, Path], tmp_path: Path, calibrate: Capture
+) -> None:
+    data, encoder = plain
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder)
+    assert code == 0
+    record = manifest["no_answer"]
+    assert (record["asked"], record["queries"]) == ("off_topic", 20)
+    assert record["answered"] < record["upper"] or record["answered"] == record["upper"] == 1
+    for part in ("20 questions from quite another field", "easy cases", "optimistic"):
+        assert part in error
+    (tmp_path / "spool").mkdir()
+    asked = read_dataset(data, "test", tmp_path / "spool").off_topic
+    answers = load(tmp_path / "r" / manifest["release_id"]).retriever.search([Query(text, k=5) for text in asked])
+    assert record["answered"] == np.mean([len(answer.positions) > 0 for answer in answers])
+
+
+def test_queries_of_both_kinds_about_one_document_are_one_cluster(far: Path, tmp_path: Path) -> None:
+    dataset = read_dataset(far, "test", tmp_path)
+    assert [query.judged for query in dataset.unanswerable[:3]] == [(0,), (1,), (2,)]
+    assert not any(query.judged for query in dataset.answerable)
+    labels = clusters(dataset.answerable + dataset.unanswerable)
+    assert labels[:120].tolist() == clusters(dataset.answerable).tolist() == list(range(120))
+    assert labels[120:].tolist() == list(
+        range(80)
+    )  # judged against the document of the answerable query of that number
+
+
+def test_the_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        taugate.main(["calibrate", "--help"])
+    assert "--max-answered X" in capsys.readouterr().out

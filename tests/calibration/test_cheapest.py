@@ -1,0 +1,92 @@
+"""What would be certified instead: the counts are those of a calibration, and the advice can be followed."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibration.metrics.bootstrap import Split
+from calibration.query_set.clusters import Units
+from calibration.relevance.parts import Parts
+from calibration.risk.cheapest import Way, remedy
+from calibration.risk.rule import Rule
+from retrieval.release.evidence import Certificate
+from tests.calibration.commands import Capture, small
+
+
+@pytest.fixture
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+@pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
+@pytest.mark.parametrize("labels", [30, 43, 141, 503])
+def test_as_many_certify_as_in_a_calibration(holdout: float, labels: int) -> None:
+    units = Units.of(np.arange(labels))
+    members = Split.of(np.random.default_rng(0), labels, holdout).calibration
+    parts = Parts.of(members, units, 0)
+    assert Way(holdout, "relative").certifying(labels) == len(members)
+    enough = len(members) >= 30
+    assert Way(holdout, "probability").certifying(labels) == len(parts.rest) * enough
+    assert Way(holdout, "auto").certifying(labels) == len(parts.certify) * enough
+
+
+@pytest.mark.parametrize("way", [Way(0.0, "similarity"), Way(0.3, "relative"), Way(0.3, "auto"), Way(0.9, "auto")])
+@pytest.mark.parametrize("needed", [1, 59, 299])
+def test_the_fewest_labels_are_enough_and_one_fewer_is_not(way: Way, needed: int) -> None:
+    labels = way.labels(needed)
+    assert way.certifying(labels) >= needed
+    assert all(way.certifying(fewer) < needed for fewer in range(labels))
+
+
+def certificate(limit: str, queries: int, needed: int, bound: float = 0.2) -> Certificate:
+    facts = {"effective_queries": queries, "loss": 0.0, "bound": 0.01 if queries >= needed else bound}
+    return Certificate(limit=limit, most=0.05, queries=queries, queries_needed=needed, **facts)
+
+
+# What was asked of 503 labelled queries, the limits, and what is said of them.
+ADVICE = [
+    ({}, [("accuracy", 211, 299)], "any of these can be certified: --policy relative; --holdout 0; "),
+    ({}, [("accuracy", 211, 400)], "certified: --holdout 0 --policy relative; "),
+    ({}, [("accuracy", 211, 700)], "with 700 in all --holdout 0 --policy relative is enough; as asked it takes about"),
+    ({"policy": "similarity"}, [("accuracy", 352, 400)], "certified: --holdout 0; "),
+    ({}, [("accuracy", 211, 59), ("empty", 211, 2995)], "--max-empty 0.2"),
+    ({}, [("ndcg", 211, 299), ("empty", 211, 299)], "--max-loss 0.2 --max-empty 0.2"),
+    (
+        {"guarantee": "expected-loss"},
+        [("accuracy", 211, 999)],
+        "any of these can be certified: --max-loss 0.2. With 999",
+    ),
+    ({"method": "non-inferiority"}, [("accuracy", 211, 299)], "--policy relative; --holdout 0; --max-loss 0.2."),
+]
+
+
+@pytest.mark.parametrize(("asked", "limits", "says"), ADVICE)
+def test_what_is_advised(asked: dict, limits: list[tuple], says: str) -> None:
+    rule = Rule.asked(max_loss=[0.05], **asked)
+    said = remedy(503, 0.3, rule, [certificate(*each) for each in limits])
+    assert says.lower() in said.lower()
+    if "guarantee" in asked or "method" in asked:
+        assert "--guarantee" not in said
+
+
+def test_by_document_only_what_was_computed_is_named() -> None:
+    """The e-value of another structure of documents, or of another division of them, is not known here."""
+    by_document = certificate("accuracy", 211, 299, bound=0.0771).model_copy(update={"unit": "document", "units": 60})
+    said = remedy(503, 0.3, Rule.asked(max_loss=[0.05]), [by_document])
+    assert "certified: --policy relative; --holdout 0; --max-loss 0.0771." in said
+
+
+@pytest.mark.parametrize("asked", [("--max-loss", "0.05"), ("--max-loss", "0.05", "--guarantee", "expected-loss")])
+def test_the_advice_can_be_followed(asked: tuple, tmp_path: Path, calibrate: Capture) -> None:
+    """Every way that is named certifies a cut."""
+    data, encoder = small(tmp_path, 43)
+    code, _, error = calibrate(data, tmp_path / "r", encoder, *asked)
+    assert code == 3
+    (ways,) = re.findall(r"can be certified: (.*?)\. [A-Z]", error)
+    ways = [way.removesuffix(" (on average)").split() for way in ways.split("; ")]
+    assert len(ways) >= 2
+    for way in ways:
+        code, manifest, _ = calibrate(data, tmp_path / "r", encoder, *asked, *way)
+        assert (code, manifest["policy"]["kind"] != "none") == (0, True), way

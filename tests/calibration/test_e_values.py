@@ -1,0 +1,318 @@
+"""Evidence by document against its definition, written out, and where the truth is known."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from calibration.margin import WIDEST_MARGIN, default_margin
+from calibration.metrics.bootstrap import Split
+from calibration.metrics.judged import JudgedQueries
+from calibration.metrics.ndcg import ideal_dcg
+from calibration.query_set.clusters import Units
+from calibration.risk.certify import p_values, upper_limit
+from calibration.risk.e_values import (
+    STAKES,
+    DocumentLosses,
+    log_e,
+    log_wealth,
+    worst_of_documents,
+    worst_of_queries,
+)
+from calibration.risk.paired import least_loss, more, paired_losses
+from calibration.risk.steps import LossSteps
+from retrieval.index.topk import TopK
+from retrieval.policy import keep
+
+SHARES = [0.4, 0.12, 0.12, 0.12, 0.12, 0.12]  # of the wealth, one for each stake
+TRIALS = 2000
+ALLOWED = 0.05 + 2 * math.sqrt(0.05 * 0.95 / TRIALS)
+
+
+def literal_e(terms: list[float], mean: float) -> float:
+    """Σ w_θ Π (1 − θ·x) / (1 − θ·m): one factor for each document."""
+    total = 0.0
+    for share, stake in zip(SHARES, STAKES.tolist(), strict=True):
+        wealth = share
+        for term in terms:
+            wealth *= (1 - stake * term) / (1 - stake * mean)
+        total += wealth
+    return total
+
+
+def random_losses(seed: int, documents: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Queries that lose, win and mostly change nothing, of documents of one to five; in any order."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(documents), rng.integers(1, 6, documents)))
+    return rng.choice([0.0, 1.0, -1.0, 0.4], len(labels), p=[0.85, 0.07, 0.05, 0.03]), labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("margin", [0.01, 0.2, -0.1])
+def test_the_p_value_is_the_inverse_of_the_product_over_documents(seed: int, margin: float) -> None:
+    losses, labels = random_losses(seed)
+    of_document = [losses[labels == document] for document in range(30)]
+    most = max(len(each) for each in of_document)
+    means = [float(each.mean()) for each in of_document]
+    found = DocumentLosses.of(losses, labels)
+    assert found.mean == pytest.approx(np.mean(means))
+    assert found.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, margin)))
+    sums = [float(each.sum()) / most for each in of_document]
+    scale = len(losses) / 30 / most
+    of_queries = DocumentLosses.of(losses, labels, "query")
+    assert of_queries.mean == pytest.approx(losses.mean())
+    assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(sums, margin * scale)))
+
+
+@pytest.mark.parametrize("statement", ["document", "query"])
+def test_limits_are_where_the_p_value_crosses(statement: str) -> None:
+    for seed in range(10):
+        found = DocumentLosses.of(*random_losses(seed), statement)  # type: ignore[arg-type]
+        upper, lower = found.upper_limit(0.95), found.lower_limit(0.95)
+        assert -1 <= lower < found.mean < upper <= 1
+        assert upper == 1 or found.p_value(upper) == pytest.approx(0.05, abs=1e-6)
+
+
+def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, Units]:
+    """Several relevant documents for each query; decision scores have ties within a document and between them."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.repeat(np.arange(15), rng.integers(1, 7, 15)))
+    n, k = len(labels), 4
+    grades = np.maximum(rng.integers(-3, 3, size=(n, k)), 0)
+    ideal = np.array([ideal_dcg([*(grade for grade in row if grade), 1], k) for row in grades.tolist()])
+    scores = -np.sort(-rng.uniform(size=(n, k)), axis=1).astype(np.float32)
+    decisions = (rng.integers(0, 12, size=(n, k)) / 10).astype(np.float32)
+    return (
+        JudgedQueries(TopK(scores, np.zeros((n, k), np.int64)), grades, ideal, scores[:, 0]),
+        decisions,
+        Units.of(labels),
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["accuracy", "ndcg", "empty"])
+def test_the_wealth_of_the_stairs_is_that_of_the_losses_at_every_candidate(name: str, seed: int) -> None:
+    queries, decisions, units = graded_queries(seed)
+    if name == "empty":
+        steps = LossSteps.of_empty(decisions, units)
+    else:
+        steps = (LossSteps.of_accuracy if name == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
+    assert steps.documents is not None
+    assert steps.documents.sizes.tolist() == [int((units.labels == document).sum()) for document in range(15)]
+    above = [*(np.nextafter(steps.candidates, np.float32(9))), np.float32(-1)]
+    for place, tau in zip([*range(1, len(steps.candidates) + 1), 0], above, strict=True):
+        kept = keep(decisions, tau)
+        lost = 1.0 - kept.any(axis=1) if name == "empty" else queries.lost(name, kept)  # type: ignore[arg-type]
+        means = np.array([lost[units.labels == document].mean() for document in range(15)])
+        np.testing.assert_allclose(steps.documents.wealth[:, place], log_wealth(means).sum(axis=1), atol=1e-8)
+        literal = log_e(log_wealth(means).sum(axis=1), worst_of_queries(0.2, steps.documents.sizes))
+        assert p_values(steps, 0.2)[place] == pytest.approx(min(1.0, math.exp(-literal)))
+    assert (np.diff(p_values(steps, 0.2)) >= 0).all(), "what loses more is less certain"
+    tau = float(steps.candidates[2])
+    place, limit = steps.places(np.array([tau], np.float32))[0], upper_limit(steps, tau, 0.9)
+    assert limit == 1 or p_values(steps, limit)[place] == pytest.approx(0.1, abs=1e-6)
+
+
+# The null hypothesis that is hardest to tell from a smaller loss.
+
+
+def test_the_worst_losses_are_those_that_an_optimizer_finds() -> None:
+    rng = np.random.default_rng(0)
+    for delta in (0.02, 0.1, 0.5):
+        sizes = rng.integers(1, 12, 8)
+        found = worst_of_queries(delta, sizes)
+        for stake, worst in zip(STAKES.tolist(), found.tolist(), strict=True):
+            best = optimize.minimize(
+                lambda losses, stake=stake: -np.log1p(-stake * losses).sum(),
+                np.full(8, delta),
+                jac=lambda losses, stake=stake: stake / (1 - stake * losses),
+                bounds=[(0, 1 - 1e-9)] * 8,
+                constraints={
+                    "type": "eq",
+                    "fun": lambda losses, sizes=sizes, delta=delta: losses @ sizes / sizes.sum() - delta,
+                    "jac": lambda losses, sizes=sizes: sizes / sizes.sum(),
+                },
+                options={"ftol": 1e-12, "maxiter": 500},
+            )
+            assert worst == pytest.approx(-best.fun, abs=1e-5)
+
+
+@pytest.mark.parametrize("delta", [0.001, 0.05, 0.7])
+def test_with_equal_sizes_both_statements_have_the_same_worst_losses(delta: float) -> None:
+    for size in (1, 7):
+        worst = worst_of_queries(delta, np.full(60, size, dtype=np.int64))
+        np.testing.assert_allclose(worst, worst_of_documents(delta, 60), rtol=1e-9)
+
+
+def test_nothing_is_worse_than_the_worst() -> None:
+    """Σ n·μ = δ·Σ n, however the losses fall."""
+    rng = np.random.default_rng(1)
+    sizes = rng.integers(1, 20, 50)
+    worst = worst_of_queries(0.1, sizes)
+    for _ in range(300):
+        losses = rng.random(50) ** rng.integers(1, 20)
+        losses *= 0.1 * sizes.sum() / (losses @ sizes)
+        if losses.max() <= 1:
+            assert (np.log1p(-STAKES[:, None] * losses).sum(axis=1) <= worst + 1e-9).all()
+
+
+# How often what is false is said. The loss is the margin, exactly.
+
+
+@pytest.mark.parametrize("margin", [0.1, 0.15, 0.3])
+@pytest.mark.parametrize("statement", ["document", "query"])
+def test_whole_documents_lost_at_the_margin_by_enumeration(margin: float, statement: str) -> None:
+    """40 documents of five queries, each lost whole with that probability."""
+    labels, size, passed = np.repeat(np.arange(40), 5), 0.0, 0
+    for lost in range(41):
+        found = DocumentLosses.of((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
+        if found.p_value(margin) <= 0.05:
+            passed += 1
+            size += stats.binom.pmf(lost, 40, margin)
+    assert size <= 0.05
+    assert passed, "a test that never rejects is always right"
+
+
+def test_whole_and_half_documents_lost_at_the_margin_by_enumeration() -> None:
+    margin = 0.2
+    for half_share in (0.1, 0.2, 0.4):
+        size, whole_share = 0.0, margin - half_share / 2
+        for whole in range(20):
+            for half in range(41 - whole):
+                counts = np.array([40 - whole - half, half, whole], dtype=float)
+                found = DocumentLosses(np.array([0.0, 0.5, 1.0]), counts, 1.0)
+                if found.mean < margin and found.p_value(margin) <= 0.05:
+                    size += stats.multinomial.pmf(counts, 40, [1 - whole_share - half_share, half_share, whole_share])
+        assert size <= 0.05
+
+
+def rejected(terms: np.ndarray, worst: np.ndarray) -> float:
+    """Share of trials whose e-value reaches 20; terms: (trials, documents)."""
+    return float((log_e(log_wealth(terms).sum(axis=2), worst) >= math.log(20)).mean())
+
+
+LARGE_AND_SMALL = np.repeat([1, 2, 5, 15], [100, 60, 30, 10])
+
+
+@pytest.mark.parametrize("least", [1, 2, 5, 15])
+@pytest.mark.parametrize("together", [True, False])
+def test_losses_of_the_largest_documents_alone(least: int, together: bool) -> None:
+    """Documents of so many queries or more lose, whole or query by query, as many queries as the margin."""
+    rng, sizes, margin = np.random.default_rng(least), LARGE_AND_SMALL, 0.12
+    large = sizes >= least
+    share = margin * sizes.sum() / sizes[large].sum()
+    lost = rng.binomial(1 if together else sizes, np.where(large, share, 0), size=(TRIALS, len(sizes)))
+    means = lost.astype(float) if together else lost / sizes
+    assert rejected(means, worst_of_queries(margin, sizes)) <= ALLOWED, "of a cut"
+    scaled = means * sizes / sizes.max()
+    assert rejected(scaled, worst_of_documents(margin * sizes.mean() / sizes.max(), len(sizes))) <= ALLOWED, "of a gate"
+
+
+@pytest.mark.parametrize(("documents", "margin"), [(100, 0.05), (400, 0.01)])
+@pytest.mark.parametrize("whole", [1.0, 0.5])
+def test_documents_lost_whole_among_single_queries(documents: int, margin: float, whole: float) -> None:
+    """Of ten queries each; that share of the loss falls on whole documents, the rest on queries one by one."""
+    rng = np.random.default_rng(documents)
+    gone = rng.random((TRIALS, documents)) < margin * whole
+    single = (margin - margin * whole) / (1 - margin * whole)
+    terms = np.where(gone, 1.0, rng.binomial(10, single, size=gone.shape) / 10)
+    assert rejected(terms, worst_of_documents(margin, documents)) <= ALLOWED
+
+
+# What the labels can show, said beforehand.
+
+
+@pytest.mark.parametrize("sizes", [[1] * 500, [3] * 200, [1] * 300 + [8] * 40, [2]])
+def test_what_changes_nothing_passes_at_the_least_loss_and_not_below(sizes: list[int]) -> None:
+    units = Units.of(np.repeat(np.arange(len(sizes)), sizes))
+    least, nothing = least_loss(units, 0.95), paired_losses(np.zeros(len(units)), units)
+    assert nothing.p_value(least + 1e-6) <= 0.05 < nothing.p_value(0.99 * least)
+    margin = default_margin(0.001, least)
+    if least <= WIDEST_MARGIN:
+        assert nothing.p_value(margin) <= 0.05
+        assert least <= margin + 1e-9 < least + 0.001 + 2e-9
+    else:
+        assert margin == 0.001
+
+
+@pytest.mark.parametrize(
+    ("least", "margin"), [(0.002, 0.005), (0.005, 0.005), (0.0051, 0.006), (0.05, 0.05), (0.0501, 0.005), (1.0, 0.005)]
+)
+def test_the_default_margin_is_what_can_be_shown_up_to_five_points(least: float, margin: float) -> None:
+    assert default_margin(0.005, least) == pytest.approx(margin)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [1, 4])
+def test_so_many_times_as_many_labels_do_tell(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(150), size)
+    losses = rng.choice([0.0, 1.0, -1.0], len(labels), p=[0.97, 0.015, 0.015])
+    found = paired_losses(losses, Units.of(labels))
+    margin = max(found.mean, 0.0) + 0.01
+    factor = more(found, margin, 0.05)
+    assert factor is not None
+    times = math.ceil(factor)
+    many = np.concatenate([labels + 150 * copy for copy in range(times)])
+    assert paired_losses(np.tile(losses, times), Units.of(many)).p_value(margin) <= 0.05
+    assert found.times(factor).p_value(margin) <= 0.05
+    assert factor == 1 or found.times(0.98 * factor).p_value(margin) > 0.05
+
+
+def test_where_no_number_of_labels_would_tell_there_is_none() -> None:
+    losses, labels = np.repeat([1.0, 0.0], [20, 380]), np.arange(400) // 2
+    for margin in (0.049, 0.05, 0.05 + 1e-9):
+        assert more(paired_losses(losses, Units.of(labels)), margin, 0.05) is None
+
+
+# Who is held out, and what counts as one draw.
+
+
+def test_documents_are_the_units_where_clusters_cost_more_than_a_tenth() -> None:
+    at, above = np.array([*range(18), 18, 18]), np.array([*range(17), 17, 17])
+    assert Units.of(at).design_effect == pytest.approx(1.1)
+    assert (Units.of(at).unit, Units.of(above).unit) == ("query", "document")
+    assert (Units.of(at).count, Units.of(above).count) == (20, 18)
+    assert Units.of(above).record.model_dump() == {"unit": "document", "units": 18, "design_effect": 21 / 19}
+
+
+def test_units_of_some_of_the_queries_are_those_of_all() -> None:
+    units = Units.of(np.array([7, 7, 7, 10**9, 3, 3]))
+    assert units.design_effect == pytest.approx((9 + 1 + 4) / 6)
+    some = units.take(np.array([0, 3, 4]))
+    assert (some.unit, some.count, some.design_effect) == ("document", 3, units.design_effect)
+    assert sorted(units.sizes().tolist()) == [1, 2, 3]
+    assert units.words == "6 queries about 3 documents"
+    alone = Units.of(np.zeros(9, dtype=np.int64))
+    assert (alone.count, alone.design_effect, alone.words) == (1, 9, "9 queries about 1 document")
+
+
+def literal_split(labels: list[int], seed: int, holdout: float) -> tuple[list[int], list[int]]:
+    """The contract: clusters by their first query take the place of queries; the last of them until there is enough."""
+    order = np.random.default_rng(seed).permutation(max(labels) + 1).tolist()
+    held: set[int] = set()
+    while sum(label in held for label in labels) < round(holdout * len(labels)) and len(order) > 1:
+        held.add(order.pop())
+    rows = range(len(labels))
+    return [row for row in rows if labels[row] not in held], [row for row in rows if labels[row] in held]
+
+
+@pytest.mark.parametrize("holdout", [0.3, 0.05, 0.9, 0.999])
+def test_whole_documents_are_held_out_as_the_contract_has_it(holdout: float) -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        drawn = rng.permutation(np.repeat(np.arange(40), rng.integers(1, 9, 40)))
+        _, first, inverse = np.unique(drawn, return_index=True, return_inverse=True)
+        labels = np.argsort(np.argsort(first))[inverse]  # numbered by their first query
+        found = Split.by_document(np.random.default_rng(seed), labels, holdout)
+        assert (found.calibration.tolist(), found.heldout.tolist()) == literal_split(labels.tolist(), seed, holdout)
+        assert len(found.heldout) >= round(holdout * len(labels)) or len(set(labels[found.calibration])) == 1
+
+
+def test_nothing_is_drawn_without_a_holdout_and_one_document_always_stays() -> None:
+    rng = np.random.default_rng(0)
+    found = Split.by_document(rng, np.array([0, 1, 1, 0]), 0)
+    assert (found.calibration.tolist(), found.heldout.tolist()) == ([0, 1, 2, 3], [])
+    assert rng.random() == np.random.default_rng(0).random()
+    assert Split.by_document(rng, np.zeros(5, dtype=np.int64), 0.5).calibration.tolist() == [0, 1, 2, 3, 4]

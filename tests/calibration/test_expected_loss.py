@@ -1,0 +1,39 @@
+"""What is said of one cut whose loss is small on average: its upper limit, against a loss that is known."""
+
+import numpy as np
+import pytest
+
+from calibration.risk.certify import Limited, certify
+from calibration.risk.rule import Rule
+from calibration.risk.steps import LossSteps
+from calibration.risk.words import guarantee
+
+RULE = Rule.asked(max_loss=[0.05], guarantee="expected-loss")
+
+
+@pytest.mark.parametrize(("queries", "printed"), [(21, "13.3 %"), (99, "9.01 %")])
+def test_the_upper_limit_of_one_cut_holds(queries: int, printed: str) -> None:
+    """A query's only result scores uniformly in 0…1, so that a cut at τ loses τ of the queries: τ is the truth.
+
+    On average that is at most δ, and for one cut in three it is more; above the limit it is once in twenty.
+    """
+    rng, rounds = np.random.default_rng(0), 1500
+    truth, limits, sentence = np.empty(rounds), np.empty(rounds), ""
+    for each in range(rounds):
+        steps = LossSteps.of_empty(rng.random((queries, 1), dtype=np.float32))
+        found = certify([Limited("accuracy", steps, 0.05)], RULE)
+        truth[each], limits[each] = found.tau, found.certificates[0].upper
+        sentence = guarantee(RULE, found.certificates, 5)
+    wrong = (truth > limits).mean()
+    assert wrong <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / rounds)
+    assert wrong >= 0.05 - 3 * np.sqrt(0.05 * 0.95 / rounds), "the limit is exact: a wider one says less"
+    assert truth.mean() <= 0.05
+    assert (truth > 0.05).mean() > 0.3
+    assert f"Of this one cut, with 0.95 confidence, the loss is at most {printed}." in sentence
+
+
+def test_both_limits_are_said() -> None:
+    steps = LossSteps.of_empty(np.random.default_rng(1).random((99, 1), dtype=np.float32))
+    limits = [Limited("accuracy", steps, 0.05), Limited("empty", steps, 0.05)]
+    said = guarantee(RULE, certify(limits, RULE).certificates, 5)
+    assert "the loss is at most 9.01 % and the share left empty is at most 9.01 %" in said

@@ -1,0 +1,108 @@
+"""Beta calibration: the map of the paper, which makes an overconfident model honest and changes no cut."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from calibration.relevance.recalibration import recalibrated
+from retrieval.relevance.model import Logistic, Recalibration
+
+FEATURES = 3
+MODEL = Logistic(np.array([0.1, 0.0, -0.2]), np.array([1.0, 2.0, 0.5]), np.array([1.5, -2.0, 0.7]), -0.4)
+
+
+def paper(p: np.ndarray, a: float, b: float, c: float) -> np.ndarray:
+    """Kull et al.: 1 / (1 + 1 / (e^c · p^a / (1 − p)^b))."""
+    return 1 / (1 + 1 / (np.exp(c) * p**a / (1 - p) ** b))
+
+
+def world(queries: int, truth: Recalibration, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Features, and labels whose true probabilities are a map of the model's."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(queries, 5, FEATURES))
+    return values, rng.random((queries, 5)) < paper(MODEL.probability(values), truth.a, truth.b, truth.c)
+
+
+def fitted(p: np.ndarray, relevant: np.ndarray) -> np.ndarray:
+    """a, b and c by a minimiser that knows nothing of logistic regression, to Platt's targets."""
+    positive, negative = relevant.sum(), (~relevant).sum()
+    target = np.where(relevant, (positive + 1) / (positive + 2), 1 / (negative + 2))
+
+    def loss(abc: np.ndarray) -> float:
+        z = abc[0] * np.log(p) - abc[1] * np.log(1 - p) + abc[2]
+        return float((target * np.logaddexp(0, -z) + (1 - target) * np.logaddexp(0, z)).sum())
+
+    return minimize(loss, [1.0, 1.0, 0.0], method="BFGS").x
+
+
+TRUTHS = [Recalibration(0.5, 0.5, 0.3), Recalibration(1.6, 0.6, -0.4), Recalibration(0.7, 2.0, 0.2)]
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_it_is_the_paper_s_map(truth: Recalibration) -> None:
+    values, relevant = world(400, truth)
+    said = MODEL.probability(values)
+    found = recalibrated(MODEL, values, relevant)
+    literal = paper(said, *fitted(said.ravel(), relevant.ravel()))
+    np.testing.assert_allclose(found.probability(values), literal, atol=1e-3)
+    assert found.recalibration.kind == "beta"
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_it_finds_the_true_probabilities(truth: Recalibration) -> None:
+    found = recalibrated(MODEL, *world(20_000, truth))
+    values, _ = world(1000, truth, seed=1)
+    true = paper(MODEL.probability(values), truth.a, truth.b, truth.c)
+    assert np.abs(found.probability(values) - true).max() < 0.03
+    assert np.abs(MODEL.probability(values) - true).max() > 0.1
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_no_cut_keeps_other_results_than_before(truth: Recalibration) -> None:
+    """Sorted by the model as it was, what the map says rises; so each threshold has one that keeps the same."""
+    values, relevant = world(400, truth)
+    before, after = MODEL.log_odds(values).ravel(), recalibrated(MODEL, values, relevant).log_odds(values).ravel()
+    assert (np.diff(after[np.argsort(before)]) > 0).all()
+
+
+def test_a_map_that_would_not_rise_is_platt_s_line() -> None:
+    """The likelier the model calls a result, the less it says: ln p would be given a weight below 0."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(400, 5, FEATURES))
+    odds = MODEL.log_odds(values)
+    relevant = rng.random(odds.shape) < expit(np.where(odds < 0, -0.4 * odds - 3, 2 * odds - 3))
+    found = recalibrated(MODEL, values, relevant).recalibration
+    assert found.kind == "platt"
+    assert found.a == found.b > 0
+
+
+def test_platt_s_line_is_exact_and_no_map_changes_nothing() -> None:
+    odds = np.linspace(-40, 40, 1001)
+    assert (Recalibration().of(odds) == odds).all()
+    assert Recalibration().kind == "none"
+    line = Recalibration(0.7, 0.7, -0.2)
+    assert (line.of(odds) == 0.7 * odds - 0.2).all()
+    np.testing.assert_allclose(Recalibration(0.7, 0.7 + 1e-12, -0.2).of(odds), line.of(odds), atol=1e-9)
+
+
+def test_separable_labels_have_a_finite_map() -> None:
+    values, _ = world(40, Recalibration())
+    found = recalibrated(MODEL, values, MODEL.log_odds(values) > 0)
+    said = found.probability(values)
+    assert np.isfinite(said).all()
+    assert 0 < said.min() < 0.5 < said.max() < 1
+
+
+@pytest.mark.parametrize("labels", ["all", "none", "reversed"])
+def test_where_nothing_can_be_learned_the_model_stays(labels: str) -> None:
+    values, relevant = world(200, Recalibration())
+    relevant = {"all": np.ones_like(relevant), "none": np.zeros_like(relevant), "reversed": ~relevant}[labels]
+    assert recalibrated(MODEL, values, relevant) is MODEL
+
+
+def test_the_same_data_give_the_same_bits() -> None:
+    values, relevant = world(300, TRUTHS[1])
+    assert recalibrated(MODEL, values, relevant) == replace(recalibrated(MODEL, values.copy(), relevant))

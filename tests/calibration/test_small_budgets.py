@@ -1,0 +1,183 @@
+"""Few labels, no hits, one document: the state of the release, the exit code, and what is said, one case each."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import taugate
+from retrieval.release import history
+from retrieval.release.catalog import current_id, release_ids
+from retrieval.release.layout import REPORT
+from tests.calibration.commands import Capture, arguments, refusal, small
+
+CERTIFIED = ("--max-loss", "0.05")
+NOTHING_HELD_OUT = ("--holdout", "0", "--policy", "relative")
+
+
+@pytest.fixture
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+def message(error: str) -> str:
+    """The last line, where a release is not promoted."""
+    *_, last = error.splitlines()
+    assert last.startswith("taugate: ")
+    return last.removeprefix("taugate: ")
+
+
+def not_found(data: Path) -> Path:
+    """The same data set, whose queries are all labelled with texts of words that they do not have."""
+    path = data / "qrels" / "test.tsv"
+    header, *rows = path.read_text(encoding="utf-8").splitlines()
+    documents = sorted({row.split("\t")[1] for row in rows})
+    with (data / "corpus.jsonl").open("a", encoding="utf-8") as corpus:
+        corpus.writelines(json.dumps({"_id": f"x{each}", "text": f"unheard{each}"}) + "\n" for each in documents)
+    path.write_text("\n".join([header, *(row.replace("\td", "\txd") for row in rows)]) + "\n", encoding="utf-8")
+    return data
+
+
+# Labels, options, exit code, state, reasons, what is said before the end, and the end of a release that stays behind.
+CASES = [
+    (1, (), 4, "provisional", "label 29 more", "accuracy@5 is 1.000 on 1 answerable query"),
+    (5, (), 0, "provisional", "label 25 more", ""),
+    (10, (), 0, "provisional", "label 20 more", ""),
+    (29, (), 0, "provisional", "label 1 more", ""),
+    (30, (), 0, "calibrated", "accuracy 1.00 may be anything from 0.88 to 1.00 (95 % interval)", ""),
+    (50, (), 0, "calibrated", "may be anything from 0.93 to 1.00 (95 % interval); the papers' rule draws", ""),
+    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all --holdout 0 --policy relative is enough"),
+    (150, (), 0, "calibrated", "too easy", ""),
+    (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
+    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "--holdout 0 --policy relative; "),
+    (300, ("--max-loss", "0.01", *NOTHING_HELD_OUT), 0, "calibrated", "at most 1 %", ""),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, (case[0], *case[1]))))
+def test_the_number_of_labels(case: tuple, tmp_path: Path, calibrate: Capture) -> None:
+    labels, options, expected, state, said, last = case
+    data, encoder = small(tmp_path, labels, texts=max(60, labels))
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, *options)
+    record = manifest["calibration"]
+    assert (code, record["state"], record["human"], record["generated"]) == (expected, state, labels, 0)
+    assert record["reasons"] == ([] if state == "calibrated" else ["few_queries"])
+    assert said in error
+    assert any(line.startswith("provisional: ") for line in error.splitlines()) == (state == "provisional")
+    promoted = current_id(tmp_path / "r") == manifest["release_id"]
+    assert promoted == (expected == 0)
+    if not promoted:
+        assert last in message(error)
+        assert "not promoted" in message(error)
+    report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
+    header = report[: report.index("</header>")]
+    assert ("<b>Provisional:</b>" in header) == (state == "provisional")
+    for warning in manifest["query_set"]["warnings"]:
+        assert warning.replace("'", "&#39;") in header
+    if 30 <= labels < 100:
+        assert any("95 % interval" in warning for warning in manifest["query_set"]["warnings"])
+
+
+def test_no_hits(tmp_path: Path, calibrate: Capture) -> None:
+    """Issue 18's worthless release: exit code 4, whatever is current, unless somebody forces it."""
+    data, encoder = small(tmp_path, 1, texts=40)
+    code, manifest, error = calibrate(not_found(data), tmp_path / "r", encoder, "--k", "3")
+    assert (code, manifest["metrics"]["calibration"]["accuracy"]["mean"]) == (4, 0)
+    assert current_id(tmp_path / "r") is None
+    assert release_ids(tmp_path / "r") == [manifest["release_id"]]
+    for part in ("accuracy@3 is 0.000 on 1 answerable query", "at random get; check the qrels", "--force"):
+        assert part in message(error)
+    report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
+    assert "<b>No better than chance:</b>" in report[: report.index("</header>")]
+
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "3", "--force")
+    assert code == 0
+    assert current_id(tmp_path / "r") == manifest["release_id"]
+    assert history.read(tmp_path / "r").events[-1].forced == ("accuracy not above chance",)
+
+
+def test_many_labels_and_no_hits(tmp_path: Path, calibrate: Capture) -> None:
+    data, encoder = small(tmp_path, 60)
+    code, manifest, error = calibrate(not_found(data), tmp_path / "r", encoder, "--k", "3")
+    assert (code, manifest["calibration"]["state"]) == (4, "calibrated")
+    assert "accuracy@3 is 0.000 on 60 answerable queries" in message(error)
+
+
+@pytest.mark.parametrize("more", [(), CERTIFIED], ids=["papers", "certified"])
+def test_all_unanswerable(more: tuple, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 40, grade=lambda row: 0)
+    said = refusal(arguments(data, tmp_path / "r", encoder, *more), tmp_path / "r", capfd)
+    assert "no query has a document with score 1 or more" in said
+
+
+def test_one_document(tmp_path: Path, calibrate: Capture) -> None:
+    """However many queries there are, each of them finds it."""
+    data, encoder = small(tmp_path, 40, texts=1)
+    code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1")
+    assert (code, manifest["calibration"]["reasons"]) == (0, ["few_documents"])
+    assert manifest["calibration"]["accuracy"]["chance"] == 1
+    assert "provisional: the corpus has no more documents than K = 1" in error
+    assert current_id(tmp_path / "r") == manifest["release_id"]
+
+
+def test_one_document_and_the_default_k(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data, encoder = small(tmp_path, 40, texts=1)
+    said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)
+    assert said == "--k 5: the corpus has only 1 documents; give a smaller K"
+
+
+def test_a_provisional_release_leaves_a_calibrated_one_in_force(
+    tmp_path: Path, calibrate: Capture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "few").mkdir()
+    few, _ = small(tmp_path / "few", 29)
+    enough, encoder = small(tmp_path, 60)
+    code, _, error = calibrate(few, tmp_path / "r", encoder)
+    assert code == 0
+    assert error.splitlines()[-1].startswith("promotion: the current release is provisional now")
+    code, second, _ = calibrate(few, tmp_path / "r", encoder, "--seed", "1")
+    assert (code, current_id(tmp_path / "r")) == (0, second["release_id"]), "one provisional release follows another"
+    code, calibrated, _ = calibrate(enough, tmp_path / "r", encoder)
+    assert (code, current_id(tmp_path / "r")) == (0, calibrated["release_id"])
+
+    code, third, error = calibrate(few, tmp_path / "r", encoder, "--seed", "2")
+    assert (code, current_id(tmp_path / "r")) == (4, calibrated["release_id"])
+    for part in (third["release_id"], f"the current release {calibrated['release_id']} is calibrated", "label 1 more"):
+        assert part in message(error)
+    rule = ("--promote-if", "accuracy not lower by more than 0.9")
+    code, _, error = calibrate(few, tmp_path / "r", encoder, "--seed", "2", *rule)
+    assert (code, current_id(tmp_path / "r")) == (4, calibrated["release_id"])
+    assert "label 1 more" in message(error)
+
+    capfd.readouterr()
+    assert taugate.main(["release", "promote", third["release_id"], "--releases", str(tmp_path / "r")]) == 4
+    assert taugate.main(["release", "promote", third["release_id"], "--releases", str(tmp_path / "r"), "--force"]) == 0
+    assert history.read(tmp_path / "r").events[-1].forced == ("provisional",)
+
+
+CONTRADICTIONS = [
+    (["--force", "--no-promote"], "--force: --no-promote promotes nothing"),
+    (["--force", "--promote-if", "accuracy not lower"], "--force: sets aside what --promote-if asks for"),
+]
+
+
+@pytest.mark.parametrize(("more", "says"), CONTRADICTIONS)
+def test_what_force_cannot_go_with(more: list, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    asked = arguments(tmp_path / "none", tmp_path / "r", tmp_path / "none", *more)
+    assert refusal(asked, tmp_path / "r", capfd).startswith(says)
+
+
+# The fewest labels with which δ can be certified: all of them certify, or those that a choice and the holdout leave.
+FEWEST = [((*NOTHING_HELD_OUT, *CERTIFIED), 59), (CERTIFIED, 140), ((*NOTHING_HELD_OUT, "--max-loss", "0.01"), 299)]
+
+
+@pytest.mark.parametrize(("options", "fewest"), FEWEST)
+@pytest.mark.parametrize("missing", [0, 1])
+def test_the_fewest_labels_that_certify(
+    options: tuple, fewest: int, missing: int, tmp_path: Path, calibrate: Capture
+) -> None:
+    data, encoder = small(tmp_path, fewest - missing, texts=fewest)
+    code, _, error = calibrate(data, tmp_path / "r", encoder, *options)
+    assert code == (3 if missing else 0)
+    if missing:
+        assert f"takes about {fewest:,}" in message(error)

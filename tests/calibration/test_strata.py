@@ -1,0 +1,135 @@
+"""`--strata metadata.FIELD`: every value certified by itself, with a threshold of its own for a search within it."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from retrieval.filters.conditions import OneOf, Range, all_of
+from retrieval.release.catalog import release_ids
+from retrieval.release.reader import Release, load
+from retrieval.retriever import Query
+from tests.calibration.commands import Capture, arguments, refusal
+from tests.fake_encoder import write_fake_encoder
+
+DELTA = 0.1
+# Words of its document that a query quotes, of 12: the fewer, the lower its score. Stratum "hard" loses first.
+QUOTED = {"easy": (7, 10), "hard": (2, 8)}
+SIZES = {"easy": 220, "hard": 120, "rare": 6, "odd": 5}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """One query a document; strata are of very different difficulty, and two have next to no queries."""
+    rng = random.Random(1)  # noqa: S311 (no secret)
+    folder = tmp_path_factory.mktemp("strata")
+    words = [f"word{number}" for number in range(700)]
+    corpus, queries, qrels, texts = [], [], ["query-id\tcorpus-id\tscore"], []
+    for stratum, size in SIZES.items():
+        for number in range(size):
+            text = rng.sample(words, 12)
+            quoted = rng.sample(text, rng.randint(*QUOTED.get(stratum, (7, 10)))) + rng.sample(words, 3)
+            name = f"{stratum}{number}"
+            corpus.append(json.dumps({"_id": name, "text": " ".join(text), "metadata": {"kind": stratum}}))
+            queries.append(json.dumps({"_id": name, "text": " ".join(quoted)}))
+            qrels.append(f"{name}\t{name}\t1")
+            texts.append(" ".join(text))
+    (folder / "data" / "qrels").mkdir(parents=True)
+    for name, lines in (("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels/test.tsv", qrels)):
+        (folder / "data" / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "data", write_fake_encoder(folder / "encoder", texts)
+
+
+ASKED = ("--max-loss", str(DELTA), "--policy", "similarity", "--holdout", "0")
+
+
+@pytest.fixture
+def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
+    return Capture(capfd)
+
+
+@pytest.fixture
+def stratified(data: tuple[Path, Path], tmp_path: Path, calibrate: Capture) -> tuple[dict, Release]:
+    _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *ASKED, "--strata", "metadata.kind")
+    (name,) = release_ids(tmp_path / "releases")
+    return manifest, load(tmp_path / "releases" / name)
+
+
+def lost(release: Release, data: Path, stratum: str, tau: float, *, within: bool) -> float:
+    """Share of a stratum's queries whose document is found and scores below τ, by plain searches."""
+    wanted = all_of(OneOf.of("kind", stratum)) if within else None
+    texts = {(row := json.loads(line))["_id"]: row["text"] for line in (data / "queries.jsonl").open(encoding="utf-8")}
+    count, misses = 0, 0
+    for name, text in texts.items():
+        if name.rstrip("0123456789") != stratum:
+            continue
+        (answer,) = release.retriever.search([Query(text, 5, threshold=-1.0, filter=wanted)])
+        scores = dict(zip((release.documents[row].id for row in answer.positions), answer.scores, strict=True))
+        count += 1
+        misses += name in scores and scores[name] < np.float32(tau)
+    return misses / count
+
+
+def test_each_stratum_is_certified_and_the_lowest_threshold_is_in_force(
+    stratified: tuple[dict, Release], data: tuple[Path, Path]
+) -> None:
+    manifest, release = stratified
+    strata = manifest["strata"]
+    found = {each["value"]: each for each in strata["strata"]}
+    assert {*found} == {"easy", "hard"}
+    assert strata["field"] == "kind"
+    assert sorted(strata["other_values"]) == ["odd", "rare"]
+    assert (strata["others"]["queries"], strata["others"]["tau"]) == (11, None)
+    assert strata["others"]["queries_needed"] > 11
+    taus = {value: each["tau_without_filter"] for value, each in found.items()}
+    assert manifest["policy"]["tau"] == taus["hard"] < taus["easy"]
+    for value, each in found.items():
+        assert lost(release, data[0], value, manifest["policy"]["tau"], within=False) < DELTA
+        assert 0 < lost(release, data[0], value, each["tau"], within=True) < DELTA
+    guarantee = manifest["policy"]["guarantee"]
+    assert "The same holds by itself for the queries of each kind of easy, hard." in guarantee
+    assert "Nothing is certified of the kind rare, odd: 11 queries" in guarantee
+
+
+def test_without_strata_the_hard_one_loses_more_than_all_do(
+    data: tuple[Path, Path], tmp_path: Path, calibrate: Capture
+) -> None:
+    _, manifest, _ = calibrate(data[0], tmp_path / "releases", data[1], *ASKED)
+    (name,) = release_ids(tmp_path / "releases")
+    release = load(tmp_path / "releases" / name)
+    assert manifest["strata"] is None
+    assert lost(release, data[0], "hard", manifest["policy"]["tau"], within=False) > DELTA
+
+
+def test_a_search_within_a_stratum_has_its_threshold_and_is_calibrated(stratified: tuple[dict, Release]) -> None:
+    manifest, release = stratified
+    tau = {each["value"]: each["tau"] for each in manifest["strata"]["strata"]} | {None: manifest["policy"]["tau"]}
+    for wanted, threshold, calibrated in (
+        (None, tau[None], True),
+        (all_of(OneOf.of("kind", "easy")), tau["easy"], True),
+        (all_of(OneOf.of("kind", "hard")), tau["hard"], True),
+        (all_of(OneOf.of("kind", "rare")), tau[None], False),
+        (all_of(OneOf.of("kind", "easy", "hard")), tau[None], False),
+        (all_of(Range("kind", gt=0)), tau[None], False),
+    ):
+        (answer,) = release.retriever.search([Query("word1 word2", 5, filter=wanted)])
+        assert (answer.threshold, answer.calibrated) == (float(np.float32(threshold)), calibrated)
+    (answer,) = release.retriever.search([Query("word1", 5, threshold=0.2, filter=all_of(OneOf.of("kind", "easy")))])
+    assert not answer.calibrated
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("kind", "give a field of the documents' metadata, as metadata.kind"),
+        ("metadata.", "give a field of the documents' metadata, as metadata.FIELD"),
+        ("metadata.nothing", "--strata metadata.nothing: no document has the field nothing; there is kind"),
+    ],
+)
+def test_a_field_that_is_none_is_named(
+    data: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], asked: str, message: str
+) -> None:
+    command = arguments(data[0], tmp_path / "releases", data[1], "--strata", asked)
+    assert message in refusal(command, tmp_path / "releases", capfd)

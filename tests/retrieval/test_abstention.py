@@ -1,0 +1,152 @@
+"""Scores of whole queries: what they are made of, the same in any batch, and read back only as they were written."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from retrieval.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName, Signals
+from retrieval.errors import ReleaseError
+from retrieval.index.flat import FlatIndex
+from retrieval.index.topk import TopK
+from retrieval.relevance.model import Logistic
+
+N, D, K = 40, 8, 5
+RNG = np.random.default_rng(3)
+WORDS = np.array(["oil", "crisis", "price", "embargo", "the", "of", "year", "opec", "barrel", "market"])
+TEXTS = [" ".join(RNG.choice(WORDS, size=6)) for _ in range(N)]
+QUESTIONS = [" ".join(RNG.choice(WORDS, size=3)) + " when" for _ in range(17)]
+
+
+def unit(rows: int) -> np.ndarray:
+    vectors = RNG.normal(size=(rows, D)) + 0.5
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+DOCUMENTS, QUERIES = unit(N), unit(len(QUESTIONS))
+TOP = FlatIndex.build(DOCUMENTS).search(QUERIES, K)
+EVERYTHING = Signals.of(K, DOCUMENTS, TEXTS)
+F = len(MODEL_SIGNALS)
+MODEL = Logistic(np.zeros(F), np.ones(F), RNG.normal(size=F), 0.25)
+NAMES: tuple[ScoreName, ...] = get_args(ScoreName)
+
+
+def score(name: ScoreName) -> AnswerScore:
+    return AnswerScore(name, EVERYTHING.needed(name), MODEL if name == "model" else None)
+
+
+def take(rows: slice) -> tuple[list[str], np.ndarray, TopK]:
+    return QUESTIONS[rows], QUERIES[rows], TopK(TOP.scores[rows], TOP.positions[rows])
+
+
+def test_scores_are_what_they_are_called() -> None:
+    similar = QUERIES.astype(np.float64) @ DOCUMENTS.T
+    np.testing.assert_array_equal(score("best_similarity").of(*take(slice(None))), TOP.scores[:, 0])
+    ranked = np.sort(similar, axis=1)[:, ::-1]
+    expected = {
+        "margin": ranked[:, 0] - ranked[:, 1:K].mean(axis=1),
+        "z": (ranked[:, 0] - similar.mean(axis=1)) / similar.std(axis=1),
+        "lexical": [
+            EVERYTHING.lexical.match(text, found).bm25.max()
+            for text, found in zip(QUESTIONS, TOP.positions, strict=True)
+        ],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(score(name).of(*take(slice(None))), values, atol=1e-6)
+    signals = EVERYTHING.values(MODEL_SIGNALS, *take(slice(None)))
+    np.testing.assert_allclose(score("model").of(*take(slice(None))), signals @ MODEL.weights + 0.25, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_score_is_the_same_alone_and_in_a_batch(name: ScoreName) -> None:
+    together = score(name).of(*take(slice(None)))
+    alone = [score(name).of(*take(slice(row, row + 1)))[0] for row in range(len(QUESTIONS))]
+    assert together.dtype == np.float32
+    assert together.tolist() == alone
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_beyond_the_calibrated_k_change_nothing(name: ScoreName) -> None:
+    more = FlatIndex.build(DOCUMENTS).search(QUERIES, 12)
+    assert score(name).of(QUESTIONS, QUERIES, more).tolist() == score(name).of(*take(slice(None))).tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_few_results_and_none(name: ScoreName, left: int) -> None:
+    found = score(name).of(QUESTIONS, QUERIES, TopK(TOP.scores[:, :left], TOP.positions[:, :left]))
+    assert np.isfinite(found).all() if left else (found == -np.inf).all()
+
+
+def test_a_score_equal_to_tau_is_answered() -> None:
+    best = float(TOP.scores[4, 0])
+    answered = AnswerRule(score("best_similarity"), best).answered(*take(slice(None)))
+    assert answered.tolist() == (TOP.scores[:, 0] >= TOP.scores[4, 0]).tolist()
+    assert 0 < answered.sum() < len(answered)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_read_as_it_was_written(name: ScoreName, tmp_path: Path) -> None:
+    score(name).save(tmp_path / "score")
+    again = AnswerScore.load(tmp_path / "score", name, D, N)
+    assert again.of(*take(slice(None))).tolist() == score(name).of(*take(slice(None))).tolist()
+    assert (again.signals.lexical is None) == (name not in {"lexical", "model"})
+    assert (again.signals.moments is None) == (name not in {"z", "model"})
+
+
+def with_(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[dict], dict]:
+    return lambda arrays: arrays | {name: np.ascontiguousarray(change(arrays[name]))}
+
+
+CHANGES: dict[str, Callable[[dict], dict]] = {
+    "nothing": lambda arrays: {},
+    "one array too few": lambda arrays: {name: each for name, each in arrays.items() if name != "offsets"},
+    "one array too many": lambda arrays: arrays | {"more": np.zeros(3)},
+    "k of nothing": with_("k", lambda k: k * 0),
+    "k a fraction": with_("k", lambda k: k.astype(np.float64)),
+    "several k": with_("k", lambda k: np.repeat(k, 2)),
+    "weights not numbers": with_("weights", lambda weights: weights * np.nan),
+    "weights of other signals": with_("weights", lambda weights: weights[:-1]),
+    "weights in float32": with_("weights", lambda weights: weights.astype(np.float32)),
+    "scale zero": with_("scale", lambda scale: scale * 0),
+    "another dimension": with_("mean", lambda mean: mean[:-1]),
+    "covariance infinite": with_("covariance", lambda covariance: covariance + np.inf),
+    "terms of other documents": with_("offsets", lambda offsets: offsets[:-1]),
+    "terms beyond the vocabulary": with_("codes", lambda codes: codes + np.uint32(99)),
+    "sentences of other documents": with_("documents", lambda documents: documents[:-1]),
+    "offsets beyond the terms": with_("offsets", lambda offsets: offsets * 2),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_anything_else_is_refused(change: Callable[[dict], dict], tmp_path: Path) -> None:
+    path = tmp_path / "score"
+    score("model").save(path)
+    save_file(change(load_file(path)), path)
+    with pytest.raises(ReleaseError, match="calibrate again"):
+        AnswerScore.load(path, "model", D, N)
+
+
+@pytest.mark.parametrize("name", ["best_similarity", "unheard of", "../model", ""])
+def test_a_file_of_another_score_is_refused(name: str, tmp_path: Path) -> None:
+    score("model").save(tmp_path / "score")
+    with pytest.raises(ReleaseError, match="does not hold the score"):
+        AnswerScore.load(tmp_path / "score", name, D, N)
+
+
+def test_what_is_no_safetensors_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "score").write_bytes(b"x" * 50)
+    with pytest.raises(ReleaseError, match="safetensors"):
+        AnswerScore.load(tmp_path / "score", "z", D, N)
+
+
+def test_one_document_alone() -> None:
+    """K = 1: there is nothing to stand out from, and no deviation, but all are numbers."""
+    signals = Signals.of(1, DOCUMENTS[:1], TEXTS[:1])
+    top = FlatIndex.build(DOCUMENTS[:1]).search(QUERIES, 1)
+    assert np.isfinite(signals.values(SIGNALS, QUESTIONS, QUERIES, top)).all()
+    assert (replace(score("margin"), signals=signals).of(QUESTIONS, QUERIES, top) == 0).all()
