@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults fuzz acceptance \
-  calibration-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
+  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
   lint format openapi dashboards chart constraints clean
 
 help: ## this list
@@ -26,6 +26,14 @@ acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from 
 
 calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/calibration/tables.py $(ARGS)
+
+abstention-benchmarks: $(VENV)/.test ## docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/calibration/abstention_scores.py
+	$(BIN)/python benchmarks/calibration/abstention_scores.py $(ARGS)
+	$(BIN)/python benchmarks/calibration/abstention_both_ways.py $(ARGS)
+
+evidence-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/evidence/tables.py $(ARGS)
 
 gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/gate/tables.py $(ARGS)

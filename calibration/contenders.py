@@ -94,23 +94,24 @@ def _divided(rule: Rule, evidence: Evidence) -> list[Contender]:
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
     leading = Contender(first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error))
-    left = error - sum(
-        max(_used(limit, each) for limit in limits(each, evidence, leading.queries, first))
-        for each in leading.rule.each()
-    )
+    left = error - sum(_used(limits(each, evidence, leading.queries, first), each) for each in leading.rule.each())
     other = Contender(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
     return [leading, other]
 
 
-def _used(limit: Limited, rule: Rule) -> float:
-    """How often the limit's test errs at most, which is known before any loss is seen.
+def _used(limited: Sequence[Limited], rule: Rule) -> float:
+    """How often the test of these limits errs at most, which is known before any loss is seen.
 
-    Nothing where there are too few queries to pass at all. A count of losses moves in steps, so that the largest one
-    that passes is seldom exactly as rare as it may be.
+    Nothing where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as
+    the one that errs most often (intersection–union test).
     """
-    error = 1 - rule.confidence
-    if queries_needed(limit, rule) > limit.steps.queries:
+    if any(queries_needed(limit, rule) > limit.steps.queries for limit in limited):
         return 0.0
+    return max(_level(limit, 1 - rule.confidence) for limit in limited)
+
+
+def _level(limit: Limited, error: float) -> float:
+    """Of one limit: a count of losses moves in steps, and the largest that passes is rarer than it might be."""
     if limit.steps.documents is not None or not limit.steps.binary:
         return error
     p_values = bounds.exact_p_values(np.arange(limit.steps.queries + 1.0), limit.steps.queries, limit.most)

@@ -28,9 +28,10 @@ from retrieval.tensors import read_tensors
 # above the query's similarity with random documents, in standard deviations; BM25 of the result that matches best; and
 # a logistic model on four signals.
 ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model"]
-# Each is a share of the query's idf: what the words of one result have, at most, and what those of one sentence have.
-# With the margin, BM25, the words of all results together or the length of the query beside these, the model is no
-# better on unseen documents (docs/benchmarks/abstention.md).
+# Two are shares of the query's idf: what the words of one result have, at most, and what those of one sentence have.
+# With one of the other signals as well the model is no better on documents that it has not seen, and without one of
+# these it is worse, but for z: that is no help where a corpus is of one field, and a great one where it is of many
+# (docs/benchmarks/abstention.md).
 MODEL_SIGNALS = ("best_similarity", "z", "best_idf", "sentence_idf")
 SIGNALS = ("best_similarity", "margin", "z", "lexical", "best_idf", "sentence_idf")
 _BACKGROUND, _LEXICAL = frozenset({"z"}), frozenset({"lexical", "best_idf", "sentence_idf"})

@@ -170,7 +170,8 @@ class Retriever:
             began = time.perf_counter()
             top = self._top(vectors[rows], depth, wanted)
             searching += time.perf_counter() - began
-            answers |= zip(rows, self._cuts([queries[row] for row in rows], vectors[rows], top), strict=True)
+            asked, policy = [queries[row] for row in rows], self.policy.within(wanted)
+            answers |= zip(rows, self._cuts(asked, vectors[rows], top, policy), strict=True)
         observe("search", searching)
         observe("filter", time.perf_counter() - start - searching)
         return [answers[row] for row in range(len(queries))]
@@ -180,15 +181,15 @@ class Retriever:
             return self.index.search(vectors, depth)
         return self.index.search_within(vectors, depth, Within(self.metadata.where(wanted)))
 
-    def _cuts(self, queries: Sequence[Query], vectors: Float32, top: TopK) -> Iterator[Answer]:
-        """What is kept of each query's top-K."""
+    def _cuts(self, queries: Sequence[Query], vectors: Float32, top: TopK, policy: Policy) -> Iterator[Answer]:
+        """What is kept of each query's top-K; policy: of searches within their filter."""
         relevance = self.relevance.estimate(vectors, top) if self.relevance else None
-        decisions = decision_scores(self.policy.kind, top.scores, relevance)
+        decisions = decision_scores(policy.kind, top.scores, relevance)
         answered = (
             self.abstention.answered([query.text for query in queries], vectors, top) if self.abstention else None
         )
-        k = self.policy.k
-        passing = keep_answered(decisions[:, :k], self.policy.threshold, answered).sum(axis=1).tolist()
+        k = policy.k
+        passing = keep_answered(decisions[:, :k], policy.threshold, answered).sum(axis=1).tolist()
         for row, query in enumerate(queries):
             found = _Found(
                 top.positions[row],
@@ -198,12 +199,12 @@ class Retriever:
                 None if answered is None else answered[row : row + 1],
             )
             watched = None if query.filter else Uncut(found.scores[:k], passing[row])
-            yield self._cut(query, found, watched)
+            yield self._cut(query, found, policy, watched)
 
-    def _cut(self, query: Query, found: _Found, watched: Uncut | None) -> Answer:
+    def _cut(self, query: Query, found: _Found, policy: Policy, watched: Uncut | None) -> Answer:
         """Keep what passes of the first k; should that be too few, what comes first of the rest."""
         own = query.threshold is not None
-        threshold = np.float32(query.threshold) if own else self.policy.threshold
+        threshold = np.float32(query.threshold) if own else policy.threshold
         answered = None if own else found.answered
         kept = keep_answered(found.decisions[None, : query.k], threshold, answered)[0]
         missing = query.min_results - int(kept.sum())
@@ -211,6 +212,7 @@ class Retriever:
             kept[np.flatnonzero(~kept)[:missing]] = True
         chosen = np.flatnonzero(kept)
         refused = answered is not None and not answered.any()
+        certified = self.abstention is None or not query.filter  # within a filter, refusals are not
         return Answer(
             positions=found.positions[chosen],
             scores=found.scores[chosen],
@@ -219,8 +221,8 @@ class Retriever:
             considered=len(kept),
             best_score=float(found.scores[0]) if len(kept) else None,
             threshold=None if threshold is None else float(threshold),
-            policy=self.policy.kind,
-            calibrated=not own and not query.filter and self.policy.covers(query.k),
+            policy=policy.kind,
+            calibrated=not own and certified and policy.covers(query.k),
             reason=_reason(len(kept), len(chosen), refused),
             uncut=watched,
         )

@@ -12,8 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "evidence"))  # drawings
+
 import numpy as np
 import page
+import plot
 from bench import Bench
 from numpy.typing import NDArray
 from page import share, table, verdict, with_error
@@ -32,7 +35,7 @@ from calibration.encoding.corpus import encode_dataset
 from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from calibration.query_set.clusters import Units, clusters
 from calibration.stopwatch import Stopwatch
-from retrieval.abstention import SIGNALS, Signals
+from retrieval.abstention import MODEL_SIGNALS, SIGNALS, Signals
 from retrieval.encoder import OnnxEncoder
 from retrieval.index.flat import FlatIndex
 from retrieval.similarity import Float32
@@ -47,6 +50,8 @@ SETS = ("squad_v2_dev", "mixed_large")
 K = 5
 _SHARE = 0.5  # of the documents that a draw certifies on
 _ALLOWED = 0.05
+_MEANS = 100  # draws of a table of means
+_DRAWN = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)  # γ
 _FEWEST = 400  # queries of a world in which something can be certified
 # Of one score or another some can be had and some cannot; the last leaves refusals open.
 _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRule(0.5))
@@ -79,7 +84,7 @@ class World:
 
 def section(bench: Bench) -> str:
     """The section of the page."""
-    rows, gains = [], []
+    rows, gains, drawings = [], [], []
     for name in bench.wanted(SETS):
         world = _world(bench, name)
         rows += [_row(bench, name, world, rule) for rule in _ASKED]
@@ -87,6 +92,7 @@ def section(bench: Bench) -> str:
         if len(alone.labels) >= _FEWEST:
             rows += [_row(bench, f"{name}, one of each", alone, rule) for rule in _ASKED]
         gains += _gains(bench, name, world)
+        drawings.append(_drawing(name, world))
     error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
     header = [
         "set",
@@ -104,17 +110,45 @@ Four tenths of the documents, once, fit the model and choose the score (`calibra
 world: from them {bench.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
 kinds, and certify. What is claimed is compared with both errors in the whole world: *both hold* counts every draw, those in which
 the limits asked for could not be had and others were found; {share(1 - _ALLOWED)} is promised, ± {share(error)}. *On the rest* is
-the same on the documents that were not drawn, which vary themselves. *One of each* has one query of each kind for each document:
+the same on the documents that were not drawn. They are about as many and vary as much, so that two limits which are exact for the
+world are missed there in about one draw of six (P(Z > 1.96 / √2) = .08 for each). *One of each* has one query of each kind for each document:
 the queries of a kind are draws of their own, and the tests are exact, but the two kinds are of the same documents. K = {K}.
 
 {table(header, rows)}
 
 The smallest share of unanswerable queries answered that is certified where {100 * MAX_EMPTY:g} % of the answerable ones may be refused,
-mean ± standard deviation over the draws, and both true errors at that threshold. `auto` takes the model only where it is better by
-more than a standard error.
+mean ± standard deviation over {bench.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
+the unit of evidence much less is certified than is true: a share of queries is refused, and the largest documents may be refused
+first, which has to be excluded. More documents with a query or two each certify more than more queries on the same ones.
 
 {table(other, gains)}
+
+{chr(10).join(drawings)}
 """
+
+
+def _drawing(name: str, world: World) -> str:
+    """What is certified on the whole world, and what is true of it, by the share refused."""
+    drawn = {"model, certified": "model", "best similarity, certified": "best_similarity"}
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for words, score in drawn.items():
+        values = world.scores[score]
+        sides = [
+            Certifying(values[mine], Units.of(world.labels[mine])) for mine in (world.has_answer, ~world.has_answer)
+        ]
+        errors = certify.Errors.of(*sides, AbstentionRule(0.5).each)
+        taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
+        known = {empty: tau for empty, tau in taus.items() if tau is not None}
+        lines[words] = [100 * empty for empty in known], [errors.most_answered(tau) for tau in known.values()]
+    scores = world.scores["model"]
+    answerable = np.sort(scores[world.has_answer])
+    found = [float(answerable[int(empty * len(answerable))]) for empty in _DRAWN]
+    lines["model, true"] = (
+        [100 * empty for empty in _DRAWN],
+        [_errors(scores, world.has_answer, tau)[1] for tau in found],
+    )
+    title = f"{name}: unanswerable queries answered, by the share of answerable ones refused"
+    return plot.lines(f"abstention-{name}", title, ("answerable queries refused, %", "β"), lines, 1.0)
 
 
 def _row(bench: Bench, name: str, world: World, rule: AbstentionRule) -> list[str]:
@@ -141,7 +175,7 @@ def _gains(bench: Bench, name: str, world: World) -> list[list[str]]:
     rows = []
     for score, values in world.scores.items():
         rule = AbstentionRule(1e-6, MAX_EMPTY)
-        done = [_trial(world, score, rule, bench.seed, number)[0] for number in range(bench.splits)]
+        done = [_trial(world, score, rule, bench.seed, number)[0] for number in range(bench.part(_MEANS))]
         limits = np.array([record.answered_unanswerable.upper for record in done])
         true = np.array([_errors(values, world.has_answer, record.tau) for record in done])
         rows.append(
@@ -217,7 +251,8 @@ def _world(bench: Bench, name: str) -> World:
     scores = {"best_similarity": values[:, SIGNALS.index("best_similarity")]}
     if chosen.score.name not in ("best_similarity", "model"):
         scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
-    scores["model"] = fit(values[learned], has_answer[learned]).log_odds(values)
+    of_model = values[:, [SIGNALS.index(each) for each in MODEL_SIGNALS]]
+    scores["model"] = fit(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
     return World(labels[rest], has_answer[rest], kept, chosen.score.name)
 

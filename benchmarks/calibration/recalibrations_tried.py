@@ -20,8 +20,10 @@ from retrieval.relevance.model import Recalibration
 HEADING = "Recalibrations tried"
 CHOSEN_ON = ("squadshifts_new_wiki", "squadshifts_reddit")
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
-SPLITS = 20
-_GRID = 50  # log-odds at which Venn–Abers is fitted anew, twice each; linear between them
+SPLITS = 10
+# Log-odds at which Venn–Abers is fitted anew, twice each, linear between them: quantiles of all results, most of which
+# are surely irrelevant, and of the relevant ones.
+_GRID = (10, 30)
 _NAMES = ("none", "Platt", "beta", "isotonic", "Venn–Abers")
 Map = Callable[[np.ndarray], np.ndarray]
 
@@ -107,7 +109,8 @@ def _isotonic(odds: np.ndarray, relevant: np.ndarray) -> Map:
 
 def _venn_abers(odds: np.ndarray, relevant: np.ndarray) -> Map:
     """Inductive (Vovk, Petej and Fedorova, NIPS 2015), p₁ / (1 − p₀ + p₁)."""
-    grid = np.unique(np.quantile(odds, np.linspace(0, 1, _GRID)))
+    both = zip(_GRID, (odds, odds[relevant]), strict=True)
+    grid = np.unique(np.concatenate([np.quantile(each, np.linspace(0, 1, size)) for size, each in both]))
     said = []
     for at in grid:
         low, high = (

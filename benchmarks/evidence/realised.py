@@ -1,26 +1,31 @@
 """What certified cuts lose: calibrated on whole documents, judged on those that nobody had seen."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from bench import Bench
 from page import share, table, verdict
 from plot import lines, ranked
 from searched import Searched
-from trials import LOSSES, certified, gather, unseen
-from verdicts import ALPHA, passed
+from staircase import Staircase
+from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
+from verdicts import ALPHA
 
 from calibration.decide import decide
 from calibration.evidence import Evidence
 from calibration.query_set.clusters import Units
-from calibration.risk.certify import p_values
-from calibration.risk.steps import LossSteps
 from retrieval.policy import PolicyKind, decision_scores, keep
-from retrieval.similarity import Float32
 
 HEADING = "Realised loss of certified cuts"
-SETS = ("squad_v2_dev", "squadshifts_new_wiki", "covidqa_chunks", "scifact/train", "mixed_large")
+SETS = (
+    "squad_v2_dev",
+    "squadshifts_new_wiki",
+    "covidqa_chunks",
+    "scifact/train",
+    "mixed_large",
+    "pubmedqa_labelled",
+)
 K = 5
 _FIXED: tuple[PolicyKind, ...] = ("similarity", "relative")
 _FITTED = ("probability", "auto")
@@ -39,8 +44,17 @@ class Realised:
 
 
 @dataclass(frozen=True)
+class Done:
+    """What came of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
+
+    now: list[Realised] = field(default_factory=list)
+    before: list[Realised] = field(default_factory=list)
+    anew: list[tuple[bool, bool]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Row:
-    """One set, policy and δ over all splits; `anew`: with calibration documents drawn with replacement, None without."""
+    """One set, policy and δ over all splits; before: empty where there is none; anew: shares above δ, now and before."""
 
     name: str
     policy: str
@@ -51,25 +65,20 @@ class Row:
 
     def above(self, which: str, *, before: bool = False) -> float:
         """Share of splits in which the loss is above δ."""
-        return float(
-            np.mean([getattr(each, which) > self.delta + 1e-12 for each in (self.before if before else self.now)])
-        )
+        of = self.before if before else self.now
+        return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
 
     def cells(self) -> list[str]:
         """Of the table: now, and before in brackets."""
-        pairs = [[self.above(which), self.above(which, before=True)] for which in ("unseen", "all")] + (
-            [list(self.anew)] if self.anew else []
-        )
-        pairs += [
-            [float(np.mean([getattr(one, each) for one in some])) for some in (self.now, self.before)]
-            for each in ("certified", "kept")
-        ]
-        return [
-            self.name,
-            self.policy,
-            share(self.delta, 2),
-            *(f"{share(now)} ({share(before)})" for now, before in pairs),
-        ]
+        pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
+        pairs += [self.anew] if self.anew else []
+        pairs += [(self._mean(which, self.now), self._mean(which, self.before)) for which in ("certified", "kept")]
+        cells = [share(now) + (f" ({share(before)})" if self.before else "") for now, before in pairs]
+        return [self.name, self.policy, share(self.delta, 2), *cells]
+
+    @staticmethod
+    def _mean(which: str, of: Sequence[Realised]) -> float:
+        return float(np.mean([getattr(each, which) for each in of])) if of else 0.0
 
 
 def section(bench: Bench) -> str:
@@ -86,7 +95,7 @@ def section(bench: Bench) -> str:
         "Share of splits whose loss over all queries is above δ",
         ("set, policy and δ, lowest to highest, percent", "above δ"),
         {
-            words: ranked([row.above("all", before=before) for row in (*fixed, *fitted)])
+            words: ranked([row.above("all", before=before) for row in (*fixed, *fitted) if row.before])
             for words, before in (("now", False), ("before", True))
         },
         ALPHA,
@@ -112,7 +121,7 @@ of the release before on the same splits: exact, but of queries one by one.
 
 ### Policies with a model: {splits:,} splits
 
-The model is fitted in each split, and only queries that it has not seen certify.
+The model is fitted in each split, and only queries that it has not seen certify it. `auto` is of this release alone.
 
 {_targets(fitted, splits)}
 
@@ -122,88 +131,73 @@ The model is fitted in each split, and only queries that it has not seen certify
 """
 
 
-def _fixed(searched: Searched, splits: int, seed: int) -> Iterable[Row]:
+def _fixed(searched: Searched, splits: int, seed: int) -> list[Row]:
     """Policies that are fixed beforehand: all calibration queries certify."""
-    units, single = searched.units, _one_by_one(len(searched.queries))
-    for kind in _FIXED:
-        decisions = decision_scores(kind, searched.judged.top.scores, None)
-        world = LossSteps.of_accuracy(searched.judged, decisions)
-        done: dict[float, tuple[list[Realised], list[Realised], list[tuple[float, float]]]] = {
-            each: ([], [], []) for each in LOSSES
-        }
-        for number in range(splits):
-            calibration, others = unseen(np.random.default_rng([seed, number]), units)
-            drawn, labels = _anew(np.random.default_rng([seed, number, 1]), units)
-            part, left = decisions[others], LossSteps.of_accuracy(searched.judged.take(others), decisions[others])
-            stairs = [_steps(searched, decisions, calibration, each.take(calibration)) for each in (units, single)]
-            anew = [_steps(searched, decisions, drawn, each) for each in (labels, _one_by_one(len(drawn)))]
-            for loss, (now, before, truths) in done.items():
-                for steps, realised in zip(stairs, (now, before), strict=True):
-                    realised.append(_realised(_highest(steps, loss), left, world, part))
-                truths.append(tuple(_lost(world, _highest(steps, loss)) > loss + 1e-12 for steps in anew))
+    units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
+    members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
+    scores = searched.judged.top.scores
+    stairs = {kind: Staircase.of(searched, decision_scores(kind, scores, None), max(LOSSES)) for kind in _FIXED}
+    done = {(kind, loss): Done() for kind in _FIXED for loss in LOSSES}
+    for number in range(splits):
+        calibration, others = unseen(np.random.default_rng([seed, number]), units)
+        drawn, labels = _anew(np.random.default_rng([seed, number, 1]), members, len(units))
+        for kind, stair in stairs.items():
+            taus = [stair.taus(calibration, each.take(calibration), LOSSES) for each in (units, single)]
+            anew = [stair.taus(drawn, each, LOSSES) for each in (labels, _one_by_one(len(drawn)))]
+            for at, loss in enumerate(LOSSES):
+                each = done[kind, loss]
+                each.now.append(_realised(stair, taus[0][at], others))
+                each.before.append(_realised(stair, taus[1][at], others))
+                each.anew.append(tuple(stair.lost(everything, taus[at]) > loss + 1e-12 for taus in anew))
             if number < _CHECKED:
-                _check(searched, kind, calibration, {loss: _highest(stairs[0], loss) for loss in LOSSES})
-        for loss, (now, before, truths) in done.items():
-            yield Row(searched.name, kind, loss, now, before, tuple(np.mean(truths, axis=0).tolist()))
+                _check(searched, kind, calibration, taus[0])
+    return [
+        Row(searched.name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
+        for (kind, loss), each in done.items()
+    ]
 
 
-def _fitted(searched: Searched, splits: int, seed: int) -> Iterable[Row]:
+def _fitted(searched: Searched, splits: int, seed: int) -> list[Row]:
     """Policies that fit a model, by the product's own decision."""
-    done: dict[tuple[str, float], tuple[list[Realised], list[Realised]]] = {
-        (policy, loss): ([], []) for policy in _FITTED for loss in LOSSES
-    }
+    done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
     single = _one_by_one(len(searched.queries))
     for number in range(splits):
         rng = np.random.default_rng([seed, number])
         calibration, others = unseen(rng, searched.units)
         evidence = gather(searched, calibration, rng, number)
-        for (policy, loss), both in done.items():
-            for each, realised in zip((evidence, replace(evidence, units=single)), both, strict=True):
-                found = decide(certified(policy, "high-probability", loss), each)
-                decisions = each.scored.decisions(found.kind)
-                world = LossSteps.of_accuracy(searched.judged, decisions)
-                left = LossSteps.of_accuracy(searched.judged.take(others), decisions[others])
-                realised.append(_realised(found.tau, left, world, decisions[others]))
-    return [Row(searched.name, policy, loss, *both) for (policy, loss), both in done.items()]
+        kinds = evidence.scored.kinds
+        stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
+        rest = evidence.parts.rest
+        before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
+        for (policy, loss), each in done.items():
+            found = decide(certified(policy, "high-probability", loss), evidence)
+            each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
+            if policy == "probability":
+                each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
+    return [Row(searched.name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
 
 
 def _one_by_one(queries: int) -> Units:
     return Units.of(np.arange(queries))
 
 
-def _steps(searched: Searched, decisions: Float32, rows: np.ndarray, units: Units) -> LossSteps:
-    return LossSteps.of_accuracy(searched.judged.take(rows), decisions[rows], units)
-
-
-def _anew(rng: np.random.Generator, units: Units) -> tuple[np.ndarray, Units]:
+def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, Units]:
     """Queries of documents drawn with replacement; a document that is drawn twice is two."""
-    members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
-    enough = int(np.searchsorted(np.cumsum(sizes), 0.7 * len(units))) + 1
+    enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
     return np.concatenate(drawn[:enough]), Units.of(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
 
 
-def _highest(steps: LossSteps, delta: float) -> float | None:
-    """τ as `certify` finds it, without the rest of the certificate."""
-    passes = passed(p_values(steps, delta))[steps.places(steps.candidates)]
-    first_failure = len(passes) if passes.all() else int(passes.argmin())
-    return None if first_failure == 0 else float(steps.candidates[first_failure - 1])
+def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realised:
+    kept = float(keep(stair.decisions[others], None if tau is None else np.float32(tau)).mean())
+    return Realised(tau is not None, stair.lost(others, tau), stair.lost(np.arange(len(stair.best)), tau), kept)
 
 
-def _lost(steps: LossSteps, tau: float | None) -> float:
-    return 0.0 if tau is None else float(steps.at(np.array([tau], np.float32))[0]) / steps.queries
-
-
-def _realised(tau: float | None, left: LossSteps, world: LossSteps, decisions: Float32) -> Realised:
-    kept = float(keep(decisions, None if tau is None else np.float32(tau)).mean())
-    return Realised(tau is not None, _lost(left, tau), _lost(world, tau), kept)
-
-
-def _check(searched: Searched, kind: PolicyKind, calibration: np.ndarray, taus: dict[float, float | None]) -> None:
+def _check(searched: Searched, kind: PolicyKind, calibration: Positions, taus: list[float | None]) -> None:
     """Raises AssertionError where the product decides otherwise."""
     evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
-    if taus != {loss: decide(certified(kind, "high-probability", loss), evidence).tau for loss in taus}:
+    if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 

@@ -16,7 +16,6 @@ import labels  # noqa: E402
 import page  # noqa: E402
 import power  # noqa: E402
 import realised  # noqa: E402
-import rivals  # noqa: E402
 import size  # noqa: E402
 import stakes  # noqa: E402
 import two_samples  # noqa: E402
@@ -30,7 +29,6 @@ SECTIONS = {
     "power": power,
     "labels": labels,
     "realised": realised,
-    "rivals": rivals,
     "stakes": stakes,
 }
 TITLE = "# Evidence by document: how often it errs, what it can show"

@@ -12,10 +12,10 @@ from calibration.promotion.quantity import Sample
 from calibration.risk.rule import CONFIDENCE
 
 HEADING = "Size of promotion with other queries"
-_TRIALS = 1000
+_TRIALS = 500  # two limits are found for each
 _ACCURACY = 0.9
-_MARGINS = (0.01, 0.02, 0.05)
-_SETS = ("100 × 10", "400 × 20", "1,200 × 10", "squad_v2_dev", "mixed_large")
+_MARGINS = (0.02, 0.05)
+_SETS = ("100 × 10", "400 × 20", "squad_v2_dev", "mixed_large")
 _WHOLE = {
     "whole documents": 1.0,
     "half by document": 0.5,

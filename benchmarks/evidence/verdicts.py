@@ -116,6 +116,9 @@ def _wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _each(wealth: NDArray[np.float64], worst: list[NDArray[np.float64]]) -> PValues:
+    """P-values where what the null allows differs from trial to trial."""
+    if all(each is worst[0] for each in worst):
+        return _inverse(log_e(wealth, worst[0]))
     found = [float(log_e(wealth[:, at], each)) for at, each in enumerate(worst)]
     return _inverse(np.array(found))
 

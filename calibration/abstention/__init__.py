@@ -1,9 +1,9 @@
 """Whether a query has an answer in the corpus at all: a score for it, chosen and certified before any result is cut.
 
-`retrieval.abstention.AnswerScore` scores a query, higher where an answer is more likely; `AnswerRule(score, tau)` is the
-policy: a query is answered where its score ≥ τ in float32, else refused. What a user sees of it, and what calibration
-counts, is made by `retrieval.policy.keep_answered(decisions, threshold, answered)`, (n, K) and (n,) bool to (n, K): a
-refused query keeps nothing, an answered one keeps what passes the cut and its best result at least.
+`retrieval.abstention.AnswerScore` scores a query, higher where an answer is more likely; `AnswerRule(score, tau)` is
+the policy: a query is answered where its score ≥ τ in float32, else refused. What a user sees of it, and what the
+calibration counts, is made by `retrieval.policy.keep_answered`: a refused query keeps nothing, an answered one keeps
+what passes the cut and its best result at least.
 
 - `choose.Side(texts, vectors, top, labels)`: n queries of one kind, answerable or not. texts: n; vectors: (n, d)
   float32; top: their (n, K) TopK; labels: (n,) int64 clusters, numbered jointly for both kinds.

@@ -43,8 +43,8 @@ class Certifying:
 
 
 @dataclass(frozen=True)
-class _Errors:
-    """Both errors as staircases that rise: refusals with τ, answers with −τ."""
+class Errors:
+    """Both errors as staircases that rise: refusals with τ, answers with −τ; confidence: of each of the two."""
 
     refused: LossSteps
     answered: LossSteps
@@ -89,7 +89,7 @@ def certify_both(
     at which refusals are certified; where not even these can be, the largest at which none of the certifying queries
     is refused.
     """
-    errors = _Errors.of(answerable, unanswerable, rule.each)
+    errors = Errors.of(answerable, unanswerable, rule.each)
     refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
     lowest = answering.tau
     highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
@@ -126,7 +126,7 @@ def certify_both(
     )
 
 
-def _tradeoff(errors: _Errors) -> list[TradeOff]:
+def _tradeoff(errors: Errors) -> list[TradeOff]:
     """Of the shares refused that can be certified at all."""
     found = ((most, errors.refusing(most).tau) for most in _REFUSED)
     return [TradeOff(empty=most, answered=errors.most_answered(tau)) for most, tau in found if tau is not None]

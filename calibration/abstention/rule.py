@@ -11,7 +11,7 @@ from retrieval.errors import InputError
 
 # γ where no --max-empty is given: the share of answerable queries refused at which scores are compared, and what is
 # refused at most where the limit on answers cannot be certified. One question in ten sent away is what a search that
-# people rely on can cost at most; docs/benchmarks/abstention.md has the other error for seven values of it.
+# people rely on can cost at most; docs/benchmarks/abstention.md draws the other error for values from .01 to .5.
 MAX_EMPTY = 0.10
 
 

@@ -55,7 +55,7 @@ def manifest_facts(
         "query_set": found.query_set,
         "evidence": found.units.record,
         "strata": found.strata,
-        "calibration": standing(found.scored.judged.accuracy() > 0, found.units, len(dataset.documents), settings.k),
+        "calibration": standing(found.scored.judged.accuracy() > 0, len(dataset.documents), settings.k),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
         "drift": sensitivity(reference_of(found), settings.overlap_percentile),

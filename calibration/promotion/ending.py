@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from calibration.abstention.words import remedy as unlimited
+from calibration.abstention.words import remedy as refusals_remedy
 from calibration.risk.rule import Rule
 from retrieval.errors import NotPromoted
 from retrieval.release.manifest import Manifest
@@ -34,13 +34,15 @@ class Ending:
 
 def unfit(manifest: Manifest, rule: Rule) -> Ending | None:
     """Why a release is not offered for promotion, whatever is current; None where it is. rule: what was asked for."""
+    record = manifest.abstention
+    unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
     if manifest.policy.kind == "none":
         from calibration.risk.cheapest import remedy  # needs the extra `calibration`
 
         ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
-        said = f"{manifest.policy.guarantee} {ways} The release keeps every result and is not promoted."
+        refusals = "" if unlimited is None else f" Of refusals: {unlimited}"
+        said = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and is not promoted."
         return Ending(NO_CUT, said, "no cut")
-    if manifest.abstention is not None and not manifest.abstention.certified:
-        said = f"{unlimited(manifest.abstention, manifest.data)} The release is written, and is not promoted."
-        return Ending(NOT_PROMOTED, said, "abstention")
+    if unlimited is not None:
+        return Ending(NOT_PROMOTED, f"{unlimited} The release is written, and is not promoted.", "abstention")
     return None

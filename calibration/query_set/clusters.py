@@ -22,8 +22,8 @@ MOST_DESIGN_EFFECT = 1.1
 
 
 def counted(documents: int) -> str:
-    """So many documents, for people."""
-    return "1 document" if documents == 1 else f"{documents:,} documents"
+    """So many documents, for people; a single cluster may be many, chained by queries that have several answers."""
+    return "documents that all of them share" if documents == 1 else f"{documents:,} documents"
 
 
 @dataclass(frozen=True)

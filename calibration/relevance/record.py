@@ -21,7 +21,7 @@ def relevance_record(evidence: Evidence, heldout: NDArray[np.int64] | None) -> R
     """How the model was fitted, and its reliability on queries that it was not fitted on.
 
     heldout: positions of the held-out queries; without them those that help to choose and certify, which the
-    recalibration, three numbers, was fitted on. Bootstraps come from `numpy.random.default_rng([seed, 5])`.
+    recalibration, three numbers, was fitted on. Bootstraps come from `numpy.random.default_rng([seed, 7])`.
     """
     parts, estimated = evidence.parts, evidence.estimated
     if parts is None or estimated is None:
@@ -29,7 +29,7 @@ def relevance_record(evidence: Evidence, heldout: NDArray[np.int64] | None) -> R
     unseen = parts.rest if heldout is None else heldout
     relevance, relevant = estimated.answerable[unseen], evidence.scored.judged.grades[unseen] >= 1
     sums = Sums.of(relevance, relevant, evidence.units.labels[unseen])
-    drawn = sums.drawn(np.random.default_rng([evidence.seed, 5]))
+    drawn = sums.drawn(np.random.default_rng([evidence.seed, 7]))
     return RelevanceRecord(
         features=list(FEATURES),
         fit_queries=len(parts.fit),

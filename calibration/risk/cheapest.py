@@ -6,7 +6,7 @@ Without any loss a limit passes as soon as enough queries certify it, and the lo
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibration.relevance.parts import FEWEST_QUERIES, SHARES
 from calibration.risk import bounds
@@ -15,25 +15,34 @@ from calibration.risk.words import EMPTY
 from retrieval.release.evidence import Certificate
 
 _NAMED: AskedPolicy = (
-    "relative"  # certified by all calibration queries, it cuts the most (docs/benchmarks/calibration.md)
+    "relative"  # certified by all calibration queries; it keeps fewer than `similarity` (docs/thresholds.md)
 )
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to ask: the share held out, the policy, and the options that ask for it, empty for what was asked."""
+    """A way to ask: the share held out, the rule, and the options that ask for it, empty for what was asked."""
 
     holdout: float
-    policy: AskedPolicy
+    rule: Rule
     options: str = ""
+
+    @property
+    def set_aside(self) -> tuple[float, ...]:
+        """Shares of the calibration queries that fit and choose, and certify nothing (`calibration/contenders.py`).
+
+        `auto` with high probability certifies two policies, of which one fits nothing: it is certified by all of them.
+        """
+        if self.rule.policy == "probability":
+            return SHARES[:1]
+        return SHARES if self.rule.policy == "auto" and self.rule.statement == "expected-loss" else ()
 
     def certifying(self, labels: int) -> int:
         """How many of so many answerable queries certify; 0 where `auto` or `probability` have too few to fit on."""
         calibrating = labels - round(self.holdout * labels)
-        if self.policy in {"similarity", "relative"}:
-            return calibrating
-        taken = SHARES if self.policy == "auto" else SHARES[:1]
-        return calibrating - sum(round(share * calibrating) for share in taken) if calibrating >= FEWEST_QUERIES else 0
+        if self.rule.policy in {"auto", "probability"} and calibrating < FEWEST_QUERIES:
+            return 0
+        return calibrating - sum(round(share * calibrating) for share in self.set_aside)
 
     def labels(self, needed: int) -> int:
         """The fewest answerable queries of which so many certify."""
@@ -48,10 +57,10 @@ def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certi
 
     labels: answerable queries; certificates: of the limits, at least one of which failed.
     """
-    asked, *others = _ways(holdout, rule.policy)
+    asked, *others = _ways(holdout, rule)
     needed = max(each.queries_needed for each in certificates)
     now = [way.options for way in others if way.certifying(labels) >= needed][:2]
-    now += _on_average(rule, certificates, [asked, *others], labels)
+    now += _on_average(rule, certificates, holdout, labels)
     now += _larger(rule, certificates, [asked, *others], labels)
     frugal = (others or [asked])[-1]
     more = f"as asked it takes about {asked.labels(needed):,}"
@@ -60,24 +69,24 @@ def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certi
     return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
 
 
-def _ways(holdout: float, policy: AskedPolicy) -> Iterator[Way]:
+def _ways(holdout: float, rule: Rule) -> Iterator[Way]:
     """As asked, then what gives up less before what gives up more: the choice of the policy, the holdout, both."""
-    yield Way(holdout, policy)
-    named = policy in {"similarity", "relative"}
-    if not named:
-        yield Way(holdout, _NAMED, f"--policy {_NAMED}")
+    asked, named = Way(holdout, rule), replace(rule, policy=_NAMED)
+    yield asked
+    if asked.set_aside:
+        yield Way(holdout, named, f"--policy {_NAMED}")
     if holdout:
-        yield Way(0.0, policy, "--holdout 0")
-    if holdout and not named:
-        yield Way(0.0, _NAMED, f"--holdout 0 --policy {_NAMED}")
+        yield Way(0.0, rule, "--holdout 0")
+    if holdout and asked.set_aside:
+        yield Way(0.0, named, f"--holdout 0 --policy {_NAMED}")
 
 
-def _on_average(rule: Rule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int) -> Iterator[str]:
+def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
     """The first way whose loss is certified on average, where that was not asked for and queries count one by one."""
     if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
         return
     needed = max(bounds.queries_for_expected(each.most) for each in certificates)
-    for way in ways:
+    for way in _ways(holdout, replace(rule, guarantee="expected-loss")):
         if way.certifying(labels) >= needed:
             yield f"--guarantee expected-loss {way.options}".rstrip() + " (on average)"
             return

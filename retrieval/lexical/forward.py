@@ -53,23 +53,21 @@ class ForwardIndex:
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self:
         """Of texts in the order of their positions."""
-        rows: list[tuple[Terms, NDArray[np.int64]]] = []
-        ends, distinct = [0], [np.empty(0, np.uint32)]
+        rows, distinct = [_NOTHING], [_NOTHING.terms]
+        ends = [0]
         for text in texts:
-            own = [np.unique(sentence, return_counts=True) for sentence in sentences(text)]
-            rows += own
-            ends.append(len(rows))
-            distinct += [np.unique(np.concatenate([found for found, _ in own]))] if own else []
+            row = _rows(sentences(text))
+            rows.append(row)
+            distinct.append(np.unique(row.terms))
+            ends.append(ends[-1] + len(row.sizes))
         vocabulary, frequencies = np.unique(np.concatenate(distinct), return_counts=True)
-        offsets = np.concatenate([[0], np.cumsum([len(found) for found, _ in rows])]).astype(np.int64)
-        codes = np.searchsorted(vocabulary, np.concatenate([np.empty(0, np.uint32), *(found for found, _ in rows)]))
-        counts = np.concatenate([np.empty(0, np.int64), *(count for _, count in rows)])
+        found, counts, sizes = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         return cls(
             vocabulary,
             frequencies.astype(np.uint32),
             np.array(ends, dtype=np.int64),
-            offsets,
-            codes.astype(np.uint32),
+            np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            np.searchsorted(vocabulary, found).astype(np.uint32),
             np.minimum(counts, _MOST_COUNTED).astype(np.uint8),
         )
 
@@ -157,6 +155,27 @@ class ForwardIndex:
         begin = self.offsets[(self.offsets > 0) & (self.offsets < postings)]
         rising[begin - 1] = True  # from one row to the next they may fall
         return bool(rising.all() and (self.vocabulary[1:] > self.vocabulary[:-1]).all())
+
+
+class _Rows(NamedTuple):
+    """The rows of one document: terms ascending in each, how often each occurs, and how many each row has."""
+
+    terms: Terms
+    counts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+
+_NOTHING = _Rows(np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _rows(split: list[Terms]) -> _Rows:
+    """All at once, by sentence and term, and not by a call for each sentence."""
+    if not split:
+        return _NOTHING
+    sentence = np.repeat(np.arange(len(split), dtype=np.uint64), [len(each) for each in split])
+    keys, counts = np.unique(sentence << np.uint64(32) | np.concatenate(split), return_counts=True)
+    sizes = np.bincount((keys >> np.uint64(32)).astype(np.int64), minlength=len(split))
+    return _Rows((keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), counts, sizes)
 
 
 def _spans(offsets: NDArray[np.int64], size: int) -> bool:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 Terms = NDArray[np.uint32]
 
 _WORD = re.compile(r"\w+")
-# A mark that ends a sentence with a space behind it, as in most scripts, or one that needs none; or the end of a line.
+# A space behind a mark that ends a sentence, as in most scripts, or a mark that needs none; or the end of a line.
 # "Mr. X" ends one as well, which costs little: all that is asked of a sentence is which words stand together.
-_END = re.compile(r"[.!?…؟।]+\s+|[。｡！？]+|\n+")
+_END = re.compile(r"(?<=[.!?…؟।])\s+|[。｡！？]+|\n+")
 
 
 def terms(text: str) -> Terms:

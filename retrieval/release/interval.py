@@ -1,10 +1,10 @@
 """What every record of a manifest is, and the smallest of them."""
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class Record(BaseModel):
@@ -31,3 +31,10 @@ class Estimate(Interval):
     """A metric; by_document: with whole documents drawn in place of queries, None where queries are the units."""
 
     by_document: Interval | None = None
+
+    @model_serializer(mode="wrap")
+    def _only_what_there_is(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = dump(self)
+        if self.by_document is None:
+            del fields["by_document"]
+        return fields

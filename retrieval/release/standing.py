@@ -17,8 +17,7 @@ FEWEST_QUERIES = 30
 class AgainstChance(Record):
     """Accuracy@K without a cut, of all answerable queries, against what K documents drawn at random would get.
 
-    lower: one-sided limit of accuracy with this confidence, Clopper and Pearson's where each query counts for itself,
-    else by document (`evidence` of the manifest says which); chance: K/N for a query with one relevant document among
+    lower: exact one-sided limit of accuracy with this confidence, by query (Clopper and Pearson); chance: K/N for a query with one relevant document among
     N, at most 1; queries_needed: about so many answerable queries with the same accuracy would bring the limit above
     it, None where the limit is above it, or where no number would do.
     """

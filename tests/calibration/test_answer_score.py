@@ -131,10 +131,11 @@ def test_the_share_answered_is_what_a_loop_counts() -> None:
     scores = np.round(rng.normal(size=80), 1)  # with ties
     has_answer = rng.random(80) < 0.5
     counts = rng.integers(0, 3, size=(7, 80)).astype(float)
-    for row, share in zip(counts, _answered(scores, has_answer, counts, GAMMA), strict=True):
-        drawn, kind = np.repeat(scores, row.astype(int)), np.repeat(has_answer, row.astype(int))
-        most = max(tau for tau in scores[has_answer] if (drawn[kind] < tau).mean() <= GAMMA)
-        assert share == pytest.approx((drawn[~kind] >= most).mean())
+    for refused, shares in zip((GAMMA, 0.3), _answered(scores, has_answer, counts, (GAMMA, 0.3)), strict=True):
+        for row, share in zip(counts, shares, strict=True):
+            drawn, kind = np.repeat(scores, row.astype(int)), np.repeat(has_answer, row.astype(int))
+            most = max(tau for tau in scores[has_answer] if (drawn[kind] < tau).mean() <= refused)
+            assert share == pytest.approx((drawn[~kind] >= most).mean())
 
 
 def test_the_model_finds_what_orders_the_two_kinds() -> None:

@@ -67,9 +67,9 @@ def test_the_manifest_says_what_was_certified_and_by_whom(certified: Path) -> No
     assert choice["fit_queries"] + choice["choose_queries"] + choice["certify_queries"] == calibrating
     assert certificate["queries"] == choice["certify_queries"]
     assert certificate["loss"] < certificate["bound"] <= 0.05
-    assert certificate["bound"] == pytest.approx((certificate["loss"] * certificate["queries"] + 1) / (211 + 1))
+    assert certificate["bound"] == pytest.approx((certificate["loss"] * certificate["queries"] + 1) / (246 + 1))
     assert certificate["queries_needed"] == 19
-    for part in ("On average", "at most 5 %", "211 queries", "conformal risk control", "expected loss"):
+    for part in ("On average", "at most 5 %", "246 queries", "conformal risk control", "expected loss"):
         assert part in policy["guarantee"]
     assert {each["kind"] for each in choice["candidates"]} == {"probability", "relative", "similarity"}
     assert [(each["method"], each["policy"] != "none") for each in manifest["alternatives"]] == [
@@ -148,14 +148,14 @@ def test_what_cannot_be_certified_is_written_and_not_promoted(
 ) -> None:
     shutil.copytree(releases, tmp_path / "r")
     promoted, known = current_id(tmp_path / "r"), set(release_ids(tmp_path / "r"))
-    code, manifest, error = calibrate(sample, tmp_path / "r", encoder, "--max-loss", "0.01")
+    code, manifest, error = calibrate(sample, tmp_path / "r", encoder, "--max-loss", "0.005")
     assert code == 3
     said = [line for line in error.splitlines() if line.startswith("taugate: ")]
     assert len(said) == 1
-    assert "with 211 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in said[0]
+    assert "with 352 queries a loss of 0.5 % cannot be certified at 95 %; 598 are needed" in said[0]
     assert "not promoted" in said[0]
     assert (manifest["policy"]["kind"], manifest["policy"]["tau"]) == ("none", None)
-    assert "299 are needed" in manifest["policy"]["guarantee"]
+    assert "598 are needed" in manifest["policy"]["guarantee"]
     assert current_id(tmp_path / "r") == promoted
     assert set(release_ids(tmp_path / "r")) == known | {manifest["release_id"]}
     assert manifest["metrics"]["calibration"]["kept_fraction"] == 1.0
@@ -171,10 +171,10 @@ def test_what_cannot_be_certified_is_written_and_not_promoted(
 NAMED = [
     (["--policy", "relative", "--max-loss", "0.05"], 352),
     (["--policy", "similarity", "--max-loss", "0.01"], 352),
-    (["--policy", "probability", "--max-loss", "0.05"], 229),
+    (["--policy", "probability", "--max-loss", "0.05"], 264),
     (["--policy", "relative", "--max-loss", "0.05", "--method", "non-inferiority"], 352),
     (["--policy", "relative", "--max-loss", "0.05", "--metric", "ndcg"], 352),
-    (["--policy", "probability", "--max-loss", "0.05", "--k", "1", "--holdout", "0"], 327),
+    (["--policy", "probability", "--max-loss", "0.05", "--k", "1", "--holdout", "0"], 377),
 ]
 
 
@@ -242,7 +242,7 @@ def test_thirty_queries_are_enough(tmp_path: Path, calibrate: Capture) -> None:
     data, encoder = small(tmp_path, 30)
     code, manifest, _ = calibrate(data, tmp_path / "r", encoder, "--max-loss", "0.2", "--holdout", "0")
     assert code == 0
-    assert manifest["policy"]["certificates"][0]["queries"] == 18
+    assert manifest["policy"]["certificates"][0]["queries"] in {22, 30}  # those that did not fit the model, or all
 
 
 # What a certificate must not say.

@@ -154,6 +154,14 @@ def test_what_one_policy_cannot_use_of_the_error_the_other_has() -> None:
     assert found.tau is not None
 
 
+def test_a_limit_that_cannot_be_passed_leaves_all_of_the_error_to_the_other_policy(known: Evidence) -> None:
+    """63 queries are enough for a loss of 30 % and too few for 4 % of empty replies."""
+    rule = replace(AUTO, max_loss=0.3, max_empty=0.04)
+    found, alone = decide(rule, known), decide(replace(rule, policy="relative"), known)
+    assert (found.kind, found.tau, found.certificates) == ("relative", alone.tau, alone.certificates)
+    assert found.tau is not None
+
+
 def test_auto_for_an_expected_loss_is_certified_by_the_third_part_alone(known: Evidence) -> None:
     """Nothing that errs can be divided: the choice is made before, by queries that certify nothing."""
     found = decide(EXPECTED, known)

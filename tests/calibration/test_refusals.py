@@ -21,6 +21,8 @@ SETTINGS = [
     (["--max-loss", "0"], "--max-loss 0.0", "above 0 and below 1"),
     (["--max-loss", "1"], "--max-loss 1.0", "above 0 and below 1"),
     (["--max-loss", "nan"], "--max-loss nan", "above 0 and below 1"),
+    (["--max-loss", "0.01,2"], "--max-loss 2.0", "above 0 and below 1"),
+    (["--max-loss", "0.01,0.02,0.01"], "--max-loss 0.01,0.02,0.01", "names one loss twice"),
     (["--max-loss", "0.05", "--max-empty", "0"], "--max-empty 0.0", "above 0 and below 1"),
     (["--method", "bootstrap", "--max-loss", "0.05"], "--max-loss", "certifies nothing"),
     (["--method", "bootstrap", "--policy", "relative"], "--policy relative", "certifies nothing"),

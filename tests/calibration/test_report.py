@@ -185,6 +185,37 @@ def test_the_same_findings_give_the_same_bytes(
     assert again.page(again.manifest()) == probability.page(probability.manifest())
 
 
+def test_the_scores_of_relevance_are_the_manifests(probability: Studied) -> None:
+    record = probability.manifest().relevance
+    assert record is not None
+    said = check(probability.page()).text["relevance"]
+    assert record.error_of_likely is not None
+    for value in (record.brier, record.brier_skill, record.error, record.error_of_likely):
+        assert value is not None
+        assert value.lower <= value.mean <= value.upper
+        assert f"{value.mean:.4f}" in said
+        assert f"({value.lower:.4f}–{value.upper:.4f})" in said
+    assert {"beta": "beta calibration", "platt": "Platt scaling"}[str(record.recalibration)] in said
+    for each in record.bins:
+        assert each.interval is not None
+        assert each.interval.lower <= each.relevant <= each.interval.upper
+        assert f"found {100 * each.relevant:.1f}" in said
+
+
+def test_what_is_said_of_shift_is_what_was_measured(probability: Studied) -> None:
+    """The extremes over the rows of the benchmark page that are of another corpus than the release's own."""
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks" / "calibration.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"### What it says\n(.*?)\n###", page, re.S)
+    cells = [row.split(" | ") for row in rows.splitlines() if row.startswith("| ") and "unseen" not in row][2:]
+    assert len({row[0] for row in cells}) == 6
+    errors, true = ([float(row[column].split()[0]) for row in cells] for column in (4, 5))
+    said = check(probability.page()).text["relevance"]
+    assert f"relevant in {100 * min(true):.0f} to {100 * max(true):.0f} %" in said
+    assert f"off by {100 * min(errors):.0f} to {100 * max(errors):.0f} %" in said
+    text = (Path(__file__).parents[2] / "docs" / "thresholds.md").read_text(encoding="utf-8")
+    assert f"was {min(errors):.2f} to {max(errors):.2f}".replace("0.", ".") in text.replace("\n", " ")
+
+
 def test_numbers_are_the_manifests(probability: Studied) -> None:
     manifest = probability.manifest()
     page = check(probability.page())

@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 import taugate
+from calibration.risk.cheapest import Way
+from calibration.risk.rule import Rule
 from retrieval.release import history
 from retrieval.release.catalog import current_id, release_ids
 from retrieval.release.layout import REPORT
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 CERTIFIED = ("--max-loss", "0.05")
-NOTHING_HELD_OUT = ("--holdout", "0", "--policy", "relative")
+NOTHING_HELD_OUT = ("--holdout", "0")
 
 
 @pytest.fixture
@@ -46,10 +48,10 @@ CASES = [
     (29, (), 0, "provisional", "label 1 more", ""),
     (30, (), 0, "calibrated", "accuracy 1.00 may be anything from 0.88 to 1.00 (95 % interval)", ""),
     (50, (), 0, "calibrated", "may be anything from 0.93 to 1.00 (95 % interval); the papers' rule draws", ""),
-    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all --holdout 0 --policy relative is enough"),
+    (50, CERTIFIED, 3, "calibrated", "59 are needed", "With 59 in all --holdout 0 is enough"),
     (150, (), 0, "calibrated", "too easy", ""),
     (150, CERTIFIED, 0, "calibrated", "at most 5 %", ""),
-    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "--holdout 0 --policy relative; "),
+    (300, ("--max-loss", "0.01"), 3, "calibrated", "299 are needed", "can be certified: --holdout 0; "),
     (300, ("--max-loss", "0.01", *NOTHING_HELD_OUT), 0, "calibrated", "at most 1 %", ""),
 ]
 
@@ -168,7 +170,11 @@ def test_what_force_cannot_go_with(more: list, says: str, tmp_path: Path, capfd:
 
 
 # The fewest labels with which δ can be certified: all of them certify, or those that a choice and the holdout leave.
-FEWEST = [((*NOTHING_HELD_OUT, *CERTIFIED), 59), (CERTIFIED, 140), ((*NOTHING_HELD_OUT, "--max-loss", "0.01"), 299)]
+FEWEST = [
+    ((*NOTHING_HELD_OUT, *CERTIFIED), 59),
+    (CERTIFIED, Way(0.3, Rule.asked(max_loss=[0.05])).labels(59)),
+    ((*NOTHING_HELD_OUT, "--max-loss", "0.01"), 299),
+]
 
 
 @pytest.mark.parametrize(("options", "fewest"), FEWEST)

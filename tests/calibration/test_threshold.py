@@ -1,9 +1,12 @@
 """τ(ψ) on cases whose answer is known."""
 
 import numpy as np
+import pytest
 
-from calibration.metrics.bootstrap import Split, bootstrapped
+from calibration.metrics.bootstrap import Draw, Split, bootstrapped
 from calibration.metrics.judged import JudgedQueries
+from calibration.query_set.clusters import Units
+from calibration.settings import CalibrationSettings
 from calibration.threshold import bootstrap_threshold, gamma
 from retrieval.index.topk import TopK
 from retrieval.overlap import overlap_thresholds, share_above
@@ -80,3 +83,22 @@ def test_a_split_covers_every_query_once() -> None:
     assert len(split.heldout) == round(0.3 * 101)
     assert sorted([*split.calibration, *split.heldout]) == list(range(101))
     assert len(Split.of(np.random.default_rng(3), 5, 0.0).heldout) == 0
+
+
+def test_beside_the_papers_interval_stands_the_one_that_draws_whole_documents() -> None:
+    """100 documents with five queries each, all hits or all misses: its width is that of 100 queries, not of 500."""
+    settings = CalibrationSettings(bootstraps=200, sample_size=500, seed=3)
+    labels, hits = np.repeat(np.arange(100), 5), np.repeat(np.arange(100) < 70, 5).astype(float)
+    shared, alone = (
+        Draw.of(np.random.default_rng(3), Units.of(each), 50, settings) for each in (labels, np.arange(500))
+    )
+    assert np.array_equal(shared.rows, alone.rows), "the draws of the contract are the same"
+    found, plain = shared.estimate(hits), alone.estimate(hits)
+    assert plain.by_document is None
+    assert (found.mean, found.lower, found.upper) == (plain.mean, plain.lower, plain.upper)
+    assert found.by_document is not None
+    assert found.by_document.mean == pytest.approx(0.7, abs=0.01)
+    width = found.by_document.upper - found.by_document.lower
+    assert width == pytest.approx(2 * 1.96 * np.sqrt(0.7 * 0.3 / 100), abs=0.021)  # steps of 0.01
+    assert width > 2 * (found.upper - found.lower)
+    assert shared.estimate(hits) == found, "the same seed gives the same interval"

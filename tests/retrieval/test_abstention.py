@@ -113,8 +113,6 @@ CHANGES: dict[str, Callable[[dict], dict]] = {
     "weights of other signals": with_("weights", lambda weights: weights[:-1]),
     "weights in float32": with_("weights", lambda weights: weights.astype(np.float32)),
     "scale zero": with_("scale", lambda scale: scale * 0),
-    "another dimension": with_("mean", lambda mean: mean[:-1]),
-    "covariance infinite": with_("covariance", lambda covariance: covariance + np.inf),
     "terms of other documents": with_("offsets", lambda offsets: offsets[:-1]),
     "terms beyond the vocabulary": with_("codes", lambda codes: codes + np.uint32(99)),
     "sentences of other documents": with_("documents", lambda documents: documents[:-1]),
@@ -129,6 +127,22 @@ def test_anything_else_is_refused(change: Callable[[dict], dict], tmp_path: Path
     save_file(change(load_file(path)), path)
     with pytest.raises(ReleaseError, match="calibrate again"):
         AnswerScore.load(path, "model", D, N)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_("mean", lambda mean: mean[:-1]),
+        with_("covariance", lambda covariance: covariance + np.inf),
+        with_("covariance", lambda covariance: covariance[:1]),
+    ],
+)
+def test_moments_of_other_documents_are_refused(change: Callable[[dict], dict], tmp_path: Path) -> None:
+    path = tmp_path / "score"
+    score("z").save(path)
+    save_file(change(load_file(path)), path)
+    with pytest.raises(ReleaseError, match="calibrate again"):
+        AnswerScore.load(path, "z", D, N)
 
 
 @pytest.mark.parametrize("name", ["best_similarity", "unheard of", "../model", ""])

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 import unicodedata
 
 import numpy as np
@@ -107,6 +108,13 @@ def test_a_term_counts_255_times_at_most() -> None:
 )
 def test_sentences_of_any_script(text: str, split: list[str]) -> None:
     assert [each.tolist() for each in sentences(text)] == [terms(each).tolist() for each in split]
+
+
+@pytest.mark.parametrize("text", ["." * 200_000, " " * 200_000, "! " * 100_000, "\n" * 200_000 + "a", "a" * 200_000])
+def test_a_strange_text_takes_no_longer_than_another(text: str) -> None:
+    began = time.process_time()
+    assert len(sentences(text)) <= 1
+    assert time.process_time() - began < 2  # seconds; with every start tried to the end it would be minutes
 
 
 def test_terms_of_one_sentence_count_together() -> None:

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from retrieval.abstention import AnswerRule, AnswerScore, Signals
+from retrieval.filters.conditions import OneOf
 from retrieval.index.topk import TopK
-from retrieval.policy import Policy
+from retrieval.policy import Policy, Strata
 from retrieval.retriever import Query, Retriever
 
 SCORES = {"near": [0.9, 0.5, 0.25, 0.1], "far": [0.4, 0.39, 0.2, 0.1], "edge": [0.5, 0.3, 0.2, 0.1]}
@@ -41,6 +42,11 @@ class Folders:
 
     def where(self, wanted):
         return np.arange(4) < wanted[0]
+
+
+class Everything:
+    def where(self, wanted):
+        return np.ones(4, dtype=bool)
 
 
 RULE = AnswerRule(AnswerScore("best_similarity", Signals(k=4)), TAU)
@@ -115,3 +121,16 @@ def test_queries_are_refused_one_by_one_in_a_batch() -> None:
 
 def test_on_one_thread_the_same_are_refused() -> None:
     assert retriever(0.3).single().search([Query("far", 4)])[0].reason == "unanswerable"
+
+
+def test_within_a_certified_stratum_refusals_are_not_certified() -> None:
+    strata = Strata("lang", {"sv": 0.05})
+    wanted = (OneOf("lang", ("sv",)),)
+
+    def asked(rule: AnswerRule | None):
+        policy = Policy("similarity", 0.3, k=4, strata=strata)
+        found = Retriever(Texts(), Lists(), policy, metadata=Everything(), abstention=rule)
+        return found.search([Query("near", 4, filter=wanted)])[0]
+
+    assert (asked(None).calibrated, asked(None).threshold, len(asked(None).ranks)) == (True, np.float32(0.05), 4)
+    assert (asked(RULE).calibrated, asked(RULE).threshold, len(asked(RULE).ranks)) == (False, np.float32(0.05), 4)

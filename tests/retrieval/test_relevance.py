@@ -1,5 +1,6 @@
 """Relevance against a transcription by loops, whatever the batch and the width of the list."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from retrieval.index.flat import FlatIndex
 from retrieval.index.topk import TopK
 from retrieval.relevance.background import Background
 from retrieval.relevance.features import FEATURES
-from retrieval.relevance.model import Logistic, Relevance
+from retrieval.relevance.model import Logistic, Recalibration, Relevance
 
 K = 5
 
@@ -27,7 +28,8 @@ def world() -> tuple[FlatIndex, np.ndarray, np.ndarray, np.ndarray, Relevance]:
     documents, asked, queries = unit(rng, 80), unit(rng, 30), unit(rng, 9)
     lengths = rng.integers(10, 500, size=80)
     size = len(FEATURES)
-    model = Logistic(rng.normal(size=size), rng.uniform(0.5, 2, size=size), rng.normal(size=size), 0.3)
+    curve = Recalibration(1.3, 0.7, -0.2)
+    model = Logistic(rng.normal(size=size), rng.uniform(0.5, 2, size=size), rng.normal(size=size), 0.3, curve)
     background = Background.of(documents, asked, lengths)
     return FlatIndex.build(documents), asked, queries, lengths, Relevance(model, background, K)
 
@@ -54,7 +56,8 @@ def transcribed(world, query: np.ndarray, scores: np.ndarray, positions: np.ndar
         ]  # fmt: skip
         model = relevance.model
         odds = model.intercept + sum(w * (v - c) / r for w, v, c, r in zip(model.weights, values, model.center, model.scale, strict=True))  # fmt: skip  # noqa: E501
-        result.append(1 / (1 + np.exp(-odds)))
+        p, curve = 1 / (1 + np.exp(-odds)), model.recalibration
+        result.append(1 / (1 + (1 - p) ** curve.b / p**curve.a / np.exp(curve.c)))
     return result
 
 
@@ -85,7 +88,20 @@ def test_saved_and_read_again_it_says_the_same(world, tmp_path: Path) -> None:
     assert (again.estimate(queries, top) == relevance.estimate(queries, top)).all()
 
 
-@pytest.mark.parametrize("change", ["shape", "nan", "missing", "extra", "k", "type", "scale", "truncated"])
+def test_a_file_from_before_there_was_a_recalibration_says_what_it_said(world, tmp_path: Path) -> None:
+    index, _, queries, _, relevance = world
+    relevance.save(tmp_path / "r")
+    arrays = load_file(tmp_path / "r")
+    del arrays["recalibration"]
+    save_file(arrays, tmp_path / "r")
+    again = Relevance.load(tmp_path / "r", index.dimension, len(index))
+    before = replace(relevance, model=replace(relevance.model, recalibration=Recalibration()))
+    top = index.search(queries, K)
+    assert (again.estimate(queries, top) == before.estimate(queries, top)).all()
+    assert (again.estimate(queries, top) != relevance.estimate(queries, top)).any()
+
+
+@pytest.mark.parametrize("change", ["falling", "shape", "nan", "missing", "extra", "k", "type", "scale", "truncated"])
 def test_a_file_that_is_something_else_is_refused(world, tmp_path: Path, change: str) -> None:
     index, *_, relevance = world
     path = tmp_path / "r"
@@ -99,6 +115,7 @@ def test_a_file_that_is_something_else_is_refused(world, tmp_path: Path, change:
         "k": lambda: arrays.update(k=np.array([0])),
         "type": lambda: arrays.update(k=np.array([5.5])),
         "scale": lambda: arrays.update(scale=arrays["scale"] * 0),
+        "falling": lambda: arrays.update(recalibration=np.array([1.0, -0.1, 0.0])),
         "truncated": lambda: None,
     }
     changes[change]()

@@ -1,0 +1,67 @@
+"""The lower part of many staircases of loss, where the cuts are: the same τ as `certify` finds, a hundred times faster."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from searched import Searched
+from verdicts import passed
+
+from calibration.query_set.clusters import Units
+from calibration.risk import bounds
+from calibration.risk.e_values import log_e, worst_of_queries
+from calibration.risk.steps import LossSteps
+from retrieval.similarity import Float32
+
+_REACH = 4.0  # times the largest δ: no cut that loses more is certified
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose."""
+
+    decisions: Float32
+    best: Float32
+
+    @classmethod
+    def of(cls, searched: Searched, decisions: Float32, largest: float) -> Self:
+        """largest: δ that is asked for."""
+        relevant = searched.judged.grades >= 1
+        best = np.where(relevant, decisions, -np.inf).max(axis=1)
+        best[~relevant.any(axis=1)] = np.inf
+        highest = np.sort(best)[min(len(best) - 1, int(_REACH * largest * len(best)))]
+        return cls(decisions, np.where(best <= highest, best, np.inf).astype(np.float32))
+
+    def taus(self, rows: NDArray[np.int64], units: Units, deltas: tuple[float, ...]) -> list[float | None]:
+        """τ for each δ, certified by the queries at these positions; None where there is none."""
+        best = self.best[rows]
+        lost = np.flatnonzero(best < np.inf)
+        steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units, binary=True)
+        return [_highest(steps, _p_values(steps, delta)) for delta in deltas]
+
+    def lost(self, rows: NDArray[np.int64], tau: float | None) -> float:
+        """Share of the queries at these positions that a cut loses."""
+        return 0.0 if tau is None else float((self.best[rows] < np.float32(tau)).mean())
+
+
+def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
+    """As `calibration.risk.certify` has them, with the hardest part remembered."""
+    if steps.documents is None:
+        return bounds.exact_p_values(steps.losses, steps.queries, delta)
+    worst = _worst(delta, np.sort(steps.documents.sizes).tobytes())
+    return np.exp(-np.maximum(0.0, log_e(steps.documents.wealth, worst)))
+
+
+@lru_cache(maxsize=16)
+def _worst(delta: float, sizes: bytes) -> NDArray[np.float64]:
+    return worst_of_queries(delta, np.frombuffer(sizes, dtype=np.int64))
+
+
+def _highest(steps: LossSteps, p_values: NDArray[np.float64]) -> float | None:
+    passes = passed(p_values)[steps.places(steps.candidates)]
+    if passes.all():
+        raise AssertionError("the staircase is too short")
+    first_failure = int(passes.argmin())
+    return None if first_failure == 0 else float(steps.candidates[first_failure - 1])

@@ -1,0 +1,97 @@
+"""--max-loss 0.01,0.05: the first is in force, and what is said of all of them holds together."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import taugate
+from calibration.decide import decide
+from calibration.evidence import Evidence
+from calibration.metrics.judged import JudgedQueries
+from calibration.query_set.clusters import Units
+from calibration.risk.rule import Rule
+from calibration.scored import Scored
+from retrieval.index.topk import TopK
+from tests.calibration.commands import arguments
+
+
+def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> Evidence:
+    """Of every query the only relevant result has a uniform score, one for each document: τ loses a share of τ."""
+    scores = np.repeat(rng.random((queries // each, 1)), each, axis=0).astype(np.float32)
+    top = TopK(scores, np.zeros(scores.shape, dtype=np.int64))
+    judged = JudgedQueries(top, np.ones(scores.shape, dtype=np.int64), np.ones(queries), scores[:, 0])
+    units, members = Units.of(np.arange(queries) // each), np.arange(queries)
+    return Evidence(Scored(judged, top, None, None), members, np.zeros((1, 1), np.int64), None, None, units, 0)
+
+
+def rule(*losses: float, **more: object) -> Rule:
+    return Rule.asked(max_loss=losses, policy="similarity", **more)  # type: ignore[arg-type]
+
+
+def literal_tau(given: Evidence, delta: float, alpha: float) -> float:
+    """The largest score below which so few are that the exact binomial test passes."""
+    scores = np.sort(given.scored.judged.top.scores[:, 0])
+    passed = [tau for lost, tau in enumerate(scores.tolist()) if stats.binom.cdf(lost, len(scores), delta) <= alpha]
+    return max(passed)
+
+
+def test_each_level_is_tested_with_its_part_of_the_error() -> None:
+    given = evidence(np.random.default_rng(0), 500)
+    found = decide(rule(0.02, 0.01, 0.05), given)
+    assert [level.max_loss for level in found.levels] == [0.02, 0.01, 0.05]
+    for level in found.levels:
+        assert level.tau == literal_tau(given, level.max_loss, 0.05 / 3)
+        assert level.loss < level.bound <= level.max_loss
+    assert (found.tau, found.max_loss) == (found.levels[0].tau, 0.02)
+    assert found.certificates[0].most == 0.02
+    assert "With 0.95 confidence in this and 1 % and 5 % together " in found.guarantee
+    (alone,) = decide(rule(0.02), given).certificates
+    assert decide(rule(0.02), given).levels == []
+    assert alone.upper is not None
+    assert found.certificates[0].bound <= 0.02
+
+
+def test_all_that_is_said_together_holds_in_95_of_100_calibrations() -> None:
+    rng, trials = np.random.default_rng(1), 400
+    asked = rule(0.03, 0.1)
+    wrong = sum(
+        any((level.tau or 0.0) > level.max_loss for level in decide(asked, evidence(rng, 300)).levels)
+        for _ in range(trials)
+    )
+    assert wrong / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_later_loss_that_can_be_certified_is_named_where_the_first_cannot(each: int) -> None:
+    found = decide(rule(0.01, 0.05, 0.2), evidence(np.random.default_rng(0), 400, each))
+    assert (found.kind, found.tau) == ("none", None)
+    assert found.levels[0].tau is None
+    assert [level.tau is not None for level in found.levels[1:]] == [True, True]
+    about = "" if each == 1 else " about 200 documents"
+    assert f"with 400 queries{about} a loss of 1 % cannot be certified at 95 % together with 5 % and 20 %; " in (
+        found.guarantee
+    )
+    assert found.guarantee.endswith(" are needed. A loss of 5 % and of 20 % can be: name it first.")
+    none = decide(rule(0.001, 0.002), evidence(np.random.default_rng(0), 400, each)).guarantee
+    assert "name it first" not in none
+
+
+def test_an_expected_loss_is_not_corrected_for_others() -> None:
+    given = evidence(np.random.default_rng(0), 300)
+    several = decide(rule(0.02, 0.05, guarantee="expected-loss"), given)
+    assert several.tau == decide(rule(0.02, guarantee="expected-loss"), given).tau
+    assert several.levels[1].tau == decide(rule(0.05, guarantee="expected-loss"), given).tau
+
+
+@pytest.mark.parametrize("text", ["0.01,", "a", "", "0.01;0.02", "0.01,,0.02"])
+def test_what_is_no_list_of_shares_is_named(
+    text: str, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        taugate.main(arguments(sample, tmp_path / "r", encoder, "--max-loss", text))
+    assert ended.value.code == 2
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.endswith(f'argument --max-loss: "{text}": give a share such as 0.01, or several such as 0.01,0.02')
+    assert list(tmp_path.iterdir()) == []
