@@ -53,8 +53,8 @@ def _rule(manifest: Manifest) -> str:
 
 
 def _abstention(record: AbstentionRecord) -> str:
-    limits = "certified" if record.certified else "not certified"
-    return f"refused: queries whose {record.score} is below {record.tau:.6f} ({limits}). {record.guarantee}"
+    name, limits = record.score.replace("_", " "), "certified" if record.certified else "not certified"
+    return f"refused: queries whose score ({name}) is below {record.tau:.6f} ({limits}). {record.guarantee}"
 
 
 def _alternative(other: Alternative) -> str:

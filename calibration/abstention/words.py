@@ -24,7 +24,7 @@ def evidence(record: NoAnswerRecord) -> str:
     """What the headline rests on."""
     most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
     if record.asked == "off_topic":
-        limit = "" if record.upper == 1 else f" Of so few questions it says: {most}."
+        limit = "" if record.upper == 1 else f" For easy cases like these it is {most}."
         return (
             "No unanswerable question is labelled: those that are closer to the documents get an answer more often. "
             f"Label some, with a score of 0, to know how often.{limit}"
@@ -45,7 +45,7 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
         first += f", where {most_percent(answered.asked)} was asked for,"
     tests = " and ".join(dict.fromkeys(_TESTS[each.evidence.unit] for each in (answered, refused)))
     return (
-        f"With {confidence:.4g} confidence {first} and {second}, for queries drawn like the {answered.queries:,} "
+        f"With {100 * confidence:.4g} % confidence {first} and {second}, for queries drawn like the {answered.queries:,} "
         f"unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence tests, each at half "
         f"of the error; {tests})."
     )

@@ -20,10 +20,11 @@ def recalibrated(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) 
     values: (q, K, F) features, relevant: (q, K). A model is too sure of what it was fitted on, and documents are
     described by how they score against its queries; both end here. Beta calibration (Kull, Silva Filho and Flach,
     AISTATS 2017): a logistic regression on ln p and −ln(1 − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) in
-    place of 1 and 0 (Platt, "Probabilistic Outputs for Support Vector Machines", 1999, §2.2). It is better than Platt's
-    line, isotonic regression and Venn–Abers on unseen documents (docs/benchmarks/calibration.md, "Recalibrations
-    tried"), and it rises strictly but for the rounding to float32, so that the cuts by probability are those of before:
-    queries that certify one may help to fit the map. Isotonic regression has steps, which would move cuts.
+    place of 1 and 0 (Platt, "Probabilistic Outputs for Support Vector Machines", 1999, §2.2). On unseen documents it is
+    as good as Platt's line or better, and isotonic regression and Venn–Abers are worse where labels are few
+    (docs/benchmarks/calibration.md, "Recalibrations tried"). It rises strictly but for the rounding to float32, so that
+    the cuts by probability are those of before: queries that certify one may help to fit the map. Isotonic regression
+    has steps, which would move cuts.
 
     Where a or b would not be above 0 it is Platt's line, a = b. The model stays as it was where the queries have only
     relevant or only irrelevant results, or where the line would fall, which says that the model orders unseen results

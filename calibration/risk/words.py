@@ -23,11 +23,11 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
     what = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
     by_document = first.unit == "document" and first.units is not None
-    of = f" about {counted(first.units)}, which may be lost whole," if first.units and by_document else ""
+    of = f" about {counted(first.units)}" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
-    sure = f"{rule.confidence:.4g} confidence"
+    sure = f"{100 * rule.confidence:.4g} % confidence"
     if rule.also:
-        sure += " in this and " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also) + " together"
+        sure += " (in this and in " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also) + " together)"
     if rule.statement == "expected-loss":
         return (
             f"On average over calibrations like this one, {what}, for queries drawn like {queries} (conformal risk "
@@ -35,11 +35,11 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
         )
     test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus for NDCG"
     if by_document:
-        test = "e-value by document"
+        test = "e-value by document, each of which may be lost whole"
     if rule.method == "risk-control":
         return (
-            f"With {sure} over the draw of {queries}, {what}, for queries drawn like them (Learn-then-Test, fixed "
-            f"sequence, {test})."
+            f"With {sure}, {what}. This speaks of queries drawn like {queries} (Learn-then-Test, fixed sequence, "
+            f"{test})."
         )
     return (
         f"With {sure}, {what}, against the same queries without the cut (paired non-inferiority on {queries}; {test})."
@@ -50,7 +50,7 @@ def of_strata(strata: StrataRecord) -> str:
     """For which values of a field the guarantee holds by itself, and for which it does not."""
     held = [_value(each.value) for each in strata.strata]
     others = ", ".join(map(_value, strata.other_values))
-    said = f"The same holds by itself for the queries of each {strata.field} of {', '.join(held)}" if held else ""
+    said = f"The same holds by itself for each of these values of {strata.field}: {', '.join(held)}" if held else ""
     if strata.others is None:
         return f"{said}."
     if strata.others.tau_without_filter is not None:
@@ -94,7 +94,7 @@ def _at_most(rule: Rule, certificates: Sequence[Certificate]) -> str:
         for each in certificates
         if each.upper is not None
     ]
-    return f"Of this one cut, with {rule.confidence:.4g} confidence, {' and '.join(limits)}."
+    return f"Of this one cut, with {100 * rule.confidence:.4g} % confidence, {' and '.join(limits)}."
 
 
 def _value(value: str | int | float | bool | None) -> str:

@@ -238,20 +238,20 @@ def test_the_shortage_is_said_in_numbers() -> None:
 def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem() -> None:
     high = Rule("risk-control", "similarity", max_loss=0.05, confidence=0.9)
     said = words.guarantee(high, certificates(1234, 0.05, high), 7)
-    for part in ("0.9 confidence", "5 %", "1,234 queries", "top 7", "Learn-then-Test", "exact binomial"):
+    for part in ("90 % confidence", "5 %", "1,234 queries", "top 7", "Learn-then-Test", "exact binomial"):
         assert part in said
     expected = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.02)
     said = words.guarantee(expected, certificates(300, 0.02, expected), 5)
     for part in ("On average", "2 %", "300 queries", "conformal risk control", "expected loss"):
         assert part in said
-    average, _, one_cut = said.partition(" Of this one cut, with 0.95 confidence, the loss is at most ")
+    average, _, one_cut = said.partition(" Of this one cut, with 95 % confidence, the loss is at most ")
     assert "confidence" not in average, "the expected loss has none"
     assert one_cut
     said = words.guarantee(PAIRED, certificates(600, 0.05, PAIRED, each=4), 5)
     for part in (
-        "0.95 confidence",
+        "95 % confidence",
         "5 %",
-        "600 queries about 150 documents, which may be lost whole",
+        "600 queries about 150 documents",
         "non-inferiority",
     ):
         assert part in said

@@ -29,7 +29,7 @@ def test_the_upper_limit_of_one_cut_holds(queries: int, printed: str) -> None:
     assert wrong >= 0.05 - 3 * np.sqrt(0.05 * 0.95 / rounds), "the limit is exact: a wider one says less"
     assert truth.mean() <= 0.05
     assert (truth > 0.05).mean() > 0.3
-    assert f"Of this one cut, with 0.95 confidence, the loss is at most {printed}." in sentence
+    assert f"Of this one cut, with 95 % confidence, the loss is at most {printed}." in sentence
 
 
 def test_both_limits_are_said() -> None:

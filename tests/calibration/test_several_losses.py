@@ -46,7 +46,7 @@ def test_each_level_is_tested_with_its_part_of_the_error() -> None:
         assert level.loss < level.bound <= level.max_loss
     assert (found.tau, found.max_loss) == (found.levels[0].tau, 0.02)
     assert found.certificates[0].most == 0.02
-    assert "With 0.95 confidence in this and 1 % and 5 % together " in found.guarantee
+    assert "With 95 % confidence (in this and in 1 % and 5 % together), " in found.guarantee
     (alone,) = decide(rule(0.02), given).certificates
     assert decide(rule(0.02), given).levels == []
     assert alone.upper is not None

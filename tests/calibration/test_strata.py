@@ -89,7 +89,7 @@ def test_each_stratum_is_certified_and_the_lowest_threshold_is_in_force(
         assert lost(release, data[0], value, manifest["policy"]["tau"], within=False) < DELTA
         assert 0 < lost(release, data[0], value, each["tau"], within=True) < DELTA
     guarantee = manifest["policy"]["guarantee"]
-    assert "The same holds by itself for the queries of each kind of easy, hard." in guarantee
+    assert "The same holds by itself for each of these values of kind: easy, hard." in guarantee
     assert "Nothing is certified of the kind rare, odd: 11 queries" in guarantee
 
 
