@@ -16,12 +16,11 @@ def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -
 
     judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
     """
-    policy = "auto" if evidence.parts is not None else "similarity"
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
         Rule("bootstrap", "similarity", metric=rule.metric),
-        Rule("risk-control", policy, guarantee="high-probability", **limits),  # type: ignore[arg-type]
-        Rule("risk-control", policy, guarantee="expected-loss", **limits),  # type: ignore[arg-type]
+        Rule("risk-control", "auto", guarantee="high-probability", **limits),
+        Rule("risk-control", "auto", guarantee="expected-loss", **limits),
     ]
     return [
         outcome

@@ -48,6 +48,7 @@ def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Ch
     Raises InputError where it cannot be had.
     """
     _check(rule, evidence)
+    rule = _named(rule, evidence)
     if rule.policy != "auto":
         entry = Contender(rule.policy, certifying_queries(rule, rule.policy, evidence), rule)
         return entry, entry.certify(evidence), None
@@ -62,6 +63,7 @@ def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Ch
 
 def contender(rule: Rule, kind: PolicyKind, evidence: Evidence) -> Contender:
     """The one of this kind: what else is certified of it needs the same queries and the same confidence."""
+    rule = _named(rule, evidence)
     if rule.policy == "auto" and rule.statement == "high-probability":
         return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
     return Contender(kind, certifying_queries(rule, kind, evidence), rule)
@@ -76,9 +78,14 @@ def certifying_queries(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDAr
     return evidence.parts.rest if kind == "probability" else evidence.calibration
 
 
+def _named(rule: Rule, evidence: Evidence) -> Rule:
+    """`auto` with too few queries to fit a model is `relative`, which needs none and keeps fewer than `similarity`."""
+    return replace(rule, policy="relative") if rule.policy == "auto" and evidence.parts is None else rule
+
+
 def _check(rule: Rule, evidence: Evidence) -> None:
-    if rule.policy in {"auto", "probability"} and evidence.parts is None:
-        raise InputError(f"--policy {rule.policy}: {evidence.lacking}")
+    if rule.policy == "probability" and evidence.parts is None:
+        raise InputError(f"--policy probability: {evidence.lacking}")
     if rule.policy == "probability" and evidence.estimated is None:
         raise InputError(
             "--policy probability: the queries to fit on have no relevant document in their top K, or nothing else; "

@@ -20,10 +20,14 @@ _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 
 @dataclass(frozen=True)
 class Staircase:
-    """decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose."""
+    """decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose.
+
+    whole: no query that a higher cut could lose was left out.
+    """
 
     decisions: Float32
     best: Float32
+    whole: bool
 
     @classmethod
     def of(cls, searched: Searched, decisions: Float32, largest: float) -> Self:
@@ -32,18 +36,26 @@ class Staircase:
         best = np.where(relevant, decisions, -np.inf).max(axis=1)
         best[~relevant.any(axis=1)] = np.inf
         highest = np.sort(best)[min(len(best) - 1, int(_REACH * largest * len(best)))]
-        return cls(decisions, np.where(best <= highest, best, np.inf).astype(np.float32))
+        low = np.where(best <= highest, best, np.inf).astype(np.float32)
+        return cls(decisions, low, bool((low == best).all()))
 
     def taus(self, rows: NDArray[np.int64], units: Units, deltas: tuple[float, ...]) -> list[float | None]:
         """τ for each δ, certified by the queries at these positions; None where there is none."""
         best = self.best[rows]
         lost = np.flatnonzero(best < np.inf)
         steps = LossSteps._stairs(len(rows), lost, best[lost], np.ones(len(lost)), units, binary=True)
-        return [_highest(steps, _p_values(steps, delta)) for delta in deltas]
+        return [self._highest(steps, _p_values(steps, delta)) for delta in deltas]
 
     def lost(self, rows: NDArray[np.int64], tau: float | None) -> float:
         """Share of the queries at these positions that a cut loses."""
         return 0.0 if tau is None else float((self.best[rows] < np.float32(tau)).mean())
+
+    def _highest(self, steps: LossSteps, p_values: NDArray[np.float64]) -> float | None:
+        passes = passed(p_values)[steps.places(steps.candidates)]
+        if passes.all() and not self.whole:
+            raise AssertionError("the staircase is too short")
+        first_failure = len(passes) if passes.all() else int(passes.argmin())
+        return None if first_failure == 0 else float(steps.candidates[first_failure - 1])
 
 
 def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
@@ -57,11 +69,3 @@ def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
 @lru_cache(maxsize=16)
 def _worst(delta: float, sizes: bytes) -> NDArray[np.float64]:
     return worst_of_queries(delta, np.frombuffer(sizes, dtype=np.int64))
-
-
-def _highest(steps: LossSteps, p_values: NDArray[np.float64]) -> float | None:
-    passes = passed(p_values)[steps.places(steps.candidates)]
-    if passes.all():
-        raise AssertionError("the staircase is too short")
-    first_failure = int(passes.argmin())
-    return None if first_failure == 0 else float(steps.candidates[first_failure - 1])

@@ -45,8 +45,8 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
         first += f", where {most_percent(answered.asked)} was asked for,"
     tests = " and ".join(dict.fromkeys(_TESTS[each.evidence.unit] for each in (answered, refused)))
     return (
-        f"With {100 * confidence:.4g} % confidence {first} and {second}, for queries drawn like the {answered.queries:,} "
-        f"unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence tests, each at half "
+        f"With {100 * confidence:.4g} % confidence {first} and {second}, for queries drawn like the "
+        f"{answered.queries:,} unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence tests, each at half "
         f"of the error; {tests})."
     )
 

@@ -14,6 +14,7 @@ from calibration.risk.rule import AskedPolicy, Rule
 from calibration.risk.words import EMPTY
 from retrieval.release.evidence import Certificate
 
+_MOST = 0.5  # a cut that may lose half of the queries is no advice
 _NAMED: AskedPolicy = (
     "relative"  # certified by all calibration queries; it keeps fewer than `similarity` (docs/thresholds.md)
 )
@@ -38,10 +39,10 @@ class Way:
         return SHARES if self.rule.policy == "auto" and self.rule.statement == "expected-loss" else ()
 
     def certifying(self, labels: int) -> int:
-        """How many of so many answerable queries certify; 0 where `auto` or `probability` have too few to fit on."""
+        """How many of so many answerable queries certify; 0 where `probability` has too few to fit on."""
         calibrating = labels - round(self.holdout * labels)
-        if self.rule.policy in {"auto", "probability"} and calibrating < FEWEST_QUERIES:
-            return 0
+        if calibrating < FEWEST_QUERIES:  # no model, so that `auto` is `relative`
+            return 0 if self.rule.policy == "probability" else calibrating
         return calibrating - sum(round(share * calibrating) for share in self.set_aside)
 
     def labels(self, needed: int) -> int:
@@ -66,6 +67,8 @@ def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certi
     more = f"as asked it takes about {asked.labels(needed):,}"
     if frugal is not asked and (fewest := frugal.labels(needed)) > labels:
         more = f"with {fewest:,} in all {frugal.options} is enough; {more}"
+    if not now:
+        return f"Label more: {more}."
     return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
 
 
@@ -93,15 +96,16 @@ def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float,
 
 
 def _larger(rule: Rule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int) -> Iterator[str]:
-    """The smallest larger limits: as asked, and where all labelled queries certify."""
+    """The smallest larger limits that are any use: as asked, and where all labelled queries certify."""
     failed = [each for each in certificates if each.queries_needed > each.queries]
-    yield " ".join(f"{_option(each)} {_up(each.bound)}" for each in failed)
+    if all(each.bound <= _MOST for each in failed):
+        yield " ".join(f"{_option(each)} {_up(each.bound)}" for each in failed)
     frugal = ways[-1]
     if rule.statement == "expected-loss" or _by_document(certificates) or not frugal.options:
         return
     least = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
     short = [each for each in failed if each.most < least]
-    if short:
+    if short and least <= _MOST:
         yield " ".join([*(f"{_option(each)} {_up(least)}" for each in short), frugal.options])
 
 

@@ -17,9 +17,9 @@ FEWEST_QUERIES = 30
 class AgainstChance(Record):
     """Accuracy@K without a cut, of all answerable queries, against what K documents drawn at random would get.
 
-    lower: exact one-sided limit of accuracy with this confidence, by query (Clopper and Pearson); chance: K/N for a query with one relevant document among
-    N, at most 1; queries_needed: about so many answerable queries with the same accuracy would bring the limit above
-    it, None where the limit is above it, or where no number would do.
+    lower: exact one-sided limit of accuracy with this confidence, by query (Clopper and Pearson); chance: K/N for a
+    query with one relevant document among N, at most 1; queries_needed: about so many answerable queries with the same
+    accuracy would bring the limit above it, None where the limit is above it, or where no number would do.
     """
 
     accuracy: float
@@ -75,6 +75,6 @@ class CalibrationRecord(Record):
             more = f"label about {found.queries_needed:,} queries, which at this accuracy would show it"
         return (
             f"accuracy@{k} is {found.accuracy:.3f} on {queries} and may be as low as {found.lower:.3f} (lower "
-            f"{100 * found.confidence:.4g} % limit), which is not above the {found.chance:.3f} that {k} documents drawn "
-            f"at random get; {more}"
+            f"{100 * found.confidence:.4g} % limit), which is not above the {found.chance:.3f} that {k} documents "
+            f"drawn at random get; {more}"
         )

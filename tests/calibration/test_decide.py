@@ -261,14 +261,19 @@ def test_too_few_queries_give_no_policy_and_the_number_that_it_takes(known: Evid
     assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in named.guarantee
 
 
-@pytest.mark.parametrize("policy", ["auto", "probability"])
-def test_fewer_than_30_queries_are_refused_with_what_to_do(policy: str) -> None:
+def test_fewer_than_30_queries_hold_no_model() -> None:
+    """`probability` is refused with what to do; `auto` is `relative`, whichever way it is to be certified."""
     world = World()
     with pytest.raises(InputError) as refusal:
-        decide(Rule("risk-control", policy, max_loss=0.1), evidence(world, np.arange(29)))
-    for part in (f"--policy {policy}", "30", "29", "label more"):
+        decide(Rule("risk-control", "probability", max_loss=0.1), evidence(world, np.arange(29)))
+    for part in ("--policy probability", "30", "29", "label more"):
         assert part in str(refusal.value)
-    assert decide(Rule("risk-control", policy, max_loss=0.5), evidence(world, np.arange(30))).tau is not None
+    assert decide(Rule("risk-control", "probability", max_loss=0.5), evidence(world, np.arange(30))).tau is not None
+    for rule in (Rule("risk-control", "auto", max_loss=0.2), replace(EXPECTED, max_loss=0.2)):
+        auto = decide(rule, evidence(world, np.arange(29)))
+        named = decide(replace(rule, policy="relative"), evidence(world, np.arange(29)))
+        assert (auto.kind, auto.tau, auto.certificates) == ("relative", named.tau, named.certificates)
+        assert auto.choice is None
     assert decide(Rule("risk-control", "similarity", max_loss=0.2), evidence(world, np.arange(29))).tau is not None
 
 
@@ -438,10 +443,10 @@ def test_an_alternative_that_cannot_be_certified_keeps_everything(known: Evidenc
     assert [(each.policy, each.tau, each.kept_fraction, each.loss) for each in found] == [("none", None, 1.0, 0.0)] * 2
 
 
-def test_too_few_queries_leave_the_alternatives_by_similarity() -> None:
+def test_too_few_queries_leave_the_alternatives_without_a_model() -> None:
     few = evidence(World(), np.arange(25))
     found = alternatives(replace(RULES["papers"], max_loss=0.2), few, few.calibration)
-    assert [each.policy for each in found] == ["similarity", "similarity"]
+    assert [each.policy for each in found] == ["relative", "relative"]
 
 
 def test_what_cannot_be_had_is_no_alternative() -> None:

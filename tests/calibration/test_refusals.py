@@ -41,12 +41,11 @@ def test_a_setting_that_cannot_be_used(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("policy", ["auto", "probability"])
-def test_too_few_queries_to_fit_and_to_choose(policy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_few_queries_to_fit_a_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, encoder = small(tmp_path, 29)
-    asked = arguments(data, tmp_path / "r", encoder, "--policy", policy, "--max-loss", "0.2", "--holdout", "0")
+    asked = arguments(data, tmp_path / "r", encoder, "--policy", "probability", "--max-loss", "0.2", "--holdout", "0")
     message = refusal(asked, tmp_path / "r", capfd)
-    for part in (f"--policy {policy}", "at least 30", "29", "--policy similarity"):
+    for part in ("--policy probability", "at least 30", "29", "--policy similarity"):
         assert part in message
 
 
