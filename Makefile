@@ -16,7 +16,7 @@ quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test test-servers ## install what the tests need and run them
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moments, longer: FAULTS_SEED=… FAULTS_ROUNDS=…
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)

@@ -31,10 +31,9 @@ def section(bench: Bench) -> str:
         rows += _rows(bench, name, searched, draws)
     return f"""\
 Mean share of results kept on all other queries of the set, over {draws} draws of so many labelled queries, K = {K}; all of
-them calibrate, and `auto` divides them into its three parts. 1.000 is no cut: the share of draws in which nothing could be
+them calibrate, and `auto` fits its model on some of them. 1.000 is no cut: the share of draws in which nothing could be
 certified, if any, is in brackets. Read along a row: where it stops falling, more labels buy nothing. At 95 % at least 299,
-149 or 59 certifying queries are needed for 1, 2 or 5 %; `auto` certifies with 60 % of what it is given, `similarity` with
-all of it, so that with few labels a named policy can be the better one.
+149 or 59 certifying queries are needed for 1, 2 or 5 % where no two queries share a document, and more where they do.
 
 {table(["set", "δ", "statement", *(f"{size:,}" for size in SIZES)], rows)}
 """

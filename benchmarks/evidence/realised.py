@@ -29,7 +29,7 @@ SETS = (
 K = 5
 _FIXED: tuple[PolicyKind, ...] = ("similarity", "relative")
 _FITTED = ("probability", "auto")
-_SPLITS_FITTED = 100
+_SPLITS_FITTED = 300
 _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 
@@ -72,12 +72,13 @@ class Row:
         """Of the table: now, and before in brackets."""
         pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
         pairs += [self.anew] if self.anew else []
-        pairs += [(self._mean(which, self.now), self._mean(which, self.before)) for which in ("certified", "kept")]
+        pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
         cells = [share(now) + (f" ({share(before)})" if self.before else "") for now, before in pairs]
         return [self.name, self.policy, share(self.delta, 2), *cells]
 
-    @staticmethod
-    def _mean(which: str, of: Sequence[Realised]) -> float:
+    def mean(self, which: str, *, before: bool = False) -> float:
+        """Over the splits."""
+        of = self.before if before else self.now
         return float(np.mean([getattr(each, which) for each in of])) if of else 0.0
 
 
@@ -87,8 +88,8 @@ def section(bench: Bench) -> str:
     splits = bench.part(_SPLITS_FITTED)
     for name in bench.wanted(SETS):
         searched = bench.searched(name, K)
-        fixed += _fixed(searched, bench.splits, bench.seed)
-        fitted += _fitted(searched, splits, bench.seed)
+        fixed += _fixed(name, searched, bench.splits, bench.seed)
+        fitted += _fitted(name, searched, splits, bench.seed)
         print(f"realised: {name}", flush=True)
     image = lines(
         "realised",
@@ -117,6 +118,8 @@ of the release before on the same splits: exact, but of queries one by one.
 
 {_targets(fixed, bench.splits)}
 
+{_price(fixed)}
+
 {table(header, [row.cells() for row in fixed])}
 
 ### Policies with a model: {splits:,} splits
@@ -131,7 +134,7 @@ The model is fitted in each split, and only queries that it has not seen certify
 """
 
 
-def _fixed(searched: Searched, splits: int, seed: int) -> list[Row]:
+def _fixed(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
     """Policies that are fixed beforehand: all calibration queries certify."""
     units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
     members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
@@ -152,12 +155,12 @@ def _fixed(searched: Searched, splits: int, seed: int) -> list[Row]:
             if number < _CHECKED:
                 _check(searched, kind, calibration, taus[0])
     return [
-        Row(searched.name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
+        Row(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
         for (kind, loss), each in done.items()
     ]
 
 
-def _fitted(searched: Searched, splits: int, seed: int) -> list[Row]:
+def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
     """Policies that fit a model, by the product's own decision."""
     done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
     single = _one_by_one(len(searched.queries))
@@ -174,7 +177,7 @@ def _fitted(searched: Searched, splits: int, seed: int) -> list[Row]:
             each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
             if policy == "probability":
                 each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
-    return [Row(searched.name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
+    return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
 
 
 def _one_by_one(queries: int) -> Units:
@@ -199,6 +202,20 @@ def _check(searched: Searched, kind: PolicyKind, calibration: Positions, taus: l
     evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
     if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
+
+
+def _price(rows: Sequence[Row]) -> str:
+    """What is no longer cut, where documents are the unit."""
+    dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
+    if not dear:
+        return ""
+    kept, before = (float(np.mean([row.mean("kept", before=each) for row in dear])) for each in (False, True))
+    never = sum(row.mean("certified") < 0.5 for row in dear)
+    return (
+        f"What it costs: in the {len(dear)} rows with documents as the unit {share(kept, 2)} of the results are kept on average, where {share(before, 2)} were\n"
+        f"kept by query, and in {never} of them fewer than half of the splits certify anything: one document has so many of the queries there\n"
+        "that it could be all that is lost."
+    )
 
 
 def _targets(rows: Sequence[Row], splits: int) -> str:

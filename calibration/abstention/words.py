@@ -46,8 +46,8 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
     tests = " and ".join(dict.fromkeys(_TESTS[each.evidence.unit] for each in (answered, refused)))
     return (
         f"With {100 * confidence:.4g} % confidence {first} and {second}, for queries drawn like the "
-        f"{answered.queries:,} unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence tests, each at half "
-        f"of the error; {tests})."
+        f"{answered.queries:,} unanswerable and {refused.queries:,} answerable ones that certified it (fixed-sequence "
+        f"tests, each at half of the error; {tests})."
     )
 
 

@@ -78,7 +78,8 @@ def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[L
     certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
     instead = f". A loss of {' and of '.join(certified)} can be: name it first" if certified else ""
     return (
-        f"with {worst.queries:,} {'query' if worst.queries == 1 else 'queries'}{about} {what} of {100 * worst.most:.4g} % cannot be certified{sure}; "
+        f"with {worst.queries:,} {'query' if worst.queries == 1 else 'queries'}{about} {what} of "
+        f"{100 * worst.most:.4g} % cannot be certified{sure}; "
         f"{worst.queries_needed:,}{like} are needed{instead}"
     )
 

@@ -26,6 +26,7 @@ def serving() -> Dashboard:
         .with_row(Row("Release"))
         .with_panel(releases())
         .with_panel(threshold())
+        .with_panel(evidence())
         .with_panel(loaded())
         .with_panel(redis())
         .with_panel(reloads())
@@ -122,6 +123,15 @@ def releases() -> Lines:
 
 def threshold() -> Stat:
     return number("τ in force", "Threshold of the policy.", f"max(taugate_release_threshold{{{JOB}}})", {None: NEUTRAL})
+
+
+def evidence() -> Stat:
+    return number(
+        "Evidence",
+        "Provisional where too few judged queries stand behind the release of a replica.",
+        f"max(taugate_release_provisional{{{JOB}}})",
+        {None: "green", 1: "yellow"},
+    ).mappings(words({0: "calibrated", 1: "provisional"}))
 
 
 def loaded() -> Stat:

@@ -285,7 +285,7 @@ def test_units_of_some_of_the_queries_are_those_of_all() -> None:
     assert sorted(units.sizes().tolist()) == [1, 2, 3]
     assert units.words == "6 queries about 3 documents"
     alone = Units.of(np.zeros(9, dtype=np.int64))
-    assert (alone.count, alone.design_effect, alone.words) == (1, 9, "9 queries about 1 document")
+    assert (alone.count, alone.design_effect, alone.words) == (1, 9, "9 queries about documents that all of them share")
 
 
 def literal_split(labels: list[int], seed: int, holdout: float) -> tuple[list[int], list[int]]:
