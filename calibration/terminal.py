@@ -1,6 +1,6 @@
 """The outcome of a calibration as a table for a terminal."""
 
-from calibration.abstention.words import evidence, headline
+from calibration.abstention.words import SCORES, evidence, headline
 from calibration.report.words import METRICS
 from calibration.stopwatch import Stopwatch
 from retrieval.release.abstention import AbstentionRecord
@@ -53,8 +53,11 @@ def _rule(manifest: Manifest) -> str:
 
 
 def _abstention(record: AbstentionRecord) -> str:
-    name, limits = record.score.replace("_", " "), "certified" if record.certified else "not certified"
-    return f"refused: queries whose score ({name}) is below {record.tau:.6f} ({limits}). {record.guarantee}"
+    limits = "certified" if record.certified else "not certified"
+    return (
+        f"refused: queries whose score is below {record.tau:.6f} ({limits}). A query is scored by "
+        f"{SCORES[record.score]}. {record.guarantee}"
+    )
 
 
 def _alternative(other: Alternative) -> str:

@@ -213,8 +213,8 @@ def _price(rows: Sequence[Row]) -> str:
     never = sum(row.mean("certified") < 0.5 for row in dear)
     return (
         f"What it costs: in the {len(dear)} rows with documents as the unit {share(kept, 2)} of the results are kept on average, where {share(before, 2)} were\n"
-        f"kept by query, and in {never} of them fewer than half of the splits certify anything: one document has so many of the queries there\n"
-        "that it could be all that is lost."
+        f"kept by query, and in {never} of them fewer than half of the splits certify anything: the largest documents have so many of the queries\n"
+        "there that a loss of theirs alone could be above δ."
     )
 
 

@@ -6,6 +6,14 @@ from calibration.risk.rule import CONFIDENCE
 from retrieval.release.abstention import AbstentionRecord, ErrorLimit, NoAnswerRecord
 from retrieval.release.manifest import Data
 
+# What a query is scored by, for people (`retrieval.abstention.ScoreName`).
+SCORES = {
+    "best_similarity": "its best similarity",
+    "margin": "how far its best result is ahead of the others",
+    "z": "how far its best similarity stands out from those of random documents",
+    "lexical": "the words that it shares with its results (BM25)",
+    "model": "a model of its best similarity, how far that stands out, and the words that it shares with its results",
+}
 _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 
 

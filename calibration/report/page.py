@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibration.abstention.rule import MAX_EMPTY
-from calibration.abstention.words import evidence, headline, most_percent
+from calibration.abstention.words import SCORES, evidence, headline, most_percent
 from calibration.data.dataset import Dataset
 from calibration.report.abstaining import abstaining
 from calibration.report.compare import comparison, same_queries
@@ -52,6 +52,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         headline=headline(found.no_answer),
         headline_evidence=evidence(found.no_answer),
         abstaining=abstaining(found, queries),
+        scores=SCORES,
         most_refused=MAX_EMPTY,
         most_percent=most_percent,
         relevance=found.relevance,
