@@ -102,7 +102,7 @@ def _line(verdict: "Verdict") -> str:
     if verdict.statement == "document and query":
         line += "; so is the average query"
     if verdict.least is not None:
-        line += f"; had nothing changed, these would show at most {fixed(verdict.least)}"
+        line += f"; these could show {fixed(verdict.least)} at best"
     if verdict.needed is not None:
         line += f"; about {verdict.needed:,} queries like these would tell"
     elif verdict.finding == "not shown" and verdict.test == "paired":

@@ -26,7 +26,7 @@ Statement = Literal["document", "query"]
 
 # The largest stake wins most where nothing is lost, and all but loses everything on one document that is lost whole.
 # Chosen on simulated losses, whole documents and single queries, of 360 to 2,000 equal documents: of five mixtures the
-# one whose power was nowhere more than .08 below the best (docs/benchmarks/evidence.md, "Stakes").
+# one whose power was nowhere more than .10 below the best (docs/benchmarks/evidence.md, "Stakes").
 STAKES = np.array([1 - 1e-6, 0.9, 0.8, 0.6, 0.4, 0.2])
 _WEIGHTS = np.array([0.4, 0.12, 0.12, 0.12, 0.12, 0.12])
 _WIDEST = 1 - 1e-9  # a mean loss of 1 is not excluded by anything

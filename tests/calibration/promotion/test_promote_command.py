@@ -53,7 +53,7 @@ def test_one_that_is_no_worse_is_promoted(copy: Path, first: str, before: str, p
     accuracy, kept = error.splitlines()
     assert accuracy == (
         "promotion: accuracy not lower by more than 0.01: holds, 0.9000 after 0.9000, lower by at most 0.0075 (95% "
-        "confidence; 400 queries, paired); had nothing changed, these would show at most 0.0075"
+        "confidence; 400 queries, paired); these could show 0.0075 at best"
     )
     assert kept.startswith("promotion: kept share not higher by more than 0.05: holds, 0.4000 after 0.6000, lower by")
     assert current_id(copy) == name
@@ -83,7 +83,7 @@ def test_too_few_queries_are_said_with_how_many_it_takes(copy: Path, first: str,
     assert code == 4
     assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
     assert (
-        "(95% confidence; 100 queries, paired); had nothing changed, these would show at most 0.0295; about " in error
+        "(95% confidence; 100 queries, paired); these could show 0.0295 at best; about " in error
     )
     needed = int(error.split("; about ")[1].split(" queries like these would tell")[0])
     assert needed == pytest.approx(299, rel=0.02)
