@@ -120,13 +120,17 @@ def _gate(cheaper: Cheaper, units: Units, candidates: int, say: Callable[[str], 
     candidates: of the kind that has most of them, among which Holm's method divides the error once more.
     """
     confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.asked)
-    margin = cheaper.gate.margin
+    margin, least = cheaper.gate.margin, least_loss(units, 1 - (1 - confidence) / candidates)
     if margin is None:
-        least = least_loss(units, 1 - (1 - confidence) / candidates)
         margin = default_margin(MARGIN, least)
         if margin > MARGIN:
             say(
                 f"warning: the gate's margin is {margin:g} in place of {MARGIN:g}: {units.words} cannot show that less "
                 "is lost, whatever is tried; label more, or set --margin"
             )
+    if margin < least:
+        say(
+            f"warning: the gate's margin is {margin:g}, and {units.words} can exclude a loss of {least:.4f} at best: "
+            "next to nothing can be admitted; label more, or give a larger --margin"
+        )
     return Gate(margin, confidence)

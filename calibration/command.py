@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import orjson
 
-from calibration.abstention.rule import MAX_EMPTY, AbstentionRule
+from calibration.abstention.rule import AbstentionRule
 from calibration.cheaper import RETENTION, AskedPrecision, AskedProjection, Cheaper
 from calibration.encoding.asked import AskedEncoder
 from calibration.encoding.source import DEFAULT_ENCODER
@@ -74,7 +74,8 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
         metavar="X[,X…]",
         type=_shares,
         default=chosen,
-        help=f"share that may be lost ({MAX_LOSS}); of several the first is in force, and all are certified together",
+        help=f"share of the queries that may lose their answer ({MAX_LOSS}); of several the first is in force, and all "
+        "are certified together",
     )
     rule.add_argument("--metric", choices=get_args(Metric), default="accuracy", help="what it is a share of")
     rule.add_argument(
@@ -84,18 +85,25 @@ def _add_rule(parser: argparse.ArgumentParser) -> None:
         "--confidence", metavar="P", type=float, default=chosen, help=f"of the certified statement ({CONFIDENCE})"
     )
     rule.add_argument(
-        "--max-empty", metavar="X", type=float, default=chosen, help="share of answerable queries left without a result"
+        "--max-empty",
+        metavar="X",
+        type=float,
+        default=chosen,
+        help="share of answerable queries that may be left without a result",
     )
     rule.add_argument(
-        "--strata", metavar="metadata.FIELD", default=chosen, help="certify the documents with each value by themselves"
+        "--strata",
+        metavar="metadata.FIELD",
+        default=chosen,
+        help="certify the queries about each value of a field by themselves",
     )
     rule.add_argument(
         "--max-answered",
         metavar="X",
         type=float,
         default=chosen,
-        help="share of unanswerable queries that get a result: queries are then refused as a whole, before any cut, "
-        f"and --max-empty is the share of answerable ones that may be ({MAX_EMPTY:g})",
+        help="share of unanswerable queries that may get a result: queries are then refused as a whole, before any "
+        "cut, and --max-empty limits the share of answerable ones refused, which has no limit else",
     )
 
 

@@ -2,12 +2,12 @@
 
 from calibration.data.dataset import Dataset
 from calibration.indexes.admit import kinds_asked
+from calibration.relevance.parts import FEWEST_QUERIES  # to judge by the gate, and to fit a projection on, as well
 from calibration.settings import CalibrationSettings
 from calibration.strata import Strata
 from retrieval.errors import InputError
 
 _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
-_FEWEST_QUERIES = 30  # for the gate to judge, and to fit a projection on: as for a model of relevance
 
 
 def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
@@ -26,10 +26,10 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             "label more queries or give a smaller share"
         )
     members, asked = answerable - round(settings.holdout * answerable), settings.cheaper.asked
-    if asked and members < _FEWEST_QUERIES:
+    if asked and members < FEWEST_QUERIES:
         name, value = next(iter(asked.items()))
         raise InputError(
-            f"--{name} {value}: needs at least {_FEWEST_QUERIES} answerable queries to calibrate on, there are "
+            f"--{name} {value}: needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
     kinds_asked(settings.cheaper.index, len(dataset.documents))

@@ -24,6 +24,7 @@ from calibration.query_set.measure import measure_query_set
 from calibration.relevance.estimate import Estimated, estimate
 from calibration.relevance.parts import Parts
 from calibration.relevance.record import relevance_record
+from calibration.risk import words
 from calibration.scored import Scored
 from calibration.settings import CalibrationSettings
 from calibration.stopwatch import Stopwatch
@@ -122,6 +123,8 @@ def study(
             asked = StrataStudy(dataset, encoded.answerable, index, evidence, taken.queries, policy.kind, rule)
             strata = asked.certify(Strata.of(dataset, settings.rule.strata))
             policy = asked.lowered(policy, strata)
+        if abstention is not None and policy.certificates and policy.tau is not None:
+            policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})
         others = alternatives(settings.rule, evidence, _last(parts, roles))
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None

@@ -1,10 +1,11 @@
 """The outcome of a calibration as a table for a terminal."""
 
+from calibration.abstention.rule import MAX_EMPTY
 from calibration.abstention.words import SCORES, evidence, headline
 from calibration.report.words import METRICS
 from calibration.stopwatch import Stopwatch
 from retrieval.release.abstention import AbstentionRecord
-from retrieval.release.evidence import Alternative, DriftRecord
+from retrieval.release.evidence import Alternative, DriftRecord, Level
 from retrieval.release.gate import GateRecord
 from retrieval.release.interval import Interval
 from retrieval.release.manifest import Manifest
@@ -28,8 +29,10 @@ def table(manifest: Manifest) -> str:
     lines += _standing(manifest)
     lines.append(_rule(manifest))
     if manifest.abstention is not None:
-        lines.append(_abstention(manifest.abstention))
-    lines += [_alternative(other) for other in manifest.alternatives]
+        lines += _abstention(manifest.abstention)
+    lines += [_level(level) for level in manifest.policy.levels[1:]]
+    refusing = "" if manifest.abstention is None else ", before any query is refused"
+    lines += [_alternative(other) + refusing for other in manifest.alternatives]
     if manifest.drift is not None:
         lines.append(_drift(manifest.drift))
     return "\n".join(lines)
@@ -52,12 +55,25 @@ def _rule(manifest: Manifest) -> str:
     return f"in force: {cut} ({policy.method}). {policy.guarantee}"
 
 
-def _abstention(record: AbstentionRecord) -> str:
+def _abstention(record: AbstentionRecord) -> list[str]:
+    """What is refused, and a warning where more answerable queries are than anybody has agreed to."""
     limits = "certified" if record.certified else "not certified"
-    return (
+    line = (
         f"refused: queries whose score is below {record.tau:.6f} ({limits}). A query is scored by "
         f"{SCORES[record.score]}. {record.guarantee}"
     )
+    refused = record.empty_answerable
+    if refused.asked is not None or refused.found <= MAX_EMPTY:
+        return [line]
+    share = f"{100 * refused.found:.0f} %"
+    return [line, f"warning: {share} of the answerable queries are refused; --max-empty limits that"]
+
+
+def _level(level: Level) -> str:
+    """Of a loss asked for beside the one in force."""
+    if level.tau is None:
+        return f"certified with it: no cut for a loss of at most {level.max_loss:g}; too few queries"
+    return f"certified with it: τ = {level.tau:.6f} for a loss of at most {level.max_loss:g}"
 
 
 def _alternative(other: Alternative) -> str:
@@ -92,7 +108,7 @@ def gate_line(record: GateRecord) -> str:
         told = f"; about {record.queries_needed:,} queries like these would tell"
     return (
         f"gate: {record.candidate}: {verdict}, {said}; margin {record.margin:g}{of.get(record.statement or '', '')}, "
-        f"p = {record.p_adjusted:.3g}; {record.n:,} queries can show {record.least:.4f} at best{told}"
+        f"p = {record.p_adjusted:.3g}; {record.n:,} queries can exclude a loss of {record.least:.4f} at best{told}"
     )
 
 

@@ -63,7 +63,11 @@ class AbstentionRule:
         if options.get("max_answered") is None:
             return None, {name: value for name, value in options.items() if name != "max_answered"}
         own = {name: options[name] for name in ("max_answered", "max_empty", "confidence") if name in options}
-        certified = {"method", "policy", "guarantee", "max_loss"} & {*options}
+        certified = (
+            bool({"guarantee", "max_loss", "strata"} & {*options})
+            or options.get("method") not in {None, "bootstrap"}
+            or options.get("policy") not in {None, "similarity"}
+        )
         left = {"max_answered", "max_empty"} | (set() if certified else {"confidence"})
         return cls(**own), {name: value for name, value in options.items() if name not in left}
 

@@ -30,15 +30,18 @@ def headline(record: NoAnswerRecord) -> str:
 
 def evidence(record: NoAnswerRecord) -> str:
     """What the headline rests on."""
-    most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
+    most = ""
+    if record.upper < 1:  # all of them is no limit
+        most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
     if record.asked == "off_topic":
-        limit = "" if record.upper == 1 else f" For easy cases like these it is {most}."
+        limit = most and f" For easy cases like these it is {most}."
         return (
-            "No unanswerable question is labelled: those that are closer to the documents get an answer more often. "
-            f"Label some, with a score of 0, to know how often.{limit}"
+            "No unanswerable question is labelled, and one that is closer to the documents gets an answer more often: "
+            f"label some, with a score of 0, to know how often.{limit}"
         )
     documents = f" about {record.evidence.units:,} documents" if record.evidence.unit == "document" else ""
-    return f"Measured on {record.queries:,} unanswerable questions{documents}: {100 * record.answered:.1f} %, {most}."
+    found = f"{100 * record.answered:.1f} %" + (most and f", {most}")
+    return f"Measured on {record.queries:,} unanswerable questions{documents}: {found}."
 
 
 def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
@@ -78,10 +81,10 @@ def remedy(record: AbstentionRecord, data: Data) -> str:
     if record.least_empty is not None and record.least_empty < 1:
         larger += f" or --max-empty {_rounded_up(record.least_empty):g}"
     return (
-        f"the two limits cannot be had together: where at most {most_percent(refused.upper)} of answerable queries are "
-        f"refused, at most {most_percent(answered.upper)} of unanswerable ones being answered is the least that can be "
-        f"certified. Largest share refused → smallest share answered: {table}. Allow {larger}, or use an encoder that "
-        "tells the two kinds apart better."
+        f"the two limits cannot be had together: with at most {most_percent(refused.upper)} of answerable queries "
+        f"refused, the smallest share of unanswerable ones answered that can be certified is "
+        f"{most_percent(answered.upper)}. Largest share refused → smallest share answered: {table}. Allow {larger}, or "
+        "use an encoder that tells the two kinds apart better."
     )
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from calibration.promotion.judge import Measured, Verdict, judge
 from calibration.promotion.rule import PromotionRule
-from retrieval.errors import InputError, ReleaseError
+from retrieval.errors import InputError, NotPromoted, ReleaseError
 from retrieval.release import promotion
 from retrieval.release.catalog import current_id, find
 from retrieval.release.layout import OUTCOMES
@@ -59,8 +59,8 @@ def promote_if(
 
     One of the same content as the current release holds, and stays what it is.
 
-    trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, ReleaseError and OSError
-    as `promote`; then nothing has changed.
+    trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, NotPromoted where limits
+    of refusals are not certified, and NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
     """
     decision = _decide(releases, name, rule, trusted)
     if decision.promoted:
@@ -94,6 +94,13 @@ def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys
         raise ReleaseError(
             f"{name}: its policy is none, which keeps every result, and no rule promotes that; calibrate with more "
             "labelled queries"
+        )
+    refusals = new.manifest.abstention
+    if refusals is not None and not refusals.certified:
+        raise NotPromoted(
+            f"{name}: the limits asked for of its refusals are not certified, and no rule promotes that; calibrate "
+            "with larger ones, or promote it without a rule",
+            "abstention",
         )
     provisional = new.manifest.state == "provisional"
     if current is None:

@@ -76,9 +76,10 @@ def query_set_warnings(signs: Signs) -> list[str]:
     if signs.duplicates >= REPEATED * n and signs.duplicates:
         found.append(f"{signs.duplicates} of {n} queries repeat the text of another and count twice; keep one of each")
     if signs.effective < n / 2:
+        groups = f"{signs.clusters} {'group' if signs.clusters == 1 else 'groups'}"
         found.append(
-            f"the {n} queries share relevant documents in {signs.clusters} groups and are worth "
-            f"{signs.effective:.0f} independent ones; read the interval by cluster, and label queries on others"
+            f"the {n} queries share relevant documents in {groups} and are worth {signs.effective:.0f} "
+            "on documents of their own; read the intervals by document, and label queries about other documents"
         )
     if signs.overtaken >= max(FEWEST_OVERTAKEN, OVERTAKEN * n):
         found.append(

@@ -37,8 +37,8 @@ def fit(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64])
     """Fit on q queries; values: (q, K, F) features, relevant: (q, K), labels: (q,), equal for queries on one document.
 
     Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
-    one. None where a fold would have only relevant
-    or only irrelevant results to learn from. One thread, so that the same data give the same bits.
+    one. None where a fold would have only relevant or only irrelevant results to learn from. One thread, so that the
+    same data give the same bits.
     """
     folds = list(_folds(labels))
     if any(relevant[rest].all() or not relevant[rest].any() for rest, _ in folds):

@@ -12,7 +12,7 @@ from retrieval.release.query_set import QuerySetRecord
 
 _ABOUT = {
     "accuracy": "queries with a relevant document among the top {k}, without a cut",
-    "accuracy_at_tau": "the same among what the cut keeps",
+    "accuracy_at_tau": "the same among what is kept",
     "ndcg": "how high up the relevant documents are, without a cut",
     "ndcg_at_tau": "the same for what the cut keeps",
     "coe": "correct documents above θ: the higher the better",

@@ -15,9 +15,8 @@ from calibration.risk.words import EMPTY
 from retrieval.release.evidence import Certificate
 
 _MOST = 0.5  # a cut that may lose half of the queries is no advice
-_NAMED: AskedPolicy = (
-    "relative"  # certified by all calibration queries; it keeps fewer than `similarity` (docs/thresholds.md)
-)
+# Certified by all calibration queries; it keeps fewer results than `similarity` (docs/thresholds.md).
+_NAMED: AskedPolicy = "relative"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,8 @@ def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certi
     if frugal is not asked and (fewest := frugal.labels(needed)) > labels:
         more = f"with {fewest:,} in all {frugal.options} is enough; {more}"
     if not now:
-        return f"Label more: {more}."
+        on = ", about other documents" if _by_document(certificates) else ""
+        return f"Label more{on}: {more}."
     return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
 
 
@@ -98,14 +98,14 @@ def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float,
 def _larger(rule: Rule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int) -> Iterator[str]:
     """The smallest larger limits that are any use: as asked, and where all labelled queries certify."""
     failed = [each for each in certificates if each.queries_needed > each.queries]
-    if all(each.bound <= _MOST for each in failed):
+    if all(each.bound < _MOST for each in failed):
         yield " ".join(f"{_option(each)} {_up(each.bound)}" for each in failed)
     frugal = ways[-1]
     if rule.statement == "expected-loss" or _by_document(certificates) or not frugal.options:
         return
     least = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
     short = [each for each in failed if each.most < least]
-    if short and least <= _MOST:
+    if short and least < _MOST:
         yield " ".join([*(f"{_option(each)} {_up(least)}" for each in short), frugal.options])
 
 

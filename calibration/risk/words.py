@@ -8,6 +8,7 @@ from retrieval.release.evidence import Certificate, Level, StrataRecord
 
 _LONGEST = 40  # characters of a metadata value that a sentence repeats
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
+WITHOUT_REFUSALS = "This counts what the cut drops; queries that are refused as a whole come on top of it."
 
 
 def papers(k: int) -> str:
@@ -23,11 +24,13 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
     what = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
     by_document = first.unit == "document" and first.units is not None
-    of = f" about {counted(first.units)}" if first.units and by_document else ""
+    effect = f"design effect {first.queries / first.effective_queries:.3g}"
+    of = f" about {counted(first.units)} ({effect})" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
     sure = f"{100 * rule.confidence:.4g} % confidence"
     if rule.also:
-        sure += " (in this and in " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also) + " together)"
+        losses = " and ".join(f"{100 * loss:.4g} %" for loss in (rule.max_loss, *rule.also))
+        sure += f" (for losses of {losses} at once)"
     if rule.statement == "expected-loss":
         return (
             f"On average over calibrations like this one, {what}, for queries drawn like {queries} (conformal risk "
@@ -35,7 +38,7 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
         )
     test = "exact binomial" if rule.metric == "accuracy" else "Hoeffding–Bentkus for NDCG"
     if by_document:
-        test = "e-value by document, each of which may be lost whole"
+        test = "e-value by document, which allows for documents lost with all their queries"
     if rule.method == "risk-control":
         return (
             f"With {sure}, {what}. This speaks of queries drawn like {queries} (Learn-then-Test, fixed sequence, "
@@ -48,15 +51,15 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
 
 def of_strata(strata: StrataRecord) -> str:
     """For which values of a field the guarantee holds by itself, and for which it does not."""
-    held = [_value(each.value) for each in strata.strata]
+    held = ", ".join(_value(each.value) for each in strata.strata)
     others = ", ".join(map(_value, strata.other_values))
-    said = f"The same holds by itself for each of these values of {strata.field}: {', '.join(held)}" if held else ""
+    said = f"The same holds by itself for each of these values of {strata.field}: {held}." if held else ""
     if strata.others is None:
-        return f"{said}."
+        return said
     if strata.others.tau_without_filter is not None:
-        return f"{said or 'The same holds'}, and for the others together ({others})."
-    few = f"{strata.others.queries:,} queries where {strata.others.queries_needed:,} are needed"
-    return f"{said + '. ' if said else ''}Nothing is certified of the {strata.field} {others}: {few}."
+        return f"{said} It holds for these values of {strata.field} taken together: {others}.".lstrip()
+    few = f"they have {strata.others.queries:,} queries in all, and {strata.others.queries_needed:,} are needed"
+    return f"{said} Nothing is certified for these values of {strata.field}: {others}; {few}.".lstrip()
 
 
 def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
@@ -76,7 +79,7 @@ def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[L
     if worst.unit == "document" and worst.units is not None:
         about, like = f" about {counted(worst.units)}", " like these"
     certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
-    instead = f". A loss of {' and of '.join(certified)} can be: name it first" if certified else ""
+    instead = f". A loss of {' or of '.join(certified)} can be: name it first" if certified else ""
     return (
         f"with {worst.queries:,} {'query' if worst.queries == 1 else 'queries'}{about} {what} of "
         f"{100 * worst.most:.4g} % cannot be certified{sure}; "

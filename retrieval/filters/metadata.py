@@ -45,7 +45,7 @@ class Metadata:
         """Raise InputError where a filter asks for a field that no document has."""
         if unknown := [condition.field for condition in wanted if condition.field not in self.columns]:
             if not self.columns:
-                raise InputError("the documents of this release have no metadata; leave it out")
+                raise InputError("the documents have no metadata; leave it out")
             raise InputError(f"no document has the field {shown(unknown[0])}; there is {self._known()}")
 
     def where(self, wanted: Filter) -> Mask:

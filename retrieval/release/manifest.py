@@ -72,8 +72,8 @@ class PolicyRecord(Record):
     tau: unrounded, compared in float32; psi: the percentile of Γ it was taken at, with the method bootstrap; statement:
     the kind of guarantee that was asked for, None for the method bootstrap, which certifies nothing; guarantee:
     one plain sentence that says what was certified, for whom and by which theorem, or why nothing could be; choice:
-    how `auto` came to this kind; levels: of each largest loss asked for, where there are several, the first
-    of which is in force; evidence: what certified it, by query under the method bootstrap.
+    how `auto` came to this kind; levels: of each largest loss asked for, where there are several, the first of which is
+    in force, unless strata lower its tau; evidence: what certified it, by query under the method bootstrap.
     """
 
     kind: PolicyKind

@@ -188,6 +188,15 @@ def test_the_options_of_the_cut_and_those_of_refusals() -> None:
     assert rule is not None
     assert (rule.max_empty, rule.most_refused, rule.each) == (None, MAX_EMPTY, pytest.approx(0.95))
     assert (Rule.asked(**cut).method, Rule.asked(**cut).confidence) == ("risk-control", 0.9)
+    for asked in ({"strata": "metadata.lang"}, {"policy": "relative"}, {"method": "non-inferiority"}):
+        assert (
+            Rule.asked(**AbstentionRule.asked({"max_answered": 0.4, "confidence": 0.9, **asked})[1]).confidence == 0.9
+        )
+    for asked in ({"policy": "similarity"}, {"method": "bootstrap"}):
+        assert (
+            Rule.asked(**AbstentionRule.asked({"max_answered": 0.4, "confidence": 0.9, **asked})[1]).method
+            == "bootstrap"
+        )
     rule, cut = AbstentionRule.asked({"max_empty": 0.1})
     assert rule is None
     assert (Rule.asked(**cut).method, Rule.asked(**cut).max_empty) == ("risk-control", 0.1)

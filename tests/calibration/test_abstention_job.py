@@ -119,6 +119,9 @@ def test_what_cannot_be_had_is_written_and_not_promoted(
         "not promoted",
     ):
         assert part in said[0]
+    rule = ["--if", "accuracy not lower", "--releases", str(tmp_path / "r")]
+    assert taugate.main(["release", "promote", manifest["release_id"], *rule]) == 4
+    assert current_id(tmp_path / "r") is None
     retriever = load(tmp_path / "r" / manifest["release_id"]).retriever  # whoever wants it all the same can promote it
     assert retriever.search([Query("nothing of the kind", k=5)])[0].reason == "unanswerable"
 

@@ -46,7 +46,7 @@ def test_each_level_is_tested_with_its_part_of_the_error() -> None:
         assert level.loss < level.bound <= level.max_loss
     assert (found.tau, found.max_loss) == (found.levels[0].tau, 0.02)
     assert found.certificates[0].most == 0.02
-    assert "With 95 % confidence (in this and in 1 % and 5 % together), " in found.guarantee
+    assert "With 95 % confidence (for losses of 2 % and 1 % and 5 % at once), " in found.guarantee
     (alone,) = decide(rule(0.02), given).certificates
     assert decide(rule(0.02), given).levels == []
     assert alone.upper is not None
@@ -73,7 +73,7 @@ def test_a_later_loss_that_can_be_certified_is_named_where_the_first_cannot(each
     assert f"with 400 queries{about} a loss of 1 % cannot be certified at 95 % together with 5 % and 20 %; " in (
         found.guarantee
     )
-    assert found.guarantee.endswith(" are needed. A loss of 5 % and of 20 % can be: name it first.")
+    assert found.guarantee.endswith(" are needed. A loss of 5 % or of 20 % can be: name it first.")
     none = decide(rule(0.001, 0.002), evidence(np.random.default_rng(0), 400, each)).guarantee
     assert "name it first" not in none
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calibration.risk.words import of_strata
 from retrieval.filters.conditions import OneOf, Range, all_of
 from retrieval.release.catalog import release_ids
+from retrieval.release.evidence import StrataRecord, StratumRecord
 from retrieval.release.reader import Release, load
 from retrieval.retriever import Query
 from tests.calibration.commands import Capture, arguments, refusal
@@ -90,7 +92,7 @@ def test_each_stratum_is_certified_and_the_lowest_threshold_is_in_force(
         assert 0 < lost(release, data[0], value, each["tau"], within=True) < DELTA
     guarantee = manifest["policy"]["guarantee"]
     assert "The same holds by itself for each of these values of kind: easy, hard." in guarantee
-    assert "Nothing is certified of the kind rare, odd: 11 queries" in guarantee
+    assert "Nothing is certified for these values of kind: rare, odd; they have 11 queries in all" in guarantee
 
 
 def test_without_strata_the_hard_one_loses_more_than_all_do(
@@ -133,3 +135,11 @@ def test_a_field_that_is_none_is_named(
 ) -> None:
     command = arguments(data[0], tmp_path / "releases", data[1], "--strata", asked)
     assert message in refusal(command, tmp_path / "releases", capfd)
+
+
+def test_values_that_can_only_be_certified_together_are_named_without_any_that_hold_alone() -> None:
+    others = StratumRecord(
+        value=None, tau=None, tau_without_filter=0.4, queries=90, units=90, queries_needed=59, found=0.9
+    )
+    said = of_strata(StrataRecord(field="kind", strata=[], others=others, other_values=["a", "b"]))
+    assert said == "It holds for these values of kind taken together: a, b."

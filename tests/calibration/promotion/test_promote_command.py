@@ -82,9 +82,7 @@ def test_too_few_queries_are_said_with_how_many_it_takes(copy: Path, first: str,
     code, _, error = promoted(name, "accuracy not lower by more than 0.01")
     assert code == 4
     assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
-    assert (
-        "(95% confidence; 100 queries, paired); these could show 0.0295 at best; about " in error
-    )
+    assert "(95% confidence; 100 queries, paired); these could show 0.0295 at best; about " in error
     needed = int(error.split("; about ")[1].split(" queries like these would tell")[0])
     assert needed == pytest.approx(299, rel=0.02)
 
