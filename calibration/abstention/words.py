@@ -74,9 +74,10 @@ def remedy(record: AbstentionRecord, data: Data) -> str:
         )
         if limit.asked is not None and limit.queries_needed is not None and limit.queries_needed > limit.queries
     ]
-    if labels:
-        return f"{'; '.join(labels)}."
     table = ", ".join(f"{100 * each.empty:.4g} % → {most_percent(each.answered)}" for each in record.tradeoff)
+    if labels:
+        shown = f" What these show, largest share refused → smallest share answered: {table}." if table else ""
+        return f"{'; '.join(labels)}.{shown}"
     larger = f"--max-answered {_rounded_up(answered.upper):g}"
     if record.least_empty is not None and record.least_empty < 1:
         larger += f" or --max-empty {_rounded_up(record.least_empty):g}"
