@@ -59,7 +59,7 @@ class Findings:
     """What was found.
 
     parts: "calibration" and, with a holdout, "heldout"; roles: which of the former fit, help to choose, certify;
-    abstention: None where no query is refused as a whole; no_answer: how many queries without an answer get one.
+    units: what counts as one draw; strata: None where none were asked for; abstention: None where no query is refused as a whole; no_answer: how many queries without an answer get one.
     """
 
     index: AnyIndex
@@ -135,21 +135,21 @@ def study(
         model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
         still_answered = of_off_topic(index.search(off_topic, settings.k), off_topic, model, policy)
     return Findings(
-        index,
-        scored,
-        parts,
-        roles,
-        estimated,
-        policy,
-        metrics,
-        others,
-        reliability,
-        spread,
-        worth,
-        units,
-        strata,
-        abstention,
-        still_answered,
+        index=index,
+        scored=scored,
+        parts=parts,
+        roles=roles,
+        estimated=estimated,
+        policy=policy,
+        metrics=metrics,
+        alternatives=others,
+        relevance=reliability,
+        isotropy=spread,
+        query_set=worth,
+        units=units,
+        strata=strata,
+        abstention=abstention,
+        no_answer=still_answered,
     )
 
 
