@@ -59,7 +59,8 @@ class Findings:
     """What was found.
 
     parts: "calibration" and, with a holdout, "heldout"; roles: which of the former fit, help to choose, certify;
-    units: what counts as one draw; strata: None where none were asked for; abstention: None where no query is refused as a whole; no_answer: how many queries without an answer get one.
+    units: what counts as one draw; strata: None where none were asked for; abstention: None where no query is refused
+    as a whole; no_answer: how many queries without an answer get one.
     """
 
     index: AnyIndex
