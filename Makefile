@@ -27,10 +27,8 @@ acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from 
 calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/calibration/tables.py $(ARGS)
 
-abstention-benchmarks: $(VENV)/.test ## docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/abstention_scores.py
-	$(BIN)/python benchmarks/calibration/abstention_scores.py $(ARGS)
-	$(BIN)/python benchmarks/calibration/abstention_both_ways.py $(ARGS)
+abstention-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python benchmarks/calibration/abstention_tables.py $(ARGS)
 
 evidence-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python benchmarks/evidence/tables.py $(ARGS)

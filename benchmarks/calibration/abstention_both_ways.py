@@ -1,13 +1,10 @@
 """Whether both limits on refusing queries hold on documents that had no say, and what the score gains.
 
-Needs TAUGATE_DATA and the extra calibration. Writes its section of docs/benchmarks/abstention.md and leaves the others.
+A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
 
-import argparse
-import os
 import sys
 import tempfile
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -15,14 +12,11 @@ from typing import Self
 sys.path.append(str(Path(__file__).resolve().parents[1] / "evidence"))  # drawings
 
 import numpy as np
-import page
 import plot
 from bench import Bench
 from numpy.typing import NDArray
 from page import share, table, verdict, with_error
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits
-from workers import Workers
 
 from calibration.abstention import certify
 from calibration.abstention.certify import Certifying, certify_both
@@ -38,13 +32,9 @@ from calibration.stopwatch import Stopwatch
 from retrieval.abstention import MODEL_SIGNALS, SIGNALS, Signals
 from retrieval.encoder import OnnxEncoder
 from retrieval.index.flat import FlatIndex
+from retrieval.release.abstention import AbstentionRecord
 from retrieval.similarity import Float32
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "abstention.md"
-TITLE = "# Answering with nothing: what tells an unanswerable query, and what is certified of it"
-INTRODUCTION = """\
-Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine. β is the share of unanswerable queries that are answered,
-γ the share of answerable ones that are refused. The line under each heading says how to measure it again."""
 HEADING = "Both limits, on documents that had no say"
 SETS = ("squad_v2_dev", "mixed_large")
 K = 5
@@ -191,7 +181,10 @@ def _gains(bench: Bench, name: str, world: World) -> list[list[str]]:
     return rows
 
 
-def _trial(world: World, score: str, rule: AbstentionRule, seed: int, number: int):  # noqa: ANN202 (a record and two booleans)
+def _trial(
+    world: World, score: str, rule: AbstentionRule, seed: int, number: int
+) -> tuple[AbstentionRecord, bool, bool]:
+    """What is certified on one draw of documents, and whether both limits hold in the world and on the rest of it."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
@@ -216,7 +209,7 @@ def _trial(world: World, score: str, rule: AbstentionRule, seed: int, number: in
         )
         for of in (slice(None), rest)
     ]
-    return record, *found
+    return record, found[0], found[1]
 
 
 def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple[float, float]:
@@ -255,28 +248,3 @@ def _world(bench: Bench, name: str) -> World:
     scores["model"] = fit(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
     return World(labels[rest], has_answer[rest], kept, chosen.score.name)
-
-
-def main() -> None:
-    """Measure and write the section to its page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--splits", type=int, default=500, help="draws of documents")
-    parser.add_argument("--seed", type=int, default=0, help="of every random choice")
-    parser.add_argument("--sets", nargs="*", default=[], help="data sets, all where none is named")
-    arguments = parser.parse_args()
-    if "TAUGATE_DATA" not in os.environ:
-        sys.exit("set TAUGATE_DATA to the folder with the public data sets")
-    data = Path(os.environ["TAUGATE_DATA"]).resolve()
-    began = time.perf_counter()
-    with threadpool_limits(limits=1), Workers() as workers:
-        text = section(Bench(data, frozenset(arguments.sets), arguments.splits, arguments.seed, workers))
-    options = f"--splits {arguments.splits} --seed {arguments.seed}"
-    command = f"TAUGATE_DATA=… python benchmarks/calibration/abstention_both_ways.py {options}"
-    stamped = page.stamp(command, time.perf_counter() - began)
-    known = [line[3:] for line in PAGE.read_text("utf-8").splitlines() if line[:3] == "## "] if PAGE.exists() else []
-    order = known if HEADING in known else [*known, HEADING]
-    page.write(PAGE, TITLE, INTRODUCTION, order, {HEADING: f"{stamped}\n\n{text}"})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,9 @@
 """Which score tells queries without an answer from those with one, on documents that had no say in it.
 
-Needs TAUGATE_DATA and the extra calibration. Writes its section of docs/benchmarks/abstention.md and leaves the others.
+A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
 
-import argparse
-import os
-import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +11,10 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-import page
-from abstention_both_ways import INTRODUCTION, PAGE, TITLE
 from bench import Bench
 from numpy.typing import NDArray
 from page import share, table, with_error
 from sklearn.metrics import roc_auc_score
-from threadpoolctl import threadpool_limits
-from workers import Workers
 
 from calibration.abstention import choose, fit
 from calibration.abstention.choose import Labelled, learn
@@ -238,26 +230,3 @@ def _shares(bench: Bench, design: Asked) -> list[list[str]]:
 def _model(seen: Asked, unseen: Asked, names: Sequence[str]) -> Float64:
     """Log-odds of the unseen queries by a model that was fitted on the seen ones."""
     return fit.fit(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))
-
-
-def main() -> None:
-    """Measure and write the section to its page, before the others."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0, help="of every random choice")
-    parser.add_argument("--sets", nargs="*", default=[], help="data sets, all where none is named")
-    arguments = parser.parse_args()
-    if "TAUGATE_DATA" not in os.environ:
-        sys.exit("set TAUGATE_DATA to the folder with the public data sets")
-    data = Path(os.environ["TAUGATE_DATA"]).resolve()
-    began = time.perf_counter()
-    with threadpool_limits(limits=1), Workers() as workers:
-        text = section(Bench(data, frozenset(arguments.sets), SPLITS, arguments.seed, workers))
-    command = f"TAUGATE_DATA=… python benchmarks/calibration/abstention_scores.py --seed {arguments.seed}"
-    stamped = page.stamp(command, time.perf_counter() - began)
-    known = [line[3:] for line in PAGE.read_text("utf-8").splitlines() if line[:3] == "## "] if PAGE.exists() else []
-    order = [HEADING, *(heading for heading in known if heading != HEADING)]
-    page.write(PAGE, TITLE, INTRODUCTION, order, {HEADING: f"{stamped}\n\n{text}"})
-
-
-if __name__ == "__main__":
-    main()
