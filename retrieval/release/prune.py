@@ -29,24 +29,28 @@ class Outcome:
 def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterator[Outcome]:
     """Remove all but the newest `keep` releases and those that are needed, one by one, and what killed commands left.
 
-    Yields what was decided, oldest first, once it is done. Raises ReleaseError or OSError where the directory cannot be
-    changed; a release is then there as a whole or not at all.
+    Yields what was decided, oldest first, once it is done; nothing of a release that another prune removes meanwhile.
+    Raises ReleaseError or OSError where the directory cannot be changed; a release is then there as a whole or not at
+    all.
     """
     if not dry_run:
         _clear(releases)
     names = release_ids(releases)
     for name in names[: max(len(names) - keep, 0)]:
-        kept = _reason(releases, name) if dry_run else _remove(releases, name)
-        yield Outcome(name, kept)
+        outcome = Outcome(name, _reason(releases, name)) if dry_run else _remove(releases, name)
+        if outcome is not None:
+            yield outcome
 
 
-def _remove(releases: Path, name: str) -> str | None:
-    """Out of sight in one step under the lock, then off the disk, which may take long."""
+def _remove(releases: Path, name: str) -> Outcome | None:
+    """Out of sight in one step under the lock, then off the disk, which may take long. None where it is gone."""
     gone = releases / f"{PRUNED_PREFIX}{name}"
     with locked(releases), unheld(releases / name) as free:
+        if not (releases / name).is_dir():  # another prune had the lock first, removed it and recorded it
+            return None
         kept = _needed(releases).get(name) or (None if free else _OPEN)
         if kept is not None:
-            return kept
+            return Outcome(name, kept)
         failed = _recorded(releases, name)
         (releases / name).rename(gone)
         baseline_path(releases, name).unlink(missing_ok=True)
@@ -56,7 +60,7 @@ def _remove(releases: Path, name: str) -> str | None:
     if failed is not None:
         with locked(releases):
             record(releases, "prune", name, None)
-    return None
+    return Outcome(name, None)
 
 
 def _recorded(releases: Path, name: str) -> OSError | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from retrieval.errors import ReleaseError
 from retrieval.release.catalog import find, release_ids
+from retrieval.release.lock import hold
 from retrieval.release.promotion import promote, rollback, shadow
 from retrieval.release.prune import prune
 from tests.retrieval.release.clones import clone
@@ -19,16 +20,23 @@ ACTIONS = {
     "prune": lambda releases, rng: list(prune(releases, KEEP)),
 }
 # Nothing to go back to, the current one as shadow, or what another process has removed or moved meanwhile.
-EXPECTED = ("was current before", "is the current", "holds no", "missing", "meanwhile")
+EXPECTED = ("was current before", "is the current", "holds no", "missing", "meanwhile", "pruned", "cannot be opened")
+
+
+def add(releases: Path, turn: int) -> None:
+    """A clone of the current release, which is held: another process may move the pointer on and prune it."""
+    source = find(releases)
+    with hold(source):
+        clone(source, turn)
 
 
 def change(releases: Path, actions: list[str], turn: int, rng: random.Random) -> None:
     """One change; a new release for each that prune took away."""
-    if len(release_ids(releases)) < MANY:
-        clone(find(releases), turn)
-        return
     try:
-        ACTIONS[rng.choice(actions)](releases, rng)
+        if len(release_ids(releases)) < MANY:
+            add(releases, turn)
+        else:
+            ACTIONS[rng.choice(actions)](releases, rng)
     except ReleaseError as error:
         if not any(words in str(error) for words in EXPECTED):
             raise

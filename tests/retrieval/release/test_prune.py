@@ -43,6 +43,17 @@ def test_the_newest_stay(copy: Path, many: list[str], release: Release) -> None:
     assert release("prune")[1:] == ("", "10 of 10 releases stay\n")
 
 
+def test_two_prunes_at_once_remove_and_record_each_release_once(copy: Path, many: list[str]) -> None:
+    """Both have listed the same releases when the second one overtakes."""
+    slower = prune(copy)
+    assert next(slower).name == many[0]
+    assert [each.name for each in prune(copy)] == many[1:4]
+    assert list(slower) == []
+    pruned = [event.release for event in history.read(copy).events if event.action == "prune"]
+    assert pruned == many[:4]
+    assert release_ids(copy) == many[4:]
+
+
 def test_the_baseline_of_a_release_goes_with_it_and_that_of_another_stays(copy: Path, many: list[str]) -> None:
     pruned, kept = (baseline_path(copy, name) for name in (many[0], many[-1]))
     for path in (pruned, kept):
