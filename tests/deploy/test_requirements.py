@@ -1,0 +1,211 @@
+"""What images and CI install is what pyproject.toml and constraints.txt say, and each file is checked by its hash."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy" / "requirements"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"requirements_{name}", FOLDER / f"{name}.py")
+    assert spec and spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def locked(*names: str) -> dict[str, Requirement]:
+    """Requirements of files, by name; of torch-cpu.txt as the version that it is a build of."""
+    lines = [line for name in names for line in (FOLDER / name).read_text(encoding="utf-8").splitlines()]
+    found = [Requirement(re.split(r" \\| --hash", line)[0]) for line in lines if line and line[0] not in "# "]
+    return {canonicalize_name(each.name): each for each in found}
+
+
+def version(requirement: Requirement) -> str:
+    (pin,) = requirement.specifier
+    assert pin.operator == "=="
+    return pin.version
+
+
+def pins() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return {canonicalize_name(name): pin for name, _, pin in (line.partition("==") for line in lines)}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_requirement_is_one_version_with_hashes_and_no_file_names_an_index(name: str) -> None:
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    for block in re.split(r"\n(?=[a-z])", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip()):
+        assert re.match(r"[a-z0-9.-]+==\S+ ", block)
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
+    assert "://" not in text
+    assert "index-url" not in text
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_version_is_the_one_of_the_constraints(name: str) -> None:
+    pinned = pins()
+    versions = {name: version(each).partition("+")[0] for name, each in locked(name).items()}
+    stale = {name: (at, pinned[name]) for name, at in versions.items() if pinned.get(name, at) != at}
+    assert stale == {}, "run `make requirements`"
+
+
+def needed(requirement: Requirement, extras: set[str]) -> bool:
+    return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras or {""})
+
+
+def test_a_lock_that_lacks_or_keeps_a_package_is_found() -> None:
+    """The check below, on a lock that is stale on purpose."""
+    direct = [Requirement("httpx>=0.28")]
+    complete = locked("service.txt") | {name: Requirement(f"{name}==0.28.1") for name in ("httpx", "httpcore")}
+    complete |= {"certifi": Requirement("certifi==2026.1.1")}
+    missing = {name: each for name, each in complete.items() if name != "httpcore"}
+    assert faults(direct, missing)[0] == {"httpcore, of httpx"}
+    assert "uvicorn" in faults(direct, complete)[1]
+    assert faults([Requirement("uvicorn<0.1")], complete)[0] >= {"uvicorn<0.1, not 0.54.0"}
+
+
+def faults(direct: list[Requirement], lock: dict[str, Requirement]) -> tuple[set[str], set[str]]:
+    """What a lock lacks or has in a wrong version, and what nothing asks for, as far as packages are installed."""
+    wrong, reached = set(), set()
+    waiting = [(each, "taugate") for each in direct]
+    while waiting:
+        requirement, asked_by = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in lock:
+            wrong.add(f"{name}, of {asked_by}")
+            continue
+        at = version(lock[name])
+        if not requirement.specifier.contains(at, prereleases=True):
+            wrong.add(f"{name}{requirement.specifier}, not {at}")
+        key = f"{name}[{','.join(sorted(requirement.extras))}]"
+        if key in reached:
+            continue
+        reached |= {key, name}
+        try:
+            asked = [Requirement(each) for each in requires(name) or []]
+        except PackageNotFoundError:
+            continue
+        waiting += [(each, name) for each in asked if needed(each, requirement.extras)]
+    elsewhere = {name for name, each in lock.items() if each.marker and not each.marker.evaluate()}
+    return wrong, set(lock) - reached - elsewhere
+
+
+@pytest.mark.parametrize(
+    ("files", "extras"),
+    [
+        (["service.txt"], module("generate").SERVICE),
+        (["calibration.txt", "torch-cpu.txt"], module("generate").CALIBRATION),
+    ],
+    ids=["service", "calibration"],
+)
+def test_they_have_what_pyproject_asks_for_and_all_that_follows_and_nothing_else(
+    files: list[str], extras: list[str]
+) -> None:
+    project = PYPROJECT["project"]
+    listed = [*project["dependencies"], *(each for extra in extras for each in project["optional-dependencies"][extra])]
+    direct = [each for each in map(Requirement, listed) if needed(each, set())]
+    assert faults(direct, locked(*files)) == (set(), set()), "run `make requirements`"
+
+
+def test_what_builds_and_what_a_gpu_needs_is_locked_as_asked_for() -> None:
+    for name in ("build", "gpu"):
+        lock = locked(f"{name}.txt")
+        lines = (FOLDER / f"{name}.in").read_text(encoding="utf-8").splitlines()
+        asked = [Requirement(line) for line in lines if not line.startswith("#")]
+        assert {each.name: each.specifier for each in asked}.items() <= {
+            name: each.specifier for name, each in lock.items()
+        }.items()
+    (backend,) = map(Requirement, PYPROJECT["build-system"]["requires"])
+    for file in ("build.txt", "calibration.txt"):
+        assert backend.specifier.contains(version(locked(file)[backend.name]))
+
+
+def test_where_private_parts_of_a_package_are_used_its_next_version_is_kept_out() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    bounded = dict(re.findall(r'^  "([a-z-]+)[^"]*<[^"]*", *# (.*)$', text, re.MULTILINE))
+    for name, reason in bounded.items():
+        path = next((word for word in reason.split() if "/" in word), "")
+        assert (ROOT / path).exists(), f"{name}: {reason}"
+    sources = [path for room in ("service", "retrieval", "calibration") for path in (ROOT / room).rglob("*.py")]
+    private = {
+        name.split(".")[0]
+        for path in sources
+        for name in re.findall(r"^ *(?:from|import) ([\w.]+\._\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert private <= {name.replace("-", "_") for name in bounded}
+
+
+def test_both_builds_of_pytorch_are_of_one_version() -> None:
+    assert version(locked("torch.txt")["torch"]) == pins()["torch"]
+    assert version(locked("torch-cpu.txt")["torch"]) == pins()["torch"] + "+cpu"
+
+
+def test_images_and_ci_install_nothing_that_is_not_checked() -> None:
+    """What pip installs has a hash each, or is the wheel of taugate that the same Dockerfile has built."""
+    script = (FOLDER / "calibration.sh").read_text(encoding="utf-8")
+    installs = re.findall(r"(?:\$\{PIP\}|/pip|\"\$@\") (?:install|wheel) [^&;\n]*", DOCKERFILE + script)
+    assert len(installs) >= 8
+    checked = ("--require-hashes", "install --no-deps --no-index /wheel/", "wheel --no-deps --no-build-isolation")
+    assert [line for line in installs if not any(part in line for part in checked)] == []
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert makefile.index("calibration.sh $(BIN)/pip") < makefile.index("$(PIP) --no-build-isolation --editable")
+
+
+CLEAN = {"vulns": []}
+HIT = {"vulns": [{"id": "PYSEC-2030-1", "fix_versions": ["9.9"], "aliases": [], "description": ""}]}
+UNKNOWN = {"skip_reason": "Dependency not found on PyPI and could not be audited"}
+
+
+@pytest.mark.parametrize(
+    ("pypi", "osv", "status", "said"),
+    [
+        (CLEAN, None, 0, "1 packages, 0 known vulnerabilities, says the package index"),
+        (HIT, None, 1, "uvicorn 0.54.0: PYSEC-2030-1, fixed in 9.9"),
+        (UNKNOWN, CLEAN, 0, "the package index could not be asked: it has no advisories on 1 of 1 packages"),
+        (UNKNOWN, None, 3, "NOT AUDITED"),
+        (None, None, 3, "OSV could not be asked: no such host"),
+    ],
+    ids=["clean", "vulnerable", "second service", "an index without advisories", "no network"],
+)
+def test_an_audit_that_reached_nobody_does_not_pass(
+    pypi: dict[str, Any] | None, osv: dict[str, Any] | None, status: int, said: str, audited: Callable[..., str]
+) -> None:
+    assert said in audited({"pypi": pypi, "osv": osv}, status)
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run the audit with what pip-audit prints for each service; None: it reaches nobody."""
+    audit = module("audit")
+
+    def run(answers: dict[str, dict[str, Any] | None], status: int) -> str:
+        def pip_audit(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+            answer = answers[command[command.index("--vulnerability-service") + 1]]
+            if answer is None:
+                return subprocess.CompletedProcess(command, 1, "", "Traceback\nno such host\n")
+            package = {"name": "uvicorn", "version": "0.54.0"} | answer
+            return subprocess.CompletedProcess(command, 0, json.dumps({"dependencies": [package]}), "")
+
+        monkeypatch.setattr(audit.subprocess, "run", pip_audit)
+        assert audit.main() == status
+        printed = capsys.readouterr()
+        return printed.out + printed.err
+
+    return run
