@@ -10,7 +10,13 @@ TaugateError
 
 
 class TaugateError(Exception):
-    """Base of every error whose message is meant for the user."""
+    """Base of every error whose message is meant for the user.
+
+    What cannot be printed is escaped: a file name may be any bytes, and some neither JSON nor a terminal may be given.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in message))
 
 
 class InputError(TaugateError):

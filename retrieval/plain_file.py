@@ -1,5 +1,6 @@
 """Small files that others read or wrote: read up to a bound where they are plain, replaced in one step."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -15,11 +16,14 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 
 def open_plain(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """A plain file and its size in bytes. Raises OSError, FileNotFoundError where there is none."""
     descriptor = os.open(path, _FLAGS)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(f"{path}: not a plain file")
-        yield file, found.st_size
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            yield file, found.st_size
+    finally:
+        os.close(descriptor)
 
 
 def read_plain(path: Path, most: int) -> bytes:

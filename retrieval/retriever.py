@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from retrieval.abstention import AnswerRule
 from retrieval.encoder import Role, Tokens
-from retrieval.filters.conditions import Filter
+from retrieval.filters.conditions import Filter, both
 from retrieval.filters.metadata import Metadata
 from retrieval.index.topk import Index, TopK
 from retrieval.index.within import Within
@@ -48,7 +48,9 @@ class Query:
     """One search.
 
     threshold: overrides τ, and answers what would be refused; min_results: so many are returned even where they score
-    below it, or the query is refused; filter: the documents searched, all where it is None or has no condition.
+    below it, or the query is refused; filter: the documents searched, all where it is None or has no condition;
+    permitted: those that whoever asks may see, within which the filter holds. No query is refused as a whole there: the
+    words of all documents have a say in that.
     """
 
     text: str
@@ -56,6 +58,7 @@ class Query:
     threshold: float | None = None
     min_results: int = 0
     filter: Filter | None = None
+    permitted: Filter = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class Answer:
     probability that each is relevant, None where the release has no model of it; considered: how many the index
     returned; best_score: the highest similarity, kept or not; calibrated: whether a calibrated threshold, with the
     evidence for it, was in force, which within a filter it is in a certified stratum alone: other documents are in the
-    top-K then than those that it was measured on; uncut: None for the same reason within a filter.
+    top-K then than those that it was measured on; uncut: None for the same reason within a filter; found: (w,)
+    positions of all that was found, of which this is the cut.
     """
 
     positions: NDArray[np.int64]
@@ -93,6 +97,7 @@ class Answer:
     calibrated: bool
     reason: Reason | None
     uncut: Uncut | None
+    found: NDArray[np.int64]
 
 
 def _no_observer(stage: str, seconds: float) -> None:
@@ -133,7 +138,7 @@ class Retriever:
     def embed(self, tokens: Sequence[Tokens], observe: Observe = _no_observer) -> Float32:
         """Queries as they are compared with documents, (n, d') float32.
 
-        `observe` is told the seconds spent in each stage: "encode", and "project" where there is a projection.
+        `observe` is told the seconds of each stage as it ends: "encode", and "project" where there is a projection.
         """
         start = time.perf_counter()
         vectors = self.encoder.embed(tokens)
@@ -155,26 +160,51 @@ class Retriever:
     def answer(self, queries: Sequence[Query], vectors: Float32, observe: Observe = _no_observer) -> list[Answer]:
         """Answer queries whose vectors are known, (n, d') float32.
 
-        `observe` is told the seconds spent in each stage: "search" (with what its filter means), and "filter" (what
-        is kept and why). Raises InputError for a filter on a field that no document has.
+        `observe` is told the seconds of each stage as it ends: "search" (with what its filter means), and "filter"
+        (what is kept and why). Raises InputError for a filter on a field that no document has.
         """
         start = time.perf_counter()
         # At least the K of the policy: what is relative to the best or to the list is so whatever k is asked for. Each
         # K by itself: in a longer list an approximate index finds more, which a query must not owe to its company.
-        alike: dict[tuple[int, Filter], list[int]] = {}
+        alike: dict[tuple[int, Filter, Filter], list[int]] = {}
         for row, query in enumerate(queries):
-            alike.setdefault((max(self.policy.k, query.k), query.filter or ()), []).append(row)
+            alike.setdefault((self.depth(query), query.permitted, query.filter or ()), []).append(row)
+        found: list[tuple[list[int], Filter, TopK]] = []
+        for (depth, permitted, asked_for), rows in alike.items():
+            wanted = both(permitted, asked_for)
+            found.append((rows, wanted, self._top(vectors[rows], depth, wanted)))
+        searched = time.perf_counter()
+        observe("search", searched - start)
         answers: dict[int, Answer] = {}
-        searching = 0.0
-        for (depth, wanted), rows in alike.items():
-            began = time.perf_counter()
-            top = self._top(vectors[rows], depth, wanted)
-            searching += time.perf_counter() - began
+        for rows, wanted, top in found:
             asked, policy = [queries[row] for row in rows], self.policy.within(wanted)
             answers |= zip(rows, self._cuts(asked, vectors[rows], top, policy), strict=True)
-        observe("search", searching)
-        observe("filter", time.perf_counter() - start - searching)
+        observe("filter", time.perf_counter() - searched)
         return [answers[row] for row in range(len(queries))]
+
+    def depth(self, query: Query) -> int:
+        """How many documents are searched for, of which the first `query.k` are considered."""
+        return max(self.policy.k, query.k)
+
+    def recall(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
+        """The answer to a query that was searched before; vector: (d',), positions: (w,) of all that was found.
+
+        Similarities are computed anew. Raises ValueError where no search finds these: too many or too few, one of them
+        twice, outside the filter or out of order.
+        """
+        wanted, documents = both(query.permitted, query.filter or ()), len(self.index)
+        within = self.metadata.where(wanted) if wanted else None
+        if ((positions < 0) | (positions >= documents)).any() or not (within is None or within[positions].all()):
+            raise ValueError("documents that the search is not about")
+        if len(positions) != min(self.depth(query), documents if within is None else np.count_nonzero(within)):
+            raise ValueError("more documents, or fewer, than a search finds")
+        scores = self.index.score(vector[None], positions[None])
+        better, worse = scores[0, :-1], scores[0, 1:]
+        ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
+        if not (np.isfinite(scores).all() and ordered.all()):  # nor can one be there twice
+            raise ValueError("documents in another order than that of their similarity")
+        (answer,) = self._cuts([query], vector[None], TopK(scores, positions[None]), self.policy.within(wanted))
+        return answer
 
     def _top(self, vectors: Float32, depth: int, wanted: Filter) -> TopK:
         if not wanted:
@@ -182,12 +212,12 @@ class Retriever:
         return self.index.search_within(vectors, depth, Within(self.metadata.where(wanted)))
 
     def _cuts(self, queries: Sequence[Query], vectors: Float32, top: TopK, policy: Policy) -> Iterator[Answer]:
-        """What is kept of each query's top-K; policy: of searches within their filter."""
+        """What is kept of each query's top-K; policy: of searches within their filter, which is the same for all."""
         relevance = self.relevance.estimate(vectors, top) if self.relevance else None
         decisions = decision_scores(policy.kind, top.scores, relevance)
-        answered = (
-            self.abstention.answered([query.text for query in queries], vectors, top) if self.abstention else None
-        )
+        # How rare a word is, which a refusal may rest on, would tell whether any document has it.
+        abstention = None if queries[0].permitted else self.abstention
+        answered = abstention.answered([query.text for query in queries], vectors, top) if abstention else None
         k = policy.k
         passing = keep_answered(decisions[:, :k], policy.threshold, answered).sum(axis=1).tolist()
         for row, query in enumerate(queries):
@@ -198,7 +228,7 @@ class Retriever:
                 None if relevance is None else relevance[row],
                 None if answered is None else answered[row : row + 1],
             )
-            watched = None if query.filter else Uncut(found.scores[:k], passing[row])
+            watched = None if query.filter or query.permitted else Uncut(found.scores[:k], passing[row])
             yield self._cut(query, found, policy, watched)
 
     def _cut(self, query: Query, found: _Found, policy: Policy, watched: Uncut | None) -> Answer:
@@ -212,7 +242,8 @@ class Retriever:
             kept[np.flatnonzero(~kept)[:missing]] = True
         chosen = np.flatnonzero(kept)
         refused = answered is not None and not answered.any()
-        certified = self.abstention is None or not query.filter  # within a filter, refusals are not
+        # Within a filter, refusals are not certified.
+        certified = self.abstention is None or not (query.filter or query.permitted)
         return Answer(
             positions=found.positions[chosen],
             scores=found.scores[chosen],
@@ -225,6 +256,7 @@ class Retriever:
             calibrated=not own and certified and policy.covers(query.k),
             reason=_reason(len(kept), len(chosen), refused),
             uncut=watched,
+            found=found.positions,
         )
 
 

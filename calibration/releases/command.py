@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.promotion.asked import FORCE_HELP, RULE_HELP
-from calibration.releases import changes, elsewhere, shown
+from calibration.releases import changes, elsewhere, erasing, shown
 from retrieval.release.prune import KEEP
 
 
@@ -13,7 +13,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     """Add the subcommand `release` and its actions."""
     parser = commands.add_parser("release", help="list, compare, promote, roll back or prune releases")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    for add in (_add_shown, _add_compared, _add_promotion, _add_shadow_and_prune, _add_elsewhere):
+    for add in (_add_shown, _add_compared, _add_promotion, _add_shadow_and_prune, erasing.add_parser, _add_elsewhere):
         add(actions)
     for action in actions.choices.values():
         action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")

@@ -26,6 +26,7 @@ BLOCK = 200
 FEWEST, MOST = 25, 10_000  # in a block: at least five in each fifth; 10,000 take 160 kB
 FIFTHS = 5  # parts of a block that are weighed on their own, for changes that are too large to wait for
 ROUNDING = 1e-9  # by which a sum of shares may be off
+_MOST_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
 _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
 
 
@@ -167,7 +168,7 @@ def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
         and lengths.sum() == len(keys)  # no more than that, so that it does not wrap around
         and (len(lengths) <= 2 or lengths[:-1].sum() <= _REMEMBERED)
         and counts.shape == keys.shape
-        and (counts > 0).all()
+        and ((counts > 0) & (counts <= _MOST_ASKED)).all()
         and fifths.shape[1:] == packed["sum"].shape == (variables,)
     ):
         return False

@@ -10,6 +10,7 @@ Value = str | int | float | bool
 Key = tuple[int, Value]  # the rank of its kind, and the value: two keys compare as numbers, as texts, or by kind
 
 BOOLEANS, NUMBERS, TEXTS = range(3)
+KINDS = ("booleans", "numbers", "texts")  # in messages
 
 
 def key(value: Value) -> Key:
@@ -48,5 +49,23 @@ Filter = tuple[Condition, ...]  # all of them hold
 
 
 def all_of(*conditions: Condition) -> Filter:
-    """Conditions on different fields, in the order of their names, so that the same filter is always equal."""
+    """Conditions in the order of their fields' names, so that the same filter is always equal."""
     return tuple(sorted(conditions, key=lambda condition: condition.field))
+
+
+def both(one: Filter, other: Filter) -> Filter:
+    """A filter that is met where two are met. A field may have several conditions then, each of which has to hold.
+
+    What another condition implies is left out: {"lang": "sv"} and {"lang": ["sv", "en"]} are {"lang": "sv"}.
+    """
+    if not one or not other:
+        return one or other
+    conditions = dict.fromkeys((*one, *other))  # each once
+    return all_of(*(each for each in conditions if not any(_implies(better, each) for better in conditions)))
+
+
+def _implies(one: Condition, other: Condition) -> bool:
+    """Whether every document that meets the one meets the other, which is another condition."""
+    if not (isinstance(one, OneOf) and isinstance(other, OneOf) and one.field == other.field):
+        return False
+    return {*one.keys} < {*other.keys}

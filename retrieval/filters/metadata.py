@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from retrieval.documents import Document
 from retrieval.errors import InputError, ReleaseError
 from retrieval.filters.columns import Column, ColumnWriter, Mask
-from retrieval.filters.conditions import Filter, key
+from retrieval.filters.conditions import KINDS, NUMBERS, Filter, Range, key
 from retrieval.filters.values import Values
 from retrieval.tensors import read_tensors
 
@@ -47,6 +47,16 @@ class Metadata:
             if not self.columns:
                 raise InputError("the documents have no metadata; leave it out")
             raise InputError(f"no document has the field {shown(unknown[0])}; there is {self._known()}")
+
+    def check_kinds(self, wanted: Filter) -> None:
+        """As `check`; also where a filter asks for a number, say, and the field has none in any document."""
+        self.check(wanted)
+        for condition in wanted:
+            asked = {NUMBERS} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
+            there = self.columns[condition.field].values.kinds()
+            if strange := asked - there:
+                has = " and ".join(KINDS[kind] for kind in sorted(there))
+                raise InputError(f"{shown(condition.field)} holds {has}, and is compared with {KINDS[min(strange)]}")
 
     def where(self, wanted: Filter) -> Mask:
         """Which documents meet all conditions, of which there is one at least, (N,). Raises InputError."""

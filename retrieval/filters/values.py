@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from retrieval.filters.conditions import NUMBERS, TEXTS, Key, OneOf, Range, key
+from retrieval.filters.conditions import BOOLEANS, NUMBERS, TEXTS, Key, OneOf, Range, key
 
 
 class Values(Sequence[Key]):
@@ -45,10 +45,16 @@ class Values(Sequence[Key]):
             raise IndexError(place)
         return key(orjson.loads(self._json[self._offsets[place] : self._offsets[place + 1]]))
 
+    def kinds(self) -> set[int]:
+        """BOOLEANS, NUMBERS and TEXTS, as far as there are any."""
+        numbers, texts = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
+        counts = {BOOLEANS: numbers, NUMBERS: texts - numbers, TEXTS: len(self) - texts}
+        return {kind for kind, count in counts.items() if count}
+
     def places(self, condition: OneOf) -> NDArray[np.int64]:
-        """Places of those of its values that there are."""
-        found = ((bisect_left(self, wanted), wanted) for wanted in condition.keys)
-        places = [place for place, wanted in found if place < len(self) and self[place] == wanted]
+        """Places of those of its values that there are. A value beyond the last takes the steps of any other."""
+        found = ((min(bisect_left(self, wanted), len(self) - 1), wanted) for wanted in condition.keys)
+        places = [place for place, wanted in found if self[place] == wanted]
         return np.array(places, dtype=np.int64)
 
     def interval(self, condition: Range) -> tuple[int, int]:

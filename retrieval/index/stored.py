@@ -18,7 +18,7 @@ class Halves:
     """float16, each exactly a float32."""
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
-        self._codes = _codes(index).view(np.float16)[:, :dimension]
+        self._codes = codes(index).view(np.float16)[:, :dimension]
         self.shape: tuple[int, ...] = self._codes.shape
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
@@ -29,7 +29,7 @@ class Bytes:
     """One byte a component: a 256th of the range that the component has in the corpus."""
 
     def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401
-        self._codes = _codes(index)[:, :dimension]
+        self._codes = codes(index)[:, :dimension]
         self.shape: tuple[int, ...] = self._codes.shape
         ranges: Float32 = faiss.vector_to_array(index.sq.trained)
         low, width = ranges.reshape(2, -1)[:, :dimension]
@@ -58,13 +58,13 @@ def stored(index: Any, dimension: int) -> Vectors:  # noqa: ANN401
     if isinstance(index, faiss.IndexIVFFlat):
         return Listed(index)
     if isinstance(index, faiss.IndexHNSWFlat):
-        return _codes(faiss.downcast_index(index.storage), index).view(np.float32)
+        return codes(faiss.downcast_index(index.storage), index).view(np.float32)
     if isinstance(index, faiss.IndexScalarQuantizer):
         return (Halves if index.sq.qtype == QUANTIZERS["flat-float16"] else Bytes)(index, dimension)
-    return _codes(index).view(np.float32)
+    return codes(index).view(np.float32)
 
 
-def _codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: ANN401
+def codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: ANN401
     """FAISS's own storage as a read-only array (N, bytes a document), which keeps the index and its owner alive.
 
     FAISS's rev_swig_ptr gives such a view too, but one that reads freed memory once the index is gone.

@@ -1,4 +1,4 @@
-"""A file of a releases directory that one process at a time has, and that says which."""
+"""A file that one process at a time has, and that says which."""
 
 import os
 import socket

@@ -17,9 +17,11 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from retrieval.errors import ReleaseError
+from retrieval.plain_file import read_plain
 from retrieval.release.layout import CURRENT, HISTORY, SHADOW
 from retrieval.release.shared import open_shared
 
+_MOST_BYTES = 64 << 20  # a line has some 200: 300,000 promotions
 Action = Literal["promote", "rollback", "shadow", "prune"]
 # Which pointer an action moves; what is pruned is no pointer's any more.
 POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow": SHADOW}
@@ -55,12 +57,12 @@ def read(releases: Path) -> History:
     """The history of a directory, empty where nothing was recorded. Raises ReleaseError where it cannot be read."""
     path = releases / HISTORY
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_plain(path, _MOST_BYTES).split(b"\n")
     except FileNotFoundError:
         return History([], [])
     except OSError as error:
         raise ReleaseError(
-            f"{path}: cannot be read ({error.strerror}); mend its permissions, or move it away"
+            f"{path}: cannot be read ({error.strerror or error}); mend its permissions, or move it away"
         ) from error
     events, unreadable = [], []
     for number, line in enumerate(lines, start=1):

@@ -137,6 +137,18 @@ class Metrics(Record):
     abstention: Abstention
 
 
+class ErasureRecord(Record):
+    """What was left out of a release that another was made of; all that was measured is of the calibration before.
+
+    release: the one it was made of; documents: how many that were calibrated with are gone, those of earlier erasures
+    included; recall: of an approximate index, which is built anew, as in IndexRecord, but over the golden queries.
+    """
+
+    release: str
+    documents: int = Field(ge=1)
+    recall: float | None = None
+
+
 class FileRecord(Record):
     """Digest and size in bytes of one file."""
 
@@ -151,7 +163,7 @@ class Manifest(Record):
     that an alarm finds; no_answer: how many queries without an answer still get one; each None of a release from before
     there was such a record. abstention: None where no query is refused as a whole.
     encoder: that it was calibrated with; float32_encoder: that this was made of, where it is in int8; golden_tolerance:
-    how far a score of a golden query may be from its record.
+    how far a score of a golden query may be from its record. erasure: None of a release as it was calibrated.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION
@@ -177,6 +189,7 @@ class Manifest(Record):
     abstention: AbstentionRecord | None = None
     no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
+    erasure: ErasureRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)

@@ -16,6 +16,13 @@ def parent(releases: Path, name: str | None) -> str | None:
     return found if isinstance(found, str) and is_release_id(found) else None
 
 
+def erased_from(releases: Path, name: str | None) -> str | None:
+    """The release that this one was made of by an erasure; None where there was none, or that cannot be said."""
+    record = _manifest(releases, name).get("erasure")
+    found = record.get("release") if isinstance(record, dict) else None
+    return found if isinstance(found, str) and is_release_id(found) else None
+
+
 def encoder(releases: Path, name: str | None) -> dict[str, Any]:
     """The record of a release's float32 encoder, empty where that cannot be said."""
     manifest = _manifest(releases, name)

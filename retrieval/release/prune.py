@@ -81,14 +81,16 @@ def _reason(releases: Path, name: str) -> str | None:
 
 
 def _needed(releases: Path) -> dict[str | None, str]:
-    """Why releases stay, by id; the last reason counts. Raises ReleaseError where a pointer cannot be believed."""
+    """Why releases stay, by id; the last reason counts. Raises ReleaseError where a pointer cannot be believed.
+
+    Behind an erasure nothing is needed: whatever was current before may have what was erased.
+    """
     current = current_id(releases)
-    return {
-        outline.parent(releases, current): "parent of the current release",
-        next(iter(earlier(releases)), None): "where a rollback goes to",
-        shadow_id(releases): "shadow",
-        current: "current",
-    }
+    back: dict[str | None, str] = {}
+    if outline.erased_from(releases, current) is None:
+        back[outline.parent(releases, current)] = "parent of the current release"
+        back[next(iter(earlier(releases)), None)] = "where a rollback goes to"
+    return {**back, shadow_id(releases): "shadow", current: "current"}
 
 
 def _clear(releases: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from retrieval.abstention import AnswerRule, AnswerScore
 from retrieval.documents import TEXTS, DocumentStore
@@ -21,7 +21,6 @@ from retrieval.release import golden
 from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
 from retrieval.release.golden import GoldenQuery
 from retrieval.release.layout import ABSTENTION, GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
-from retrieval.release.lock import Hold
 from retrieval.release.manifest import Manifest
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
@@ -29,11 +28,19 @@ from retrieval.relevance.model import Relevance
 from retrieval.retriever import Retriever
 
 
+class Closable(Protocol):
+    """What is let go of once."""
+
+    def close(self) -> None:
+        """Let go of it; a second time does nothing."""
+        ...
+
+
 @dataclass(frozen=True)
 class Release:
     """What serves. The retriever's positions are positions in `documents`; precision: of the encoder that answers.
 
-    hold: keeps it from being pruned while it is open.
+    holds: what keeps it where it is while it is open.
     """
 
     manifest: Manifest
@@ -42,12 +49,12 @@ class Release:
     precision: Literal["float32", "int8"]
     golden: Sequence[GoldenQuery]
     reference: Reference
-    hold: Hold | None = None
+    holds: Sequence[Closable] = ()
 
     def close(self) -> None:
-        """It may be pruned from now on; what is mapped stays readable."""
-        if self.hold is not None:
-            self.hold.close()
+        """It may be removed from now on; what is mapped stays readable. Takes a disk's time."""
+        for hold in self.holds:
+            hold.close()
 
     @property
     def metadata(self) -> Metadata:

@@ -9,8 +9,9 @@ from pathlib import Path
 from retrieval.errors import InputError, ReleaseError
 from retrieval.object_store import Store
 from retrieval.plain_file import put_plain, read_plain
+from retrieval.release import outline
 from retrieval.release.catalog import sync_folder
-from retrieval.release.fetch import fetch
+from retrieval.release.fetch import Source, fetch
 from retrieval.release.layout import CURRENT, MANIFEST, POINTER_BYTES, STAGING_PREFIX, is_release_id
 from retrieval.release.trusted_keys import TrustedKeys
 from retrieval.release.verify import verify
@@ -25,9 +26,10 @@ def bring(url: str, copy: Path, trusted: TrustedKeys | None = None, *, mend: boo
     """Bring a copy of the releases at a URL up to date, and return it: a directory whose `current` is the URL's.
 
     trusted: one of these keys must have signed what is copied, where given; mend: whether to look for damage in a
-    release that was copied before, and to copy it again then. The release that was current before stays, older ones go.
-    Raises StoreError when the store does not answer, ReleaseError when what it holds does not verify, InputError when
-    the URL or the copy cannot be used, OSError when the disk is full; the copy is as it was then.
+    release that was copied before, and to copy it again then. The release that was current before stays, unless
+    documents were erased from the new one; older ones go. Raises StoreError when the store does not answer,
+    ReleaseError when what it holds does not verify, InputError when the URL or the copy cannot be used, OSError when
+    the disk is full; the copy is as it was then.
     """
     store = Store(url)
     _claim(copy, store.url)
@@ -41,7 +43,7 @@ def bring(url: str, copy: Path, trusted: TrustedKeys | None = None, *, mend: boo
         if name != before:
             with staging_folder(copy, STAGING_PREFIX) as staging:
                 put_plain(copy / CURRENT, f"{name}\n".encode(), staging)
-            _keep_only(copy, {name, before})
+            _keep_only(copy, {name} if outline.erased_from(copy, name) else {name, before})
     return copy
 
 
@@ -61,11 +63,11 @@ def current_of(store: Store) -> str | None:
     return name
 
 
-def add(store: Store, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
+def add(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
     """Fetch a release into a directory, in place of a damaged one of that name. Raises as `fetch`."""
     with staging_folder(releases, STAGING_PREFIX) as staging:
         release = staging / name
-        fetch(store, release, trusted)
+        fetch(source, release, trusted)
         if (releases / name).exists():  # damaged
             (releases / name).rename(staging / "damaged")
         publish(release, releases / name)

@@ -17,17 +17,23 @@ from retrieval.staging import publish, staging_folder
 
 
 def write(
-    releases: Path, facts: Mapping[str, Any], fill: Callable[[Path], None], now: Callable[[], datetime] | None = None
+    releases: Path,
+    facts: Mapping[str, Any],
+    fill: Callable[[Path], None],
+    now: Callable[[], datetime] | None = None,
+    *,
+    parent: str | None = None,
 ) -> Manifest:
     """Add a release to a directory.
 
     facts: the manifest less schema_version, release_id, created_at, parent and files; fill: writes every file into the
-    folder that it is given. Returns the manifest. Raises OSError; nothing is left behind then.
+    folder that it is given; parent: by default the current release. Returns the manifest. Raises OSError; nothing is
+    left behind then.
     """
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, facts, _parent(releases), (now or _utc_now)())
+            manifest = _manifest(staging, facts, parent or _parent(releases), (now or _utc_now)())
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
             _finish(staging)
             publish(staging, releases / manifest.release_id)

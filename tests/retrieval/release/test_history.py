@@ -115,5 +115,6 @@ def test_one_that_cannot_be_read_is_one_error(copy: Path, release: Release) -> N
     code, out, error = release("history")
     assert (code, out) == (2, "")
     assert (
-        error == f"taugate: {copy / HISTORY}: cannot be read (Is a directory); mend its permissions, or move it away\n"
+        error
+        == f"taugate: {copy / HISTORY}: cannot be read (not a plain file); mend its permissions, or move it away\n"
     )

@@ -1,0 +1,275 @@
+"""A release without some documents: as it was for all others, nothing of them in any file, and fit to be served."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taugate
+from calibration.releases.erase import erase
+from retrieval.errors import InputError
+from retrieval.lexical.forward import ForwardIndex
+from retrieval.release.catalog import current_id, find, release_ids
+from retrieval.release.layout import MANIFEST
+from retrieval.release.manifest import Manifest
+from retrieval.release.outline import parent
+from retrieval.release.promotion import promote
+from retrieval.release.prune import prune
+from retrieval.release.reader import Release, load
+from retrieval.release.signing import read_private_key, sign
+from retrieval.release.trusted_keys import TrustedKeys
+from retrieval.release.verify import verify
+from retrieval.relevance.background import mean_and_covariance
+from retrieval.retriever import Query
+from tests.calibration.commands import arguments, small
+from tests.keys import write_keys
+
+Taugate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def copy(releases: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(releases, tmp_path / "releases")
+
+
+@pytest.fixture
+def before(copy: Path) -> Release:
+    return load(find(copy))
+
+
+@pytest.fixture
+def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Taugate:
+    """`taugate release …` on the copy: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = taugate.main(["release", *arguments, "--releases", str(copy)])
+        printed = capfd.readouterr()
+        assert "Traceback" not in printed.err
+        return code, printed.out, printed.err
+
+    return run
+
+
+def answered(before: Release) -> list[str]:
+    """Documents that golden queries are answered with; the last of them is what one of these asks for alone."""
+    first, second = before.golden[:2]
+    return [first.documents[0], second.documents[1], next(q.relevant[0] for q in before.golden if len(q.relevant) == 1)]
+
+
+def replies(release: Release, queries: list[str], k: int) -> list[list[tuple[str, float]]]:
+    answers = release.retriever.search([Query(text, k, min_results=k) for text in queries])
+    return [
+        [(release.documents[p].id, s) for p, s in zip(a.positions.tolist(), a.scores.tolist(), strict=True)]
+        for a in answers
+    ]
+
+
+def test_what_stays_is_answered_as_before(copy: Path, before: Release, release: Taugate) -> None:
+    gone = answered(before)
+    code, out, said = release("erase", str(current_id(copy)), *gone, gone[0])
+    assert code == 0
+    made = out.strip()
+    assert f"taugate release promote {made} --releases {copy}" in said
+    assert current_id(copy) == before.manifest.release_id != made
+    after = load(copy / made)
+    queries = [query.text for query in before.golden]
+    k = before.manifest.policy.k
+    longer = replies(before, queries, k + len(gone))
+    expected = [[each for each in reply if each[0] not in gone][:k] for reply in longer]
+    assert replies(after, queries, k) == expected
+    assert after.documents[:] == [document for document in before.documents if document.id not in gone]
+    assert promote(copy, made).release_id == made
+
+
+def test_the_manifest_says_what_was_done_and_nothing_else_changes(copy: Path, before: Release) -> None:
+    gone = answered(before)
+    made = erase(copy, before.manifest.release_id, gone).manifest
+    assert verify(copy / made.release_id) == made
+    assert made.erasure is not None
+    assert made.erasure.model_dump() == {"release": before.manifest.release_id, "documents": 3, "recall": None}
+    assert made.parent == before.manifest.release_id == parent(copy, made.release_id)
+    assert made.data.documents == made.index.documents == len(before.documents) - 3
+    changed = {name for name in Manifest.model_fields if getattr(made, name) != getattr(before.manifest, name)}
+    assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure"}
+    assert set(made.files) == set(before.manifest.files)
+    another = next(document.id for document in before.documents if document.id not in gone)
+    again = erase(copy, made.release_id, [another]).manifest
+    assert again.erasure is not None
+    assert (again.erasure.release, again.erasure.documents) == (made.release_id, 4)
+
+
+def test_the_same_erasure_has_the_same_digest(copy: Path, before: Release) -> None:
+    gone, name = answered(before), before.manifest.release_id
+    first = erase(copy, name, gone).manifest
+    promote(copy, first.release_id)
+    second = erase(copy, name, gone[::-1]).manifest
+    assert first.release_id[-12:] == second.release_id[-12:]
+    assert first.parent == second.parent
+
+
+def test_golden_queries_keep_their_records_unless_they_have_to_change(copy: Path, before: Release) -> None:
+    gone = answered(before)
+    erased = erase(copy, before.manifest.release_id, gone)
+    after = {query.text: query for query in load(copy / erased.manifest.release_id).golden}
+    asked = [query for query in before.golden if not {*query.relevant} <= {*gone}]
+    assert {*after} == {query.text for query in asked}
+    assert erased.dropped == len(before.golden) - len(asked) >= 1
+    same = [query for query in asked if {*query.documents}.isdisjoint(gone)]
+    assert [after[query.text] for query in same] == same
+    assert erased.answered == len(asked) - len(same) >= 1
+    for query in after.values():
+        assert {*query.relevant, *query.documents}.isdisjoint(gone)
+
+
+def test_nothing_is_left_once_old_releases_are_gone(
+    copy: Path, before: Release, release: Taugate, tmp_path: Path
+) -> None:
+    document = before.documents[7]
+    code, out, _ = release("erase", before.manifest.release_id, document.id)
+    assert code == 0
+    made = out.strip()
+    words = ["--text", document.text]
+    code, out, said = release("erase", "--check", document.id, *words)
+    assert code == 1
+    assert f"{copy}/{before.manifest.release_id}/documents.jsonl: has the document {document.id!r}\n" in out
+    assert "documents.jsonl: has the text" in out
+    assert made not in out
+    assert said.startswith("something is left")
+    promote(copy, made)
+    assert [each.name for each in prune(copy, keep=0) if each.kept is None] == [before.manifest.release_id]
+    assert release("erase", "--check", document.id, *words)[:2] == (0, "")
+    log = tmp_path / "queries.jsonl"
+    log.write_text(json.dumps({"query_id": "a", "document_id": document.id}) + "\n{half")
+    assert release("erase", "--check", document.id, "--also", str(log))[:2] == (
+        1,
+        f"{log}: has the document {document.id!r}\n",
+    )
+    log.with_suffix(".gz").write_bytes(b"")
+    code, out, _ = release("erase", "--check", "none such", "--also", str(tmp_path))
+    assert (code, out) == (1, f"{log.with_suffix('.gz')}: is packed; unpack it, and look through that\n")
+    assert release("erase", "--check", document.id, "--also", str(tmp_path / "nowhere"))[0] == 1
+
+
+def test_the_text_is_in_no_file_of_the_new_release(copy: Path, before: Release) -> None:
+    """Nor in its report, which shows texts of a calibration."""
+    gone = answered(before)
+    made = copy / erase(copy, before.manifest.release_id, gone).manifest.release_id
+    texts = [document.text.encode() for document in before.documents if document.id in gone]
+    for path in made.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not any(text in content for text in texts)
+    assert not any(f'"{each}"'.encode() in (made / MANIFEST).read_bytes() for each in gone)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such"], "has no document 'no-such'; give ids as in the corpus"),
+        (["a", "b", "c", "d"], "has no document 'a', 'b', 'c' and 1 more"),
+        ([], "give the ID of a release, and behind it"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_written(
+    copy: Path, release: Taugate, arguments: list[str], said: str
+) -> None:
+    before = sorted(path.name for path in copy.iterdir())
+    code, out, error = release("erase", str(current_id(copy)), *arguments)
+    assert (code, out) == (2, "")
+    assert said in error
+    assert sorted(path.name for path in copy.iterdir()) == before
+
+
+def test_too_little_is_not_left(copy: Path, before: Release) -> None:
+    ids = [document.id for document in before.documents]
+    with pytest.raises(InputError, match="4 documents would be left, fewer than K = 5"):
+        erase(copy, before.manifest.release_id, ids[:-4])
+    wanted = [name for query in before.golden for name in query.relevant]
+    with pytest.raises(InputError, match="every golden query asks for these documents alone"):
+        erase(copy, before.manifest.release_id, wanted)
+    assert release_ids(copy) == [before.manifest.release_id]
+
+
+def test_it_is_signed_again(copy: Path, before: Release, release: Taugate, tmp_path: Path) -> None:
+    private, public = write_keys(tmp_path)
+    name = before.manifest.release_id
+    sign(copy / name, read_private_key(private))
+    code, out, said = release("erase", name, before.documents[0].id)
+    assert code == 0
+    assert f"sign it first: taugate release sign {out.strip()}" in said
+    sign(copy / out.strip(), read_private_key(private))
+    verify(copy / out.strip(), TrustedKeys.load(public))
+
+
+def test_releases_are_shown_and_compared(copy: Path, before: Release, release: Taugate) -> None:
+    made = erase(copy, before.manifest.release_id, [before.documents[0].id]).manifest.release_id
+    assert json.loads(release("show", made)[1])["erasure"]["documents"] == 1
+    code, out, _ = release("diff", before.manifest.release_id, made)
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()] == [["data:", "documents"]]
+
+
+def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a release of the same corpus without them: texts, index, metadata, and what scores are compared with."""
+    data, encoder = small(tmp_path, 120, texts=120)
+    refuse = ["--max-answered", "0.2", "--max-empty", "0.2"]
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.writelines(
+            json.dumps({"_id": f"u{row}", "text": f"word{row} unknown things"}) + "\n" for row in range(80)
+        )
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.writelines(f"u{row}\td{row}\t0\n" for row in range(80))
+    corpus = [json.loads(line) for line in (data / "corpus.jsonl").open(encoding="utf-8")]
+    people = [
+        {"_id": f"p{row}", "text": f"word{row} word7 of somebody", "metadata": {"of": "somebody", "at": row}}
+        for row in range(3)
+    ]
+    for document in corpus[::2]:
+        document["metadata"] = {"of": "nobody"}
+
+    def calibrated(documents: list[dict], folder: str) -> Path:
+        lines = "".join(json.dumps(document) + "\n" for document in documents)
+        (data / "corpus.jsonl").write_text(lines, encoding="utf-8")
+        assert taugate.main(arguments(data, tmp_path / folder, encoder, *refuse, "--no-promote")) == 0
+        return tmp_path / folder / release_ids(tmp_path / folder)[0]
+
+    never = calibrated(corpus, "never")
+    was = calibrated([people[0], *corpus[:50], people[1], *corpus[50:], people[2]], "was")
+    made = was.parent / erase(was.parent, was.name, [each["_id"] for each in people]).manifest.release_id
+    for name in ("documents.jsonl", "documents.safetensors", "index.faiss", "metadata.safetensors"):
+        assert (made / name).read_bytes() == (never / name).read_bytes(), name
+    one, other = load(made).retriever, load(never).retriever
+    assert one.relevance is not None
+    assert other.relevance is not None
+    assert one.abstention is not None
+    for field in ("mean", "covariance", "documents"):
+        values = [getattr(each.relevance.background, field) for each in (one, other)]
+        np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-9, err_msg=field)
+    signals = one.abstention.score.signals
+    assert signals.lexical is not None or signals.moments is not None
+    if signals.lexical is not None:
+        for field, array in asdict(ForwardIndex.of(each["text"] for each in corpus)).items():
+            np.testing.assert_array_equal(getattr(signals.lexical, field), array, err_msg=field)
+    if signals.moments is not None:
+        vectors = one.index.vectors[np.arange(len(corpus))]
+        for found, expected in zip(signals.moments, mean_and_covariance(vectors), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_graph_is_built_anew_and_what_it_finds_is_said(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    asked = ["--index", "hnsw", "--margin", "0.05", "--holdout", "0"]
+    assert taugate.main(arguments(sample, tmp_path, encoder, *asked)) == 0
+    was = load(find(tmp_path))
+    made = load(tmp_path / erase(tmp_path, was.manifest.release_id, answered(was)).manifest.release_id).manifest
+    assert made.index.model_dump() == was.manifest.index.model_dump() | {"documents": len(was.documents) - 3}
+    assert made.index.kind == "hnsw"
+    assert made.erasure is not None
+    assert made.erasure.recall is not None
+    assert 0.9 < made.erasure.recall <= 1

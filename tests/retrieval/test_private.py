@@ -1,0 +1,155 @@
+"""Where keys are trusted, releases are opened in a folder that only this user can write to, and are gone with it."""
+
+import os
+import shutil
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from retrieval.errors import InputError, ReleaseError
+from retrieval.release.catalog import find, release_ids
+from retrieval.release.lock import Hold
+from retrieval.release.private import OwnRelease, PrivateFolder, copied, entered
+from retrieval.release.push import promote_there, push
+from retrieval.release.reader import load
+from retrieval.release.remote import bring
+from retrieval.release.signing import read_private_key, sign
+from retrieval.release.trusted_keys import TrustedKeys
+from tests.keys import write_keys
+from tests.retrieval.release.clones import clone
+
+
+@pytest.fixture
+def trusted(tmp_path: Path) -> TrustedKeys:
+    return TrustedKeys.load(write_keys(tmp_path)[1])
+
+
+@pytest.fixture
+def release(releases: Path, tmp_path: Path, trusted: TrustedKeys) -> Path:
+    """A signed release."""
+    release = find(shutil.copytree(releases, tmp_path / "releases"))
+    sign(release, read_private_key(tmp_path / "signer.key"))
+    return release
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "copies" / "private"
+
+
+def killed(own: OwnRelease) -> None:
+    """What the kernel does for a process that ends: its locks go, its files stay."""
+    hold = own._hold
+    assert isinstance(hold, Hold)
+    hold.close()
+
+
+def test_workers_share_one_copy_which_goes_with_the_last_of_them(
+    release: Path, folder: Path, trusted: TrustedKeys
+) -> None:
+    one, other = copied(release, folder, trusted), copied(release, folder, trusted)
+    files = [own.release / "index.faiss" for own in (one, other)]
+    assert files[0].samefile(files[1])
+    assert not files[0].samefile(release / "index.faiss")
+    assert load(one.release, trusted=trusted).manifest == load(release).manifest
+    assert folder.stat().st_mode & 0o777 == 0o700
+    one.close()
+    assert release_ids(folder) == [release.name]
+    other.close()
+    other.close()
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_a_swap_has_both_and_each_goes_by_itself(
+    release: Path, folder: Path, trusted: TrustedKeys, tmp_path: Path
+) -> None:
+    newer = release.parent / clone(release, 1)
+    sign(newer, read_private_key(tmp_path / "signer.key"))
+    old, new = copied(release, folder, trusted), copied(newer, folder, trusted)
+    assert release_ids(folder) == [release.name, newer.name]
+    old.close()
+    assert release_ids(folder) == [newer.name]
+    new.close()
+
+
+def test_a_copy_has_no_second_name(release: Path, folder: Path, trusted: TrustedKeys) -> None:
+    """A hard link is a name for the same bytes, which its owner may write."""
+    os.link(release / "documents.jsonl", release.parent / "another name")
+    own = copied(release, folder, trusted)
+    assert {path.stat().st_nlink for path in own.release.rglob("*") if path.is_file()} == {1}
+    own.close()
+
+
+def test_what_killed_processes_left_is_removed_and_never_used(
+    release: Path, folder: Path, trusted: TrustedKeys
+) -> None:
+    left = copied(release, folder, trusted)
+    (left.release / "golden.jsonl").write_text("damaged")
+    killed(left)
+    own = copied(release, folder, trusted)
+    load(own.release, trusted=trusted)
+    own.close()
+    assert release_ids(folder) == []
+
+
+def test_nothing_that_nobody_trusted_signed_is_copied(release: Path, folder: Path, tmp_path: Path) -> None:
+    stranger = TrustedKeys.load(write_keys(tmp_path, "stranger")[1])
+    with pytest.raises(ReleaseError, match=rf"{release}/manifest\.sig: signed by"):
+        copied(release, folder, stranger)
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_a_disk_without_room_is_said_before_anything_is_copied(
+    release: Path, folder: Path, trusted: TrustedKeys
+) -> None:
+    with patch("retrieval.release.fetch.shutil.disk_usage") as usage:
+        usage.return_value.free = 1000
+        with pytest.raises(ReleaseError, match=rf"{folder}.*1000 are free.*TAUGATE_RELEASES_COPY"):
+            copied(release, folder, trusted)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o755, 0o710])
+def test_a_folder_that_others_may_enter_is_refused(
+    release: Path, folder: Path, trusted: TrustedKeys, mode: int
+) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(mode)
+    with pytest.raises(InputError, match=rf"{folder}: others may enter it; `chmod 700`.*TAUGATE_RELEASES_COPY"):
+        copied(release, folder, trusted)
+    assert [*folder.iterdir()] == []
+
+
+def test_no_link_is_followed_to_the_folder(release: Path, folder: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
+    folder.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="no private copy can be kept there"):
+        copied(release, folder, trusted)
+
+
+def test_a_folder_put_in_its_place_is_not_entered(folder: Path) -> None:
+    private = PrivateFolder(folder)
+    (private.path / "ours").touch()
+    folder.rename(folder.with_name("moved"))
+    folder.mkdir()
+    (folder / "theirs").touch()
+    assert [path.name for path in private.path.iterdir()] == ["ours"]
+    private.close()
+
+
+def test_a_copy_of_a_url_is_entered_as_it_is(release: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    push(release, url)
+    promote_there(url, release.name)
+    copy = find(bring(url, tmp_path / "copy", trusted))
+    own = entered(copy)
+    load(own.release, trusted=trusted)
+    own.close()
+    assert copy.exists()
+    os.link(copy / "index.faiss", tmp_path / "another name")
+    with pytest.raises(ReleaseError, match=rf"{copy}/index\.faiss: others can change it"):
+        entered(copy)
+    copy.parent.chmod(0o755)
+    with pytest.raises(InputError, match="others may enter it"):
+        entered(copy)

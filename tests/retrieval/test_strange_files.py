@@ -1,0 +1,123 @@
+"""What is no plain file is never read, whoever put it where releases are: it may have no end, or never begin."""
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from retrieval.errors import ReleaseError, StoreError, TaugateError
+from retrieval.object_store import Store
+from retrieval.release import history
+from retrieval.release.catalog import current_id, find
+from retrieval.release.layout import CURRENT, HISTORY, MANIFEST
+from retrieval.release.push import promote_there, push
+from retrieval.release.remote import bring
+from retrieval.release.verify import verify
+
+
+def pipe(path: Path) -> None:
+    """With a writer behind it: who opens it as a file reads on, and does not hold up the tests."""
+    os.mkfifo(path)
+
+    def write() -> None:
+        with suppress(OSError), path.open("wb") as file:
+            file.write(b"x")
+
+    threading.Thread(target=write, daemon=True).start()
+
+
+def bound_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)  # the path of a socket may have 107 characters
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+def sparse(path: Path) -> None:
+    """A terabyte on no disk."""
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def link_out(path: Path) -> None:
+    outside = path.parents[2] / "outside"
+    outside.write_text("x")
+    path.symlink_to(outside)
+
+
+STRANGE: dict[str, Callable[[Path], None]] = {
+    "pipe": pipe,
+    "socket": bound_socket,
+    "folder": Path.mkdir,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "link out": link_out,
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "a terabyte": sparse,
+}
+
+
+@pytest.fixture(params=STRANGE)
+def strange(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    return STRANGE[request.param]
+
+
+@pytest.fixture
+def copy(releases: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(releases, tmp_path / "deep" / "releases")
+
+
+@pytest.mark.parametrize("name", [CURRENT, MANIFEST, "golden.jsonl"])
+def test_a_store_that_is_a_folder_refuses_it(
+    copy: Path, tmp_path: Path, strange: Callable[[Path], None], name: str
+) -> None:
+    url = f"file://{tmp_path}/deep/store"
+    push(find(copy), url)
+    promote_there(url, find(copy).name)
+    path = tmp_path / "deep" / "store" / (name if name == CURRENT else f"{find(copy).name}/{name}")
+    path.unlink()
+    strange(path)
+    with pytest.raises(ReleaseError, match=path.name) as refused:
+        bring(url, tmp_path / "copy")
+    assert not isinstance(refused.value, StoreError)  # another time is no better
+    assert current_id(tmp_path / "copy") is None
+
+
+def test_a_link_within_a_store_is_followed(copy: Path, tmp_path: Path) -> None:
+    (copy / "newest").write_text("x")
+    (copy / "link").symlink_to("newest")
+    assert Store(f"file://{copy}").read("link", 1) == b"x"
+    (copy / "elsewhere").symlink_to(tmp_path)
+    with pytest.raises(ReleaseError, match="elsewhere/deep: a link to somewhere else"):
+        Store(f"file://{copy}").read("elsewhere/deep", 1)
+
+
+def test_a_full_disk_is_no_fault_of_the_store(copy: Path) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space left"):
+        Store(f"file://{copy}").download(CURRENT, full, 100)  # type: ignore[arg-type]
+
+
+def test_a_directory_refuses_it(copy: Path, strange: Callable[[Path], None]) -> None:
+    for path in (copy / CURRENT, copy / HISTORY):
+        path.unlink()
+        strange(path)
+    with pytest.raises(ReleaseError, match=CURRENT):
+        current_id(copy)
+    with pytest.raises(ReleaseError, match=HISTORY):
+        history.read(copy)
+
+
+def test_a_file_name_of_any_bytes_is_named(copy: Path) -> None:
+    """In what every log, reply and terminal can show."""
+    release = find(copy)
+    Path(os.fsdecode(os.fsencode(release) + b"/\xff\x1b[2J")).touch()
+    with pytest.raises(TaugateError) as refused:
+        verify(release)
+    assert str(refused.value).encode("utf-8").startswith(os.fsencode(release) + rb"/\udcff\x1b[2J: not part of this")
