@@ -5,7 +5,9 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from retrieval.filters.conditions import Filter
 from retrieval.retriever import Query
 from retrieval.similarity import Float32
 from service.cache.cache import Cache
@@ -18,6 +20,9 @@ from service.engine import Engine
 from service.metrics import Metrics
 from service.reply import Reply
 from service.users import Users
+
+# Of a vector's square: those of queries are of unit length, or zero where a text has no token.
+_LONGEST = 1.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,11 @@ class Answering:
         await asyncio.to_thread(self.engine.close)
         if self.watch is not None:
             await self.watch.close(forget=replaced)
-        self.engine.release.close()
+        await asyncio.to_thread(self.engine.release.close)
 
-    @property
-    def drift(self) -> bytes:
-        """What replies say of drift, as JSON."""
-        return NOT_WATCHED if self.watch is None else self.watch.verdict
+    def drift(self, permitted: Filter) -> bytes:
+        """What replies say of drift, as JSON; nothing to a key with a filter, as what is watched is others' traffic."""
+        return NOT_WATCHED if self.watch is None or permitted else self.watch.verdict
 
     def search(self, query: Query, *, include_text: bool) -> Search:
         """A query as it is answered here."""
@@ -62,11 +66,11 @@ class Answering:
 
     def known(self, search: Search) -> Reply | None:
         """The reply, where this process has it."""
-        packed = self._cache.memory.get(search.key)
-        if packed is None:
+        reply = self._cache.memory.get(search.key)
+        if not isinstance(reply, Reply):
             return None
         self._count("hit")
-        return Reply.unpack(packed)
+        return reply
 
     async def reply(self, search: Search) -> Reply:
         """The reply, wherever it comes from. How long to wait for it is the caller's to say."""
@@ -75,38 +79,43 @@ class Answering:
         return await self._flights.join(search.key, lambda: self._work_out(search))
 
     async def _work_out(self, search: Search) -> Reply:
-        key, query, cache = search.key, search.query, self._cache
-        vector_key = self._keys.vector(query.text)
+        query, cache = search.query, self._cache
+        found_key = self._keys.found(query, self.engine.release.retriever.depth(query))
+        vector_key = self._keys.vector(query)
         began = time.perf_counter()
-        outcome, (packed, stored) = await cache.fetch([key, vector_key])
+        outcome, (positions, stored) = await cache.fetch([found_key, vector_key])
         if cache.shared:
             self._metrics.observe_stage("cache", time.perf_counter() - began)
-        reply = _reply(packed)
-        if reply is not None:
-            cache.memory.put(key, reply.pack())
-            self._count("hit")
-            return reply
-        vector = self._vector(cache.memory.get(vector_key) or stored)
+        own = cache.memory.get(vector_key)
+        vector = own if isinstance(own, np.ndarray) else self._vector(stored)
+        found = None
+        if positions is not None and vector is not None:
+            try:
+                found = self.engine.recall(query, vector, _positions(positions))
+            except ValueError:  # others can write to Redis: one of the two is not what was left there
+                vector = own if isinstance(own, np.ndarray) else None
         self._count("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
-        found = await self.engine.answer(query, vector)
+        if found is None:
+            found = await self.engine.answer(query, vector)
+            vector = found.vector.copy()  # what it is a row of can go
+            cache.memory.put(vector_key, vector)
+            cache.share({found_key: found.answer.found.astype(np.int32).tobytes(), vector_key: vector.tobytes()})
         reply = Reply.of(found, self.engine.release.manifest, include_text=search.include_text)
-        cache.put({key: reply.pack(), vector_key: found.vector.tobytes()})
+        cache.memory.put(search.key, reply)
         return reply
 
     def _vector(self, stored: bytes | None) -> Float32 | None:
-        """What may be anything, as a vector of the index."""
+        """What may be anything, as a vector that a query can have; None where it is none."""
         if stored is None or len(stored) != 4 * self.engine.release.retriever.index.dimension:
             return None
         vector: Float32 = np.frombuffer(stored, dtype=np.float32)
-        return vector if np.isfinite(vector).all() else None
+        with np.errstate(over="ignore"):
+            return vector if np.dot(vector, vector) <= _LONGEST else None  # nor is it, where one is not a number
 
     def _count(self, outcome: Outcome) -> None:
         self._metrics.observe_cache(outcome)
 
 
-def _reply(packed: bytes | None) -> Reply | None:
-    """What may be anything, as a reply."""
-    try:
-        return None if packed is None else Reply.unpack_strange(packed)
-    except ValueError:
-        return None
+def _positions(stored: bytes) -> NDArray[np.int64]:
+    """Raises ValueError where these are no whole numbers of 4 bytes."""
+    return np.frombuffer(stored, dtype=np.int32).astype(np.int64)

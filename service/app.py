@@ -14,19 +14,22 @@ from service.access.description import describe_access
 from service.access.guard import Guard
 from service.access.spending import Spending
 from service.admin_route import admin_routes
-from service.body_limit import BodyLimit
+from service.connections.accounting import Accounting
 from service.connections.table import CONNECTIONS, Connections
 from service.described import describe
 from service.errors import install_handlers
 from service.feedback_route import add_feedback_route
-from service.infra_routes import infra_routes
+from service.in_hand import InHand
+from service.infra_routes import add_openapi_route, infra_routes
 from service.loading import Load
+from service.logs import count_dropped
 from service.metrics import Metrics
 from service.reloading import Reloading
 from service.request_scope import RequestScope
 from service.search_routes import add_search_routes
 from service.serving import Serving
 from service.settings import Settings
+from service.traces import Tracer
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
@@ -38,10 +41,12 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     who would answer.
     """
     metrics = Metrics()
-    serving = Serving(settings, metrics, load_release)
+    count_dropped(metrics.log_dropped.inc)
     access, spending = Access(settings, metrics), Spending(settings, metrics)
+    serving = Serving(settings, metrics, access, load_release)
     reloading = Reloading(serving, access.reload, settings.reload_seconds)
     connections = Connections(settings, metrics)
+    tracer = None if settings.otlp_endpoint is None else Tracer(settings.otlp_endpoint)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -57,14 +62,19 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
             await reloading.stop()
             await serving.stop()
             await spending.close()
+            if tracer is not None:
+                tracer.close()
 
     app = FastAPI(
         title="taugate",
         version=version("taugate"),
         description="Retrieval with a similarity threshold that was calibrated, not guessed.",
         lifespan=lifespan,
+        openapi_url=None,  # service/infra_routes.py has the route
         docs_url=None,  # the interactive page would load its scripts from elsewhere
         redoc_url=None,
+        # FastAPI's own spans hold paths and query strings of anybody (service/traces.py has those without).
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         redirect_slashes=False,  # a redirect would name the host that the client's header names
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
@@ -73,10 +83,12 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     add_search_routes(app, settings, serving, metrics, spending)
     add_feedback_route(app, serving, metrics, spending)
     app.include_router(infra_routes(serving, metrics))
+    add_openapi_route(app)
     app.include_router(admin_routes(reloading))
     describe_access(app)
     install_handlers(app)
-    app.add_middleware(BodyLimit, limit=settings.max_body_bytes)
-    app.add_middleware(Guard, access=access, metrics=metrics)
-    app.add_middleware(RequestScope, metrics=metrics)
+    app.add_middleware(InHand, settings=settings)
+    app.add_middleware(Guard, access=access, metrics=metrics, settings=settings)
+    app.add_middleware(RequestScope, metrics=metrics, tracer=tracer)
+    app.add_middleware(Accounting)
     return app

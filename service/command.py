@@ -12,9 +12,14 @@ from service.connections.open_files import raise_limit
 from service.loading import current_release
 from service.server import serve_here
 from service.settings import Settings
+from service.traces import check_installed
 from service.workers import serve_in_workers
 
 _BACKLOG = 2048  # uvicorn's own default
+# Of each connection, which Linux doubles. By itself it would let one that nobody reads grow to 4 MiB, of the kernel's
+# memory and out of the service's sight: 600 of them take 1.7 GB, and 85 MB with this (docs/benchmarks/attacks.md). It
+# sends 64 MB/s to a client that is a millisecond away.
+_SEND_BUFFER_BYTES = 64 << 10
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
@@ -60,11 +65,13 @@ def listen(settings: Settings) -> socket.socket:
     it every reply on a kept connection waits some 40 ms for the client's delayed ACK.
     """
     check(settings)
+    check_installed(settings.otlp_endpoint)
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
         return listener

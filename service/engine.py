@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from retrieval.documents import Document
 from retrieval.encoder import Tokens
@@ -18,6 +19,7 @@ from retrieval.similarity import Float32
 from retrieval.threads import for_search, give_way
 from service.batcher import Batcher, Job, tell
 from service.combiner import Combiner
+from service.traces import Trace, current, observing
 
 # Tokens encoded together, some 28 queries of 18: beyond 16 the encoder alone gains little or nothing with more of them
 # (docs/benchmarks/serving.md), and a query waits for those it shares a batch with.
@@ -53,10 +55,11 @@ class Found:
 
 @dataclass(slots=True)
 class _Asked:
-    """A query, its tokens once it was sorted, and its vector once it is known."""
+    """A query, its vector once it is known, its request where that is traced, and its tokens once it was sorted."""
 
     query: Query
     vector: Float32 | None
+    trace: Trace | None
     tokens: Tokens | None = None
 
 
@@ -83,6 +86,7 @@ class Engine:
         self._observe, self._observe_batch = observe, observe_batch
         self._retriever = release.retriever
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
+        self._rng_of_recall = np.random.default_rng(release.manifest.bootstrap.seed)  # another thread's
         self.single = release.retriever.single() if threads.encoder > 1 else release.retriever
         self._searches = Combiner[Job[_Asked, Found]](self._search, _MOST_SEARCHED)
         self._batcher = Batcher[_Asked, Found](
@@ -91,7 +95,13 @@ class Engine:
 
     async def answer(self, query: Query, vector: Float32 | None = None) -> Found:
         """What is found for a query; vector: (d',) float32 where it is known, so that nothing has to be encoded."""
-        return await self._batcher.submit(_Asked(query, vector))
+        return await self._batcher.submit(_Asked(query, vector, current()))
+
+    def recall(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Found:
+        """What was found before, without a search; see Retriever.recall. Raises ValueError."""
+        answer = self._retriever.recall(query, vector, positions)
+        (found,) = self._with_documents([answer], vector[None], self._rng_of_recall)
+        return found
 
     def close(self) -> None:
         """Wait for the queries at work and drop those that wait."""
@@ -106,9 +116,10 @@ class Engine:
 
     def _answer(self, jobs: Sequence[Job[_Asked, Found]], alone: bool) -> None:
         tokens = [job.item.tokens for job in jobs if job.item.tokens is not None]
+        observe = observing(self._observe, [job.item.trace for job in jobs])
         if tokens:
             self._observe_batch(len(tokens))
-            vectors = (self._retriever if alone else self.single).embed(tokens, self._observe)
+            vectors = (self._retriever if alone else self.single).embed(tokens, observe)
             for job, vector in zip(jobs, vectors, strict=True):
                 job.item.vector = vector
         self._searches.bring(jobs)
@@ -121,9 +132,13 @@ class Engine:
 
     def _found(self, batch: Sequence[_Asked]) -> list[Found]:
         vectors = np.stack([asked.vector for asked in batch if asked.vector is not None])
-        answers = self._retriever.answer([asked.query for asked in batch], vectors, self._observe)
+        observe = observing(self._observe, [asked.trace for asked in batch])
+        answers = self._retriever.answer([asked.query for asked in batch], vectors, observe)
+        return self._with_documents(answers, vectors, self._rng)
+
+    def _with_documents(self, answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator) -> list[Found]:
         documents, index = self.release.documents, self._retriever.index
-        random = index.score(vectors, self._rng.integers(0, len(index), size=(len(batch), RANDOM_DOCUMENTS)))
+        random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
         return [
             Found(answer, [documents[position] for position in answer.positions.tolist()], vector, similarities)
             for answer, vector, similarities in zip(answers, vectors, random, strict=True)

@@ -1,6 +1,7 @@
 """What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (docs/api.md).
 
 ApiError
+├── BadRequest         400 bad_request
 ├── Unauthorized       401 unauthorized, with WWW-Authenticate
 ├── Forbidden          403 forbidden
 ├── NotFound           404 not_found
@@ -9,13 +10,14 @@ ApiError
 ├── Invalid            422 invalid
 ├── Overloaded         429 overloaded, with Retry-After
 ├── RateLimited        429 rate_limited, with Retry-After
+├── HeadersTooLarge    431 headers_too_large
 ├── ClientGone         499 client_gone, in the log and the metrics: nobody is there to read it
 ├── NotReady           503 not_ready
 └── DeadlineExceeded   504 deadline_exceeded
 
 400 bad_json, 404 not_found for a path and 405 method_not_allowed come from the framework, 500 internal from anything
-else. What is refused before it is a request, 400 bad_request, 408 request_timeout, 431 headers_too_large and 503
-overloaded, is in service/connections/refusals.py.
+else. What is refused before it is a request, 408 request_timeout and 503 overloaded, is in
+service/connections/refusals.py; what is no HTTP at all is answered 400 by uvicorn, in plain text.
 """
 
 import math
@@ -37,6 +39,12 @@ class ApiError(Exception):
     status: ClassVar[int]
     code: ClassVar[str]
     headers: Mapping[str, str] = {}
+
+
+class BadRequest(ApiError):
+    """HTTP whose meaning depends on who reads it."""
+
+    status, code, headers = 400, "bad_request", {"Connection": "close"}
 
 
 class Unauthorized(ApiError):
@@ -73,6 +81,12 @@ class Invalid(ApiError):
     """Well-formed JSON that asks for something that cannot be done."""
 
     status, code = 422, "invalid"
+
+
+class HeadersTooLarge(ApiError):
+    """A head that is longer, or has more headers, than is read."""
+
+    status, code, headers = 431, "headers_too_large", {"Connection": "close"}
 
 
 class Overloaded(ApiError):

@@ -1,11 +1,16 @@
-"""What machines ask: is it alive, is it ready, what does it serve, how is it doing."""
+"""What machines ask: is it alive, is it ready, what does it serve, how is it doing, and what can it be asked."""
 
-from fastapi import APIRouter, Request
+import asyncio
+
+import orjson
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from prometheus_client.exposition import choose_encoder
+from starlette.routing import Route
 
 from service.described import errors, replies
 from service.errors import NotReady
+from service.json_reply import json_bytes
 from service.metrics import Metrics
 from service.schemas import Health, ReleaseResponse
 from service.serving import Serving
@@ -49,3 +54,18 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
         return Response(encode(metrics.exposed()), headers={"Content-Type": content_type})
 
     return router
+
+
+def add_openapi_route(app: FastAPI) -> None:
+    """The description of the API, written once: anybody may ask for it, and often, and FastAPI would write it anew."""
+    description: asyncio.Future[bytes] | None = None
+
+    async def openapi(request: Request) -> Response:
+        nonlocal description
+        request.scope["route"] = route
+        if description is None:  # made for whoever asks first, in a thread, since it takes some 25 ms
+            description = asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
+        return json_bytes(await asyncio.shield(description))
+
+    route = Route("/openapi.json", openapi)
+    app.router.routes.append(route)

@@ -2,13 +2,15 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from retrieval.errors import ReleaseError
+from retrieval.errors import ReleaseError, TaugateError
 from retrieval.object_store import Store
 from retrieval.release.catalog import current_id, find
 from retrieval.release.encoders import AskedPrecision
 from retrieval.release.layout import CURRENT
+from retrieval.release.private import PRIVATE, copied, entered
 from retrieval.release.reader import Release, load
 from retrieval.release.remote import bring, current_of
 from retrieval.release.trusted_keys import TrustedKeys
@@ -44,10 +46,27 @@ def promoted_id(settings: Settings) -> str | None:
 
 
 def trusting(settings: Settings) -> Load:
-    """`load`, but for releases that nobody trusted has signed. The keys are read each time: they may have changed."""
+    """`load`, but for releases that nobody trusted has signed. The keys are read each time: they may have changed.
 
-    def load_trusted(folder: Path, threads: int, precision: AskedPrecision) -> Release:
-        return load(folder, threads, precision, trusted_keys(settings))
+    Where keys are trusted, a release is opened in a folder that only this user can write to.
+    """
+
+    def load_trusted(release: Path, threads: int, precision: AskedPrecision) -> Release:
+        trusted = trusted_keys(settings)
+        if trusted is None:
+            return load(release, threads, precision)
+        own = (
+            entered(release)
+            if isinstance(settings.releases, str)
+            else copied(release, settings.copies / PRIVATE, trusted)
+        )
+        try:
+            return replace(load(own.release, threads, precision, trusted), holds=(own,))
+        except BaseException as error:
+            own.close()
+            if isinstance(error, TaugateError):  # which is to name the release, not the copy
+                raise type(error)(str(error).replace(str(own.release), str(release))) from error
+            raise
 
     return load_trusted
 

@@ -25,7 +25,7 @@ STAGE_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.0
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # up to the default TAUGATE_QUEUE_LIMIT
 REFUSALS = (
     *("unauthorized", "forbidden", "rate_limited"),  # requests
-    *("malformed", "headers", "receive_timeout", "unread", "connections"),  # connections
+    *("malformed", "headers_too_large", "receive_timeout", "unread", "connections"),  # connections
 )
 
 
@@ -75,6 +75,9 @@ class Metrics:
         )
         for refused in REFUSALS:
             self.refused.labels(refused)
+        self.log_dropped = Counter(
+            "taugate_log_dropped", "Log lines dropped, as too many waited to be written.", registry=self.registry
+        )
         self.connections = self._gauge("taugate_connections", "Connections that are open.", "livesum")
         # Names come from the file of keys, so that there are no more than an operator made.
         self.key_requests = Counter(

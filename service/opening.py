@@ -56,7 +56,7 @@ class Opener:
         try:
             return await self._run(lambda: self._engine(loaded))
         except BaseException:
-            loaded.close()
+            await self._run(loaded.close)
             raise
 
     def close(self) -> None:
@@ -66,7 +66,8 @@ class Opener:
     def _held(self, release: Path, threads: int) -> Release:
         held = hold(release)
         try:
-            return replace(self._load(release, threads, self._settings.precision), hold=held)
+            loaded = self._load(release, threads, self._settings.precision)
+            return replace(loaded, holds=(held, *loaded.holds))
         except BaseException:
             held.close()
             raise

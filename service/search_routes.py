@@ -6,13 +6,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from retrieval.errors import InputError
+from retrieval.filters.conditions import Filter
 from retrieval.retriever import Query
+from service.access.access import permitted
 from service.access.spending import Spending
 from service.answering import Answering, Search
 from service.callers import while_connected
 from service.described import errors, judging, replies
 from service.errors import Invalid, TooLarge
-from service.ids import new_id
+from service.ids import reply_id
 from service.json_body import add_json_route
 from service.json_reply import json_bytes
 from service.metrics import Metrics
@@ -28,19 +30,23 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
 
     async def answer(request: Request, searches: list[Search], answering: Answering) -> list[bytes]:
-        await spending.spend(request.scope, len(searches))
+        await spending.charge_more(request.scope, len(searches) - 1)
         known = [answering.known(search) for search in searches]
         unknown = [search for search, reply in zip(searches, known, strict=True) if reply is None]
         worked_out = iter(await while_connected(request, work_out(unknown, answering)) if unknown else [])
         replies = [reply or next(worked_out) for reply in known]
-        ids = [new_id() for _ in replies]
-        for query_id, search, reply in zip(ids, searches, replies, strict=True):
+        allowed = permitted(request.scope)
+        drift, named = answering.drift(allowed), []
+        for search, reply in zip(searches, replies, strict=True):
+            query_id = reply_id(allowed)
             metrics.observe_reply(reply.kept, reply.considered, reply.reason)
             if answering.watch is not None:
                 answering.watch.seen(query_id, search.query.text, reply)
             serving.shadowing.seen(search.query)
-        drift = answering.drift
-        return [reply.named(query_id, drift) for query_id, reply in zip(ids, replies, strict=True)]
+            named.append(reply.named(query_id, drift))
+            if len(searches) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
+                await asyncio.sleep(0)
+        return named
 
     async def work_out(searches: list[Search], answering: Answering) -> list[Reply]:
         async with serving.admission.admitted(len(searches)):
@@ -52,7 +58,9 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
         answering = serving.answering
         with answering.users:
-            (reply,) = await answer(request, [_search(body, "", answering, settings)], answering)
+            (reply,) = await answer(
+                request, [_search(body, "", answering, settings, permitted(request.scope))], answering
+            )
         return json_bytes(reply)
 
     async def search_batch(request: Request, body: BatchRequest) -> Response:
@@ -61,20 +69,27 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
             raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
         answering = serving.answering
         with answering.users:
+            allowed = permitted(request.scope)
             searches = [
-                _search(each, f"queries.{position}.", answering, settings) for position, each in enumerate(body.queries)
+                _search(each, f"queries.{position}.", answering, settings, allowed)
+                for position, each in enumerate(body.queries)
             ]
             replies = await answer(request, searches, answering)
         return json_bytes(b'{"responses":[' + b",".join(replies) + b"]}")
 
     described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
-    add_json_route(app, "/search", SearchRequest, search, tags=["search"], responses=described)
+    add_json_route(app, "/search", SearchRequest, search, spending.charge, tags=["search"], responses=described)
     described = replies(200, BatchResponse, links=judging("/responses/0")) | errors(*_STATUSES)
-    add_json_route(app, "/search/batch", BatchRequest, search_batch, tags=["search"], responses=described)
+    add_json_route(
+        app, "/search/batch", BatchRequest, search_batch, spending.charge, tags=["search"], responses=described
+    )
 
 
-def _search(request: SearchRequest, name: str, answering: Answering, settings: Settings) -> Search:
-    """A request as a search, within the limits. Raises Invalid; `name` says which of a batch it is."""
+def _search(request: SearchRequest, name: str, answering: Answering, settings: Settings, allowed: Filter) -> Search:
+    """A request as a search, within the limits and what its key is permitted. Raises Invalid.
+
+    name: which of a batch it is.
+    """
     if len(request.query) > settings.max_query_chars:
         raise Invalid(f"{name}query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
     release = answering.engine.release
@@ -87,5 +102,5 @@ def _search(request: SearchRequest, name: str, answering: Answering, settings: S
         release.metadata.check(request.filter or ())
     except InputError as error:
         raise Invalid(f"{name}filter: {error}") from error
-    query = Query(request.query, k, request.threshold, request.min_results, request.filter)
+    query = Query(request.query, k, request.threshold, request.min_results, request.filter, allowed)
     return answering.search(query, include_text=request.include_text)

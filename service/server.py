@@ -10,26 +10,36 @@ import uvicorn
 
 from retrieval.threads import one_for_blas
 from service.app import create_app
-from service.connections.protocol import GuardedProtocol
 from service.logs import configure
 from service.memory import settle
 from service.serving import Serving
 from service.settings import Settings
 
 _log = logging.getLogger("taugate.serve")
+_ACCEPTED_IN_A_TURN = 8
 
 
 def options(settings: Settings) -> Mapping[str, Any]:
     """What uvicorn is told, however many processes there are."""
     return {
-        "http": GuardedProtocol,
+        "http": "service.connections.connection:Connection",
+        "h11_max_incomplete_event_size": settings.max_header_bytes,  # also of chunked trailers
         "ws": "none",  # there is nothing here to upgrade to
         "log_config": None,  # the root logger has it all already
+        "log_level": "error",  # a stranger who sends what is no HTTP fills no disk: the metrics count it
         "access_log": False,  # RequestScope writes that line, with the request id
         "server_header": False,
         "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
         "timeout_graceful_shutdown": settings.shutdown_seconds,
     }
+
+
+def accepting(listener: socket.socket) -> list[socket.socket]:
+    """The listening socket several times over: libuv accepts one connection of each in a turn of the event loop.
+
+    With one of them, whoever comes behind a crowd of connections waits for as many turns.
+    """
+    return [listener, *(listener.dup() for _ in range(_ACCEPTED_IN_A_TURN - 1))]
 
 
 def serve_here(settings: Settings, listener: socket.socket) -> None:
@@ -50,7 +60,7 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
         signal.signal(stop, stop_serving)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
     announce(settings, listener)
-    server.run(sockets=[listener])
+    server.run(sockets=accepting(listener))
     _log.info("stopped")
     if serving.failure is not None:
         raise serving.failure

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from retrieval.errors import TaugateError
+from retrieval.errors import InputError, TaugateError
+from service.access.access import Access
 from service.admission import Admission
 from service.answering import Answering
 from service.cache.cache import Cache, open_cache
@@ -35,12 +36,13 @@ class Turn:
 class Serving:
     """State of one process: loading, ready, failed or stopping. Of one event loop.
 
+    access: a release has to have the fields of its keys' filters;
     failure: why no release could be loaded, which ends the process; on_failure: called then; on_ready: called when one
     could; refused: the release that was to take the place of the one in service and could not.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
-        self._settings, self._metrics = settings, metrics
+    def __init__(self, settings: Settings, metrics: Metrics, access: Access, load_release: Load | None = None) -> None:
+        self._settings, self._metrics, self._access = settings, metrics, access
         self._opener = Opener(settings, metrics, load_release)
         self.shadowing = Shadowing(self._opener, metrics, settings.shadow_share)
         self._one_at_a_time = asyncio.Lock()
@@ -78,6 +80,7 @@ class Serving:
             async with self._one_at_a_time:
                 self._cache = open_cache(self._settings, self._metrics)
                 engine = await self._opener.open(await self._opener.current(at_start=True))
+                await self._fits(engine)
                 self._begin(engine, self._cache)
                 self.on_ready()
                 await self.shadowing.renew(engine)
@@ -116,16 +119,25 @@ class Serving:
             return Turn(release.name, release.name)
         self.refused = release.name  # until it is in service
         engine = await self._opener.open(release)
-        if self._cache is None or self._stopping:
-            await asyncio.to_thread(engine.close)
-            engine.release.close()
-            raise NotReady("the service is shutting down")
+        await self._fits(engine)
+        assert self._cache is not None  # noqa: S101 (for the type checker: there is one since the start)
         old = self.answering
         self._begin(engine, self._cache)
         leaving = asyncio.create_task(self._leave(old))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
         return Turn(previous, release.name)
+
+    async def _fits(self, engine: Engine) -> None:
+        """Whether it may answer, as keys are now. Raises NotReady or InputError where not, and it is closed then."""
+        try:
+            if self._stopping:
+                raise NotReady("the service is shutting down")
+            self._access.serve(engine.release.metadata)
+        except (NotReady, InputError):
+            await asyncio.to_thread(engine.close)
+            await asyncio.to_thread(engine.release.close)
+            raise
 
     def _begin(self, engine: Engine, cache: Cache) -> None:
         """In one step: no request comes in between."""

@@ -3,8 +3,9 @@
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -33,13 +34,21 @@ def _path_or_url(value: object) -> object:
     return Path(value) if isinstance(value, str) and "://" not in value else value
 
 
+def _collector(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
+        message = "must be http://HOST:PORT or https://…, and a key goes into OTEL_EXPORTER_OTLP_HEADERS"
+        raise PydanticCustomError("no_collector", message)
+    return url
+
+
 class Settings(BaseSettings):
     """Settings of `taugate serve`; `--releases`, `--host`, `--port` and `--workers` go before the environment.
 
     | variable | default | meaning |
     |---|---|---|
     | TAUGATE_RELEASES | – | directory, or URL such as s3://bucket/prefix, with the releases and the pointer `current` |
-    | TAUGATE_RELEASES_COPY | – | folder of the copy that is kept of a URL; one in the user's cache by default |
+    | TAUGATE_RELEASES_COPY | – | folder of copies: of a URL, or where keys are trusted; one in the user's cache |
     | TAUGATE_TRUSTED_KEYS | – | PEM file or folder of public keys; a release that none of them signed never loads |
     | TAUGATE_HOST | 127.0.0.1 | address to listen on; 0.0.0.0 is all of them |
     | TAUGATE_PORT | 8000 | port to listen on |
@@ -50,7 +59,8 @@ class Settings(BaseSettings):
     | TAUGATE_MAX_K | 100 | largest `k` of a search |
     | TAUGATE_MAX_BATCH | 64 | most queries in one /search/batch; 1024 at most |
     | TAUGATE_MAX_QUERY_CHARS | 8192 | longest query, in characters: four times what an encoder of 512 tokens reads |
-    | TAUGATE_MAX_BODY_BYTES | 1048576 | largest request body: a full batch of queries of 16 kB fits |
+    | TAUGATE_MAX_BODY_BYTES | 65536 | largest body of a request: a query of MAX_QUERY_CHARS takes half of it in UTF-8 |
+    | TAUGATE_MAX_BATCH_BYTES | 1048576 | largest body of /search/batch: a full batch of queries of 16 kB fits |
     | TAUGATE_QUEUE_LIMIT | 256 | queries waiting or at work before the next is answered 429; at least MAX_BATCH |
     | TAUGATE_DEADLINE_MS | 5000 | longest time to an answer before it is 504 |
     | TAUGATE_CACHE_BYTES | 67108864 | replies and vectors kept in each process, about 12,000 queries; 0 keeps none |
@@ -74,11 +84,13 @@ class Settings(BaseSettings):
     | TAUGATE_KEYS | – | API keys in the form of that file, beside it or in its place |
     | TAUGATE_ALLOW_ANYONE | False | whether other machines may be answered without any keys |
     | TAUGATE_QUERIES_PER_SECOND | 0.0 | of a key that names no rate, or of all callers without keys; 0 is no limit |
+    | TAUGATE_ALLOWED_HOSTS | localhost | names that the header Host may have, by commas; IP addresses pass |
     | TAUGATE_MAX_CONNECTIONS | 10000 | connections that a process keeps open; fewer where it may open fewer files |
     | TAUGATE_RECEIVE_SECONDS | 10.0 | longest time for a client to send a request, and to take its reply |
     | TAUGATE_MAX_HEADER_BYTES | 32768 | longest head of a request, as in nginx; it has 100 headers at most |
     | TAUGATE_SHUTDOWN_SECONDS | 20 | longest wait for requests in flight after SIGTERM |
     | TAUGATE_LOG_LEVEL | info | debug, info, warning or error |
+    | TAUGATE_OTLP_ENDPOINT | – | collector of traces, such as http://127.0.0.1:4318; needs the extra `traces` |
     """
 
     model_config = SettingsConfigDict(env_prefix="TAUGATE_", frozen=True)
@@ -95,7 +107,8 @@ class Settings(BaseSettings):
     max_k: int = Field(default=100, ge=1)
     max_batch: int = Field(default=64, ge=1, le=MOST_QUERIES)
     max_query_chars: int = Field(default=8192, ge=1)
-    max_body_bytes: int = Field(default=1 << 20, ge=1)
+    max_body_bytes: int = Field(default=64 << 10, ge=1)
+    max_batch_bytes: int = Field(default=1 << 20, ge=1)
     queue_limit: int = Field(default=256, ge=1)
     deadline_ms: int = Field(default=5000, ge=1)
     cache_bytes: int = Field(default=64 << 20, ge=0)
@@ -119,18 +132,25 @@ class Settings(BaseSettings):
     keys: SecretStr | None = None
     allow_anyone: bool = False
     queries_per_second: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    allowed_hosts: str = "localhost"
     max_connections: int = Field(default=10_000, ge=1)
     receive_seconds: float = Field(default=10.0, gt=0, allow_inf_nan=False)
     max_header_bytes: int = Field(default=32 << 10, ge=1024)
     shutdown_seconds: int = Field(default=20, ge=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = None
 
     @property
     def directory(self) -> Path:
         """Where releases are read: the directory with them, or the copy that is kept of a URL."""
-        if isinstance(self.releases, Path):
-            return self.releases
-        return self.releases_copy or cache_folder() / "releases" / sha256(self.releases.encode()).hexdigest()[:16]
+        return self.releases if isinstance(self.releases, Path) else self.copies
+
+    @property
+    def copies(self) -> Path:
+        """Where copies are kept: of a URL, or of the releases that are open where keys are trusted."""
+        if self.releases_copy is not None:
+            return self.releases_copy
+        return cache_folder() / "releases" / sha256(str(self.releases).encode()).hexdigest()[:16]
 
     def as_environment(self) -> dict[str, str]:
         """The variables that give these settings to another process."""

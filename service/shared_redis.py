@@ -8,6 +8,8 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from service.redis_limits import limited_async
+
 _log = logging.getLogger("taugate.redis")
 # Connections of one process. A round trip on the loopback takes .2 ms, so that 16 carry far more than an encoder needs.
 _CONNECTIONS = 16
@@ -26,7 +28,7 @@ def connect(url: str, timeout: float) -> Redis:
         socket_connect_timeout=timeout,
         retry=Retry(NoBackoff(), 0),
     )
-    return Redis.from_pool(pool)
+    return Redis.from_pool(limited_async(pool))
 
 
 class Breaker:

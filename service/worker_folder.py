@@ -38,13 +38,9 @@ def reserve(folder: Path) -> None:
             finally:
                 os.close(descriptor)
     except OSError as error:
+        for path in folder.glob(f"*_{os.getpid()}.db"):  # nothing was measured in them, and others need the room
+            path.unlink()
         raise InputError(
             f"{folder}: no room for what a worker measures ({error.strerror}); make some, or name another folder with "
             "TMPDIR"
         ) from error
-
-
-def forget(folder: Path, pid: int) -> None:
-    """Remove the files of a process that has answered nobody."""
-    for path in folder.glob(f"*_{pid}.db"):
-        path.unlink()

@@ -19,16 +19,17 @@ class ServiceProcess:
 
     module = "taugate"  # what Python runs
 
-    def __init__(self, releases: Path | str, port: int | None = None, **environment: str) -> None:
+    def __init__(
+        self, releases: Path | str, port: int | None = None, stderr: int | None = None, **environment: str
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = port or probe.getsockname()[1]
         command = [sys.executable, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
-        self.process = subprocess.Popen(
-            command, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=self._log
-        )
+        log = self._log if stderr is None else stderr
+        self.process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=log)
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
 
     def ready(self, seconds: float = 30) -> Self:

@@ -11,6 +11,8 @@ from prometheus_client import Counter
 from starlette.types import Scope
 
 from retrieval.errors import InputError
+from retrieval.filters.conditions import Filter
+from retrieval.filters.metadata import Metadata
 from service.access.keys import Key, digest
 from service.access.rules import Rule
 from service.access.source import Mark, configured, mark, read_keys
@@ -28,12 +30,17 @@ _NO_KEYS_HERE = (
 
 
 class Access:
-    """Keys that can be read again at any time; those before stay where the new ones cannot be read."""
+    """Keys that can be read again at any time; those before stay where the new ones cannot be read.
+
+    Where a key's filter is on a field that the release lacks, nobody can say what the key may see: such a release is
+    not served, and such keys are not taken while it is.
+    """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
         self._required = configured(settings)
         self._keys: Sequence[Key] = ()
+        self._metadata: Metadata | None = None  # of the release in service
         self._mark: Mark | None = None
         self._passed: dict[str, Counter] = {}  # looking a series up takes longer
         if self._required:
@@ -46,6 +53,8 @@ class Access:
         self._mark = self._look()
         try:
             keys = read_keys(self._settings)
+            if self._metadata is not None:
+                _check(keys, self._metadata)
         except InputError as error:
             self._metrics.keys_reload_failed.set(1)
             _log.error("keys could not be read; those before stay", extra={"fields": {"reason": str(error)}})
@@ -55,6 +64,11 @@ class Access:
         self._passed = {key.name: self._metrics.key_requests.labels(key.name) for key in keys}
         _log.info("keys", extra={"fields": {"names": [key.name for key in keys]}})
         return True
+
+    def serve(self, metadata: Metadata) -> None:
+        """A release with this metadata goes into service. Raises InputError where a key's filter does not fit it."""
+        _check(self._keys, metadata)
+        self._metadata = metadata
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -76,6 +90,8 @@ class Access:
         key = self._key(scope)
         if rule.scope is not None and rule.scope not in key.scopes:
             raise Forbidden(f"this API key has not the scope {rule.scope}")
+        if key.filter and not rule.within:
+            raise Forbidden("this API key has a filter, and this path is about all documents")
         scope["state"]["key"] = key
         self._passed[key.name].inc()
 
@@ -98,6 +114,24 @@ class Access:
 
     def _look(self) -> Mark | None:
         return None if self._settings.keys_file is None else mark(self._settings.keys_file)
+
+
+def permitted(scope: Scope) -> Filter:
+    """The filter of the key that a request was admitted with; () is all documents."""
+    key: Key | None = scope["state"].get("key")
+    return () if key is None else key.filter
+
+
+def _check(keys: Sequence[Key], metadata: Metadata) -> None:
+    """Raises InputError for the first key whose filter asks for what no document has: a field, or a kind of value."""
+    for key in keys:
+        try:
+            metadata.check_kinds(key.filter)
+        except InputError as error:
+            raise InputError(
+                f"the filter of the key {key.name} does not fit the release: {error}; change the filter, or serve a "
+                "release that it fits"
+            ) from error
 
 
 def find(keys: Sequence[Key], sent: bytes) -> Key | None:

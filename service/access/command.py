@@ -12,9 +12,11 @@ from typing import Any, get_args
 import orjson
 
 from retrieval.errors import InputError
+from retrieval.release.alone import alone
 from service.access.keys import Scope, digest, keys_of, parse_entries
 
 _BYTES = 32
+_OTHERS_SECONDS = 30  # as for a change of releases: adding a key takes milliseconds
 _PREFIX = "taugate_"  # so that a key which ends up in a repository or a log is found by those who look for such
 
 
@@ -26,6 +28,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     new.add_argument("--name", required=True, help="how logs and metrics call it")
     new.add_argument("--scopes", required=True, metavar="LIST", help=f"some of {','.join(get_args(Scope))}")
     new.add_argument("--queries-per-second", type=float, metavar="N", help="its rate (default: that of the service)")
+    new.add_argument("--filter", metavar="JSON", help='documents it may see, as in {"tenant": "a"} (default: all)')
     new.add_argument("--days", type=float, metavar="N", help="until it expires (default: never)")
     new.add_argument("--file", type=Path, help="file of keys to add the entry to; made where there is none")
     new.set_defaults(run=_new)
@@ -40,6 +43,8 @@ def _new(arguments: argparse.Namespace) -> int:
     }
     if arguments.queries_per_second is not None:
         entry["queries_per_second"] = arguments.queries_per_second
+    if arguments.filter is not None:
+        entry["filter"] = _json(arguments.filter)
     if arguments.days is not None:
         entry["expires"] = _in(arguments.days)
     _check([entry], "the new key")
@@ -50,6 +55,13 @@ def _new(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"Added to {arguments.file}; a service that reads it lets the key in within seconds.\n")
     sys.stdout.write(f"{key}\n")
     return 0
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 (whatever JSON can be)
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"""--filter: {error}; write an object, as in '{{"tenant": "a"}}'""") from error
 
 
 def _in(days: float) -> str:
@@ -64,7 +76,21 @@ def _check(entries: list[dict[str, Any]], where: str) -> None:
 
 
 def _add(entry: dict[str, Any], path: Path) -> None:
-    """The file is replaced as a whole, so that a service sees the old or the new, and no other user may read it."""
+    """The file is replaced as a whole, so that a service sees the old or the new, and no other user may read it.
+
+    One command at a time: what two have read, each would write back without the other's key.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with alone(lock, _OTHERS_SECONDS) as holder:
+        if holder is not None:
+            raise InputError(f"{path}: {holder} has been adding a key for {_OTHERS_SECONDS} s; end it, and try again")
+        try:
+            _replace(entry, path)
+        finally:
+            lock.unlink(missing_ok=True)  # by its holder, so that nobody's lock is taken away
+
+
+def _replace(entry: dict[str, Any], path: Path) -> None:
     entries: list[dict[str, Any]] = []
     if path.exists():
         parse_entries(path.read_bytes(), str(path))

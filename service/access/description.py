@@ -16,7 +16,10 @@ _SCHEMES = {
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
 }
 _EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
-_KEY = {"401": "There is no key, or none that is known", "403": "The key has not the scope of this path"}
+_KEY = {
+    "401": "There is no key, or none that is known",
+    "403": "The key has not the scope of this path, or has a filter",
+}
 _RATE = {"429": "The queue is full, or the key asks for more than its rate; Retry-After says when to try again"}
 _ANY = {
     "400": "This is no HTTP, or the body is no JSON",

@@ -1,4 +1,4 @@
-"""What is known of API keys: a name, a hash, scopes, a rate and an end; never a key itself.
+"""What is known of API keys: a name, a hash, scopes, a filter, a rate and an end; never a key itself.
 
 A key is 256 random bits, so that nobody can find it by guessing, however fast a guess is checked: a plain SHA-256 is
 enough. Argon2 and its like slow guesses down for passwords that people choose, and would cost every request tens of
@@ -8,14 +8,26 @@ milliseconds.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from retrieval.errors import InputError
+from retrieval.filters.conditions import Filter
+from service.filter_schema import read_filter
 
 Scope = Literal["search", "feedback", "admin", "metrics"]
+_OF_ALL: frozenset[Scope] = frozenset({"metrics", "admin"})  # what these show, or change, is everybody's
 _REMEDY = "docs/access.md has the form, and `taugate key new` writes an entry"
+
+
+def _permission(value: object) -> Filter:
+    """A filter with one condition at least: one without any would permit everything, perhaps by mistake."""
+    permitted = read_filter(value)
+    if not permitted:
+        raise PydanticCustomError("no_condition", "permits all documents; name a field, or leave the filter out")
+    return permitted
 
 
 class KeyEntry(BaseModel):
@@ -28,17 +40,22 @@ class KeyEntry(BaseModel):
     scopes: Annotated[list[Scope], Field(min_length=1)]
     queries_per_second: Annotated[float, Field(gt=0)] | None = None
     expires: AwareDatetime | None = None
+    filter: Annotated[Any, PlainValidator(_permission)] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """digest: SHA-256 of the key; rate: queries per second, None where it names none; expires: Unix time, or None."""
+    """digest: SHA-256 of the key; rate: queries per second, None where it names none; expires: Unix time, or None.
+
+    filter: the documents that there are for this key, all of them where it has no condition.
+    """
 
     name: str
     digest: bytes
     scopes: frozenset[Scope]
     rate: float | None = None
     expires: float | None = None
+    filter: Filter = ()
 
 
 _Entries = TypeAdapter(list[KeyEntry])
@@ -62,7 +79,7 @@ def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
 
 
 def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
-    """Keys of entries. Raises InputError where two have one name, or are one key."""
+    """Keys of entries. Raises InputError where two have one name, or are one key, and for scopes beyond a filter."""
     names: set[str] = set()
     digests: set[str] = set()
     for number, entry in enumerate(entries, 1):
@@ -70,6 +87,11 @@ def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
             raise InputError(f"{where}, entry {number}: there is a key named {entry.name} before it; rename one")
         if entry.sha256 in digests:
             raise InputError(f"{where}, entry {number}: {entry.name} is the same key as one before it; remove one")
+        if entry.filter and (beyond := _OF_ALL.intersection(entry.scopes)):
+            raise InputError(
+                f"{where}, entry {number}: {entry.name} has a filter, and the scope {min(beyond)} is about all "
+                "documents; make a key of its own for that, without a filter"
+            )
         names.add(entry.name)
         digests.add(entry.sha256)
     return tuple(
@@ -79,6 +101,7 @@ def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
             frozenset(entry.scopes),
             entry.queries_per_second,
             None if entry.expires is None else entry.expires.timestamp(),
+            entry.filter,
         )
         for entry in entries
     )

@@ -25,11 +25,14 @@ class OwnRates:
         self._clock = clock
         self._paid_until: dict[str, float] = {}  # of names from the file of keys: there are few
 
-    def spend(self, name: str, rate: float, queries: int) -> float:
-        """Seconds to wait before the next query may pass; 0.0 where these may now, which are paid for then."""
+    def spend(self, name: str, rate: float, queries: int, already: int = 0) -> float:
+        """Seconds to wait before the next query may pass; 0.0 where these may now, which are paid for then.
+
+        already: queries of the same request that are paid for.
+        """
         now = self._clock()
         paid_until = max(self._paid_until.get(name, now), now)
-        wait = paid_until - now - tolerance(rate)
+        wait = paid_until - now - tolerance(rate) - already / rate
         if wait > 0:
             return wait
         self._paid_until[name] = paid_until + queries / rate

@@ -4,24 +4,28 @@ from dataclasses import dataclass
 
 from service.access.keys import Scope
 
-ADMIN = "/admin/"
+ADMIN, BATCH = "/admin/", "/search/batch"
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """open: needs no key; scope: what a key has to have, None where any will do."""
+    """open: needs no key; scope: what a key has to have, None where any will do.
+
+    within: whether what is answered is within the filter of the key. A key with a filter has no other path.
+    """
 
     path: str
     scope: Scope | None = None
     open: bool = False
+    within: bool = False
 
 
 RULES = {
     rule.path: rule
     for rule in (
-        Rule("/search", "search"),
-        Rule("/search/batch", "search"),
-        Rule("/feedback", "feedback"),
+        Rule("/search", "search", within=True),
+        Rule("/search/batch", "search", within=True),
+        Rule("/feedback", "feedback", within=True),
         Rule("/metrics", "metrics"),
         Rule("/admin/reload", "admin"),
         Rule("/release"),

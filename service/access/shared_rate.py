@@ -31,12 +31,12 @@ class SharedRates:
         self._timeout = timeout
         self._breaker = Breaker("rates of keys", timeout)
 
-    async def spend(self, name: str, rate: float, queries: int) -> float | None:
-        """Seconds to wait, 0.0 where the queries may pass, None where Redis does not say."""
+    async def spend(self, name: str, rate: float, queries: int, already: int = 0) -> float | None:
+        """Seconds to wait, 0.0 where the queries may pass, None where Redis does not say. See OwnRates."""
         if not self._breaker.may_ask():
             return None
         failures = self._breaker.failures
-        ahead = tolerance(rate)
+        ahead = tolerance(rate) + already / rate
         furthest = ahead + MOST_QUERIES / rate
         numbers = [repr(each) for each in (queries / rate, ahead, furthest)]
         try:

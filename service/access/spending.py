@@ -22,8 +22,19 @@ class Spending:
         self._own = OwnRates()
         self._shared: SharedRates | None = None
 
-    async def spend(self, scope: Scope, queries: int) -> None:
-        """Pay for queries of a request. Raises RateLimited, with nothing paid."""
+    async def charge(self, scope: Scope) -> None:
+        """Pay for a request. Raises RateLimited, with nothing paid."""
+        await self._pay(scope, 1)
+
+    async def charge_more(self, scope: Scope, queries: int) -> None:
+        """Pay for further queries of a request that was charged.
+
+        Raises RateLimited where another request has paid for many meanwhile.
+        """
+        if queries:
+            await self._pay(scope, queries, already=1)
+
+    async def _pay(self, scope: Scope, queries: int, already: int = 0) -> None:
         key: Key | None = scope["state"].get("key")
         name, rate = (_EVERYBODY, None) if key is None else (key.name, key.rate)
         rate = self._default if rate is None else rate
@@ -31,9 +42,9 @@ class Spending:
             return
         if self._shared is None and self._url is not None:
             self._shared = SharedRates(self._url.get_secret_value(), self._timeout)
-        wait = None if self._shared is None else await self._shared.spend(name, rate, queries)
+        wait = None if self._shared is None else await self._shared.spend(name, rate, queries, already)
         if wait is None:
-            wait = self._own.spend(name, rate, queries)
+            wait = self._own.spend(name, rate, queries, already)
         if wait > 0:
             self._refused.inc()
             of = "all callers" if key is None else f"the key {key.name}"

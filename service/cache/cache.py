@@ -1,4 +1,4 @@
-"""The two places where values are kept, one after the other: this process, then Redis."""
+"""The two places where answers are kept: replies in this process, and in Redis what others can make theirs of."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from service.settings import Settings
 
 
 class Cache:
-    """Values of this process, and of all replicas where there is a Redis."""
+    """memory: of this process; shared: of all replicas, None where there is no Redis."""
 
     def __init__(self, memory: Memory, shared: RedisStore | None) -> None:
         self.memory, self.shared = memory, shared
@@ -21,10 +21,8 @@ class Cache:
             return "miss" if self.memory.most_bytes else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
 
-    def put(self, values: Mapping[str, bytes]) -> None:
-        """Keep values in both."""
-        for key, value in values.items():
-            self.memory.put(key, value)
+    def share(self, values: Mapping[str, bytes]) -> None:
+        """Leave values for other replicas."""
         if self.shared is not None:
             self.shared.put(values)
 

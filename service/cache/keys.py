@@ -8,7 +8,7 @@ from retrieval.release.reader import Release
 from retrieval.retriever import Query
 
 # Of what the values look like: another number, and nothing that an older version wrote is read.
-_SCHEMA = 3
+_SCHEMA = 4
 
 _every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new one cannot be forgotten here
 
@@ -22,9 +22,13 @@ class Keys:
     def __init__(self, release: Release) -> None:
         self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
 
-    def vector(self, text: str) -> str:
-        """Of a query's vector."""
-        return self._key("vector", text)
+    def vector(self, query: Query) -> str:
+        """Of a query's vector, for those alone who may see the same: others could time whether it was asked for."""
+        return self._key("vector", (query.text, query.permitted))
+
+    def found(self, query: Query, depth: int) -> str:
+        """Of the documents that a search of that depth found, whatever is made of them."""
+        return self._key("found", (query.text, depth, query.filter, query.permitted))
 
     def reply(self, query: Query, *, include_text: bool) -> str:
         """Of all that is answered to a query but the id of the answer."""

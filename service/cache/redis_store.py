@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Literal, cast
 
+from service.redis_limits import MOST_CACHED
 from service.shared_redis import Breaker, connect
 
 Outcome = Literal["hit", "miss", "error", "bypass"]
 
 _MOST_WRITES = 256  # in flight; what is worked out while Redis is that far behind is not written
+_MOST_WRITTEN = MOST_CACHED // 2  # at a time: more could not be read again, and would look like a Redis that is ill
 
 
 class RedisStore:
@@ -42,7 +44,8 @@ class RedisStore:
 
     def put(self, values: Mapping[str, bytes]) -> None:
         """Write values in the background."""
-        if self._breaker.failures or len(self._writes) >= _MOST_WRITES:
+        too_long = sum(map(len, values.values())) > _MOST_WRITTEN
+        if too_long or self._breaker.failures or len(self._writes) >= _MOST_WRITES:
             return
         task = asyncio.ensure_future(self._write(values))
         self._writes.add(task)

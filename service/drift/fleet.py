@@ -2,15 +2,16 @@
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from redis import Redis, ResponseError, WatchError
+from redis import ConnectionPool, Redis, ResponseError, WatchError
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
+
+from service.redis_limits import limited
 
 _log = logging.getLogger("taugate.drift")
 # A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
@@ -25,34 +26,16 @@ class Fleet:
     """Of one release. seconds: how long a reply is remembered. While Redis does not answer there are no others."""
 
     def __init__(self, url: str, release: str, seconds: float) -> None:
-        self._redis = Redis.from_url(
+        pool = ConnectionPool.from_url(
             url,
             socket_timeout=_TIMEOUT_SECONDS,
             socket_connect_timeout=_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
-        self._prefix = f"taugate:drift:2:{release}"
+        self._redis = Redis.from_pool(limited(pool))
+        self._prefix = f"taugate:drift:3:{release}"
         self._seconds = int(seconds)
-        self._replica = uuid.uuid4().hex
         self._answers, self._paused_until = True, 0.0
-
-    def exchange(self, kind: str, sample: bytes | None, seconds: float) -> dict[bytes, bytes]:
-        """Leave a sample of a kind, which may be none, and take those of all other replicas, by replica.
-
-        seconds: after which all go, unless somebody leaves another one.
-        """
-        key = f"{self._prefix}:{kind}"
-
-        def commands(pipeline: Pipeline) -> None:
-            if sample is not None:
-                pipeline.hset(key, self._replica, sample)
-                pipeline.expire(key, int(seconds))
-            pipeline.hgetall(key)
-
-        samples = self._piped(commands, [{}])[-1]
-        if not isinstance(samples, dict):  # nor is it a Redis that answers so
-            return {}
-        return {replica: each for replica, each in samples.items() if replica != self._replica.encode()}
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
         """Replace what all replicas share of a kind by what `work` makes of it, None to leave it.
@@ -81,10 +64,6 @@ class Fleet:
     def drop(self, kind: str) -> None:
         """Remove what all replicas share of a kind."""
         self._asked(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
-
-    def forget(self, kind: str, replica: bytes) -> None:
-        """Remove what is of no use: of a replica that is gone, or no sample at all."""
-        self._asked(lambda: self._redis.hdel(f"{self._prefix}:{kind}", replica), 0)
 
     def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
         """Keep what replies showed, by their id; at: Unix time."""

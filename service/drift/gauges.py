@@ -19,13 +19,17 @@ from service.shared_metrics import SIMILARITY
 # Of each of the three distributions at calibration: their tails, where drift begins, and their middle.
 _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 _BOUNDS = ("lower", "upper")
+_COMPARED = ("random", "correct")  # with θ: for ROE, and for COE
 
 
 class DriftGauges:
-    """Metrics of the drift of one release, on a registry of their own, as buckets are those of the release."""
+    """Metrics of the drift of one release, on a registry of their own, as buckets are those of the release.
 
-    def __init__(self, registry: CollectorRegistry, reference: Reference) -> None:
-        self._registry = registry
+    theta: θ of the calibration, by which Prometheus can tell COE and ROE of all processes together.
+    """
+
+    def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
+        self._registry, self._theta = registry, theta
         self._similarity = BulkHistogram(
             SIMILARITY,
             "Similarities of queries with their top-K, with random and with judged documents.",
@@ -33,12 +37,25 @@ class DriftGauges:
             buckets=similarity_buckets(reference),
             registry=registry,
         )
+        self._above = Counter(
+            "taugate_overlap_above",
+            "Similarities above θ of the calibration, with random and with judged documents.",
+            ["set"],
+            registry=registry,
+        )
+        self._compared = Counter(
+            "taugate_overlap_compared",
+            "Similarities that were compared with it.",
+            ["set"],
+            registry=registry,
+        )
+        for name in _COMPARED:  # from 0, so that the first of a kind is an increase
+            self._compare(name, np.zeros(0, dtype=np.float32))
         self._coe, self._coe_bounds = self._overlap("coe", "COE of documents that were judged relevant")
         expected = "COE of the calibration's correct documents against the live top-K"
         self._expected, self._expected_bounds = self._overlap("coe_expected", expected)
         self._roe, self._roe_bounds = self._overlap("roe", "ROE of random documents")
         self._samples = self._gauge("overlap_samples", "Similarities behind the live gauges.", "livemax", ["set"])
-        self._replicas = self._gauge("drift_replicas", "Replicas whose queries are behind the live gauges.", "livemax")
         self._statistic = self._gauge(
             "drift_statistic", "Distance of the live top-K similarities from those at calibration.", names=["test"]
         )
@@ -72,15 +89,24 @@ class DriftGauges:
     def close(self) -> None:
         """Where several processes answer, the counts of one release would be added to those of the next."""
         self._similarity.clear_all()
+        for name in _COMPARED:
+            self._above.labels(name).reset()
+            self._compared.labels(name).reset()
 
     def saw(self, seen: Observations) -> None:
         """Count queries' similarities."""
         self._similarity.labels("topk").observe_all(seen.top)
         self._similarity.labels("random").observe_all(seen.random)
+        self._compare("random", seen.random)
 
     def judged(self, seen: Judgements) -> None:
         """Count similarities of judged documents."""
         self._similarity.labels("correct").observe_all(seen.correct)
+        self._compare("correct", seen.correct)
+
+    def _compare(self, name: str, similarities: Float32) -> None:
+        self._above.labels(name).inc(int((similarities > self._theta).sum()))
+        self._compared.labels(name).inc(similarities.size)
 
     def lost(self, queries: int) -> None:
         """Count queries that nobody could look at."""
@@ -118,7 +144,6 @@ class DriftGauges:
         self,
         overlap: LiveOverlap,
         samples: Mapping[str, int],
-        replicas: int,
         statistics: Mapping[str, float],
         effects: Mapping[str, float],
     ) -> None:
@@ -126,7 +151,6 @@ class DriftGauges:
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
         _show(overlap.roe, self._roe, self._roe_bounds)
-        self._replicas.set(replicas)
         for gauge, values in ((self._samples, samples), (self._statistic, statistics), (self._effect, effects)):
             for name, value in values.items():
                 gauge.labels(name).set(value)

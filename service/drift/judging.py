@@ -2,25 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from cachetools import TTLCache
-
+from retrieval.documents import Document
 from service.drift.fleet import Fleet
 from service.drift.seen import Judged
+from service.drift.shown import Judgeable, Shown, is_id
 from service.errors import Invalid, NotFound
-from service.reply import similarities_of
 
-_MOST_JUDGED = 100_000  # remembered, so that none counts twice: some 20 MB
 _SHOWN = 8  # ids that a message lists
 
 
 class Judging:
-    """find: what a reply of this process showed, by its id; seconds: how long it can be judged. Of one event loop."""
+    """shown: what replies showed; documents: of the release; seconds: how long a reply can be judged."""
 
-    def __init__(self, find: Callable[[str], bytes | None], fleet: Fleet | None, seconds: float) -> None:
-        self._find, self._fleet, self._seconds = find, fleet, seconds
-        self._known: TTLCache[tuple[str, str | None], None] = TTLCache(_MOST_JUDGED, seconds)
+    def __init__(self, shown: Shown, documents: Sequence[Document], fleet: Fleet | None, seconds: float) -> None:
+        self._shown, self._documents, self._fleet, self._seconds = shown, documents, fleet, seconds
         self._judged: list[Judged] = []
 
     async def judge(self, query_id: str, document_id: str, *, relevant: bool) -> bool:
@@ -29,40 +26,48 @@ class Judging:
         Of several documents of one reply the first that is judged relevant counts: S_corr has one for a query. Raises
         NotFound for a reply that is not known, Invalid for a document that it did not show.
         """
-        similarities = await self._shown(query_id)
-        if similarities is None:
-            raise NotFound(
-                f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in "
-                "service has this id"
-            )
-        if document_id not in similarities:
-            listed = ", ".join([*similarities][:_SHOWN])
+        reply = await asyncio.to_thread(self._shown.find, query_id, time.monotonic())
+        if reply is None:
+            reply = await self._of_another_replica(query_id)
+        shown = {self._documents[position].id: at for at, position in enumerate(reply.positions.tolist())}
+        if document_id not in shown:
+            listed = ", ".join([*shown][:_SHOWN])
             raise Invalid(f"document_id: the reply did not show it; it showed {listed or 'nothing'}")
-        key = (query_id, None if relevant else document_id)
-        if not await self._is_first(key):
+        place = shown[document_id]
+        if not await asyncio.to_thread(self._is_first, query_id, int(reply.positions[place]), relevant):
             return False
         if relevant:
-            self._judged.append(Judged(time.time(), query_id, document_id, similarities[document_id]))
+            self._judged.append(Judged(time.time(), query_id, document_id, float(reply.scores[place])))
         return True
+
+    def unknown(self) -> NotFound:
+        """What is said of a reply that is not known, and of one to a key that may see other documents."""
+        return NotFound(
+            f"query_id: no reply of the last {self._seconds:g} s (TAUGATE_FEEDBACK_SECONDS) by the release in service "
+            "has this id"
+        )
 
     def taken(self) -> list[Judged]:
         """Those that came since this was asked last."""
         taken, self._judged = self._judged, []
         return taken
 
-    async def _shown(self, query_id: str) -> dict[str, float] | None:
-        shown = self._find(query_id)
-        if shown is None and self._fleet is not None:
-            shown = await asyncio.to_thread(self._fleet.find, query_id, time.time())
+    async def _of_another_replica(self, query_id: str) -> Judgeable:
+        """What it showed, which is kept here from now on, with how it is judged. Raises NotFound."""
+        if self._fleet is None or not is_id(query_id):
+            raise self.unknown()
+        packed = await asyncio.to_thread(self._fleet.find, query_id, time.time())
+        if packed is None:
+            raise self.unknown()
         try:
-            return None if shown is None else similarities_of(shown)
-        except ValueError:  # others can write to Redis as well
-            return None
+            reply = Judgeable.read(packed, len(self._documents))
+        except ValueError as error:  # others can write to Redis as well
+            raise self.unknown() from error
+        self._shown.add(query_id, time.monotonic(), packed)
+        return reply
 
-    async def _is_first(self, key: tuple[str, str | None]) -> bool:
-        if key in self._known:
+    def _is_first(self, query_id: str, position: int, relevant: bool) -> bool:
+        if not self._shown.is_first(query_id, position, time.monotonic(), relevant=relevant):
             return False
-        self._known[key] = None
-        if self._fleet is None:
-            return True
-        return await asyncio.to_thread(self._fleet.is_first, ":".join(part or "" for part in key))
+        judgement = f"{query_id}:{'' if relevant else position}"
+        return self._fleet is None or self._fleet.is_first(judgement)

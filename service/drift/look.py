@@ -1,4 +1,4 @@
-"""One look at what requests left behind: alarms, windows, other replicas, canaries, the log. Of one thread."""
+"""One look at what requests left behind: alarms, the window, canaries, the log. Of one thread."""
 
 import logging
 import math
@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
+from retrieval.drift.monitor import theta_of
+from retrieval.drift.observations import Observations
 from service.drift.canary import Canary
 from service.drift.fleet import Fleet
 from service.drift.gauges import DriftGauges
 from service.drift.live import Live
-from service.drift.pool import Pool
 from service.drift.query_log import QueryLog
-from service.drift.seen import Judged, Seen, comparable, judgements, observations
+from service.drift.seen import Judged, Seen, comparable, joined, judgements, observations
 from service.drift.verdict import Verdict
 from service.engine import RANDOM_DOCUMENTS, Engine
 from service.settings import Settings
@@ -30,28 +31,31 @@ class Look:
 
     def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None) -> None:
         release = engine.release
-        self._gauges = DriftGauges(registry, release.reference)
+        theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
+        self._gauges = DriftGauges(registry, release.reference, theta)
         self.verdict = Verdict(release, settings, self._gauges, fleet)
         self._live = Live(release, settings, self._gauges, self.verdict.monitor)
         self._canary = Canary(release, engine.single)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
-        window = settings.drift_window_seconds
-        self._queries = Pool(fleet, "queries", observations([], self._k, RANDOM_DOCUMENTS), window)
-        self._judgements = Pool(fleet, "judged", judgements([]), window)
         path, release_id = settings.query_log, release.manifest.release_id
         self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.query_log_texts)
         self._canary_seconds = settings.canary_seconds
         self._shown_at = self._weighed_at = time.monotonic()
         self._asked_at = -math.inf
-        self._seen: list[Seen] = []
+        self._queries: list[Observations] = []
+        self._to_log: list[Seen] = []
         self._judged: list[Judged] = []
 
     def look(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
         """At what came since the last look, which may be nothing."""
         if self._fleet is not None and seen:
             self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
-        self._seen += seen
+        known = comparable(seen, self._k, RANDOM_DOCUMENTS)
+        if known:  # as numbers, which take a tenth of the memory
+            self._queries.append(observations(known, self._k, RANDOM_DOCUMENTS))
+        if self._query_log is not None:
+            self._to_log += known
         self._judged += judged
         now = time.monotonic()
         if now >= self._weighed_at + _WEIGH_SECONDS:
@@ -59,10 +63,7 @@ class Look:
             self._weigh()
         if now >= self._shown_at + _SHOW_SECONDS:
             self._shown_at = now
-            queries, documents = self._live.samples(time.time())
-            self._live.show(
-                self._queries.samples(queries, time.time()), self._judgements.samples(documents, time.time())
-            )
+            self._live.show(time.time())
         if now >= self._asked_at + self._canary_seconds:
             self._asked_at = now
             self._ask()
@@ -79,17 +80,16 @@ class Look:
         self._gauges.close()
 
     def _weigh(self) -> None:
-        seen, self._seen = self._seen, []
-        judged, self._judged = self._judged, []
-        known = comparable(seen, self._k, RANDOM_DOCUMENTS)
-        queries, told = observations(known, self._k, RANDOM_DOCUMENTS), judgements(judged)
-        if known:
+        queries = joined(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
+        seen, judged, told = self._to_log, self._judged, judgements(self._judged)
+        self._queries, self._to_log, self._judged = [], [], []
+        if len(queries):
             self._live.saw(queries)
         if judged:
             self._live.judged(told)
         self.verdict.weigh(queries, told)
         if self._query_log is not None:
-            self._query_log.write(known, queries, judged)
+            self._query_log.write(seen, queries, judged)
 
     def _ask(self) -> None:
         result = self._canary.ask()

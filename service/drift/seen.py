@@ -1,7 +1,7 @@
 """What requests leave behind for the watch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +45,12 @@ def observations(seen: Sequence[Seen], k: int, random: int) -> Observations:
     at = np.maximum.accumulate(np.array([each.at for each in seen], dtype=np.float64))
     keys = query_keys(each.text for each in seen)
     return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
+
+
+def joined(parts: Sequence[Observations]) -> Observations:
+    """All of them, in their order; one part at least."""
+    together = Observations.joined(parts)
+    return replace(together, at=np.maximum.accumulate(together.at))
 
 
 def judgements(judged: Sequence[Judged]) -> Judgements:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -11,16 +13,18 @@ from retrieval.threads import for_search, give_way
 from service.drift.fleet import Fleet
 from service.drift.judging import Judging
 from service.drift.look import Look
-from service.drift.recent import Recent
 from service.drift.seen import Seen
+from service.drift.shown import Shown
 from service.engine import Engine
+from service.metrics import SHARED_FOLDER
 from service.reply import Reply
 from service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
 _LOOK_SECONDS = 1.0
-_MOST_SEEN = 100_000  # queries between two looks, far more than any process answers in a second
-_RECENT_BYTES = 32 << 20  # some 100,000 replies of five results
+# Queries between two looks, far more than any process answers in a second, and characters of them: 40 MB together, or
+# 64 MB where all are of the characters that take the most.
+_MOST_SEEN, _MOST_CHARACTERS = 100_000, 16 << 20
 
 
 class Watch:
@@ -32,15 +36,19 @@ class Watch:
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
         self._look = Look(engine, settings, registry, self._fleet)
         self._thread = ThreadPoolExecutor(1, "taugate-drift", _prepare)
-        self._recent = Recent(_RECENT_BYTES, seconds)
-        self.judging = Judging(self._find, self._fleet, seconds)
+        folder = os.environ.get(SHARED_FOLDER)
+        results = engine.release.manifest.policy.k
+        self._shown = Shown(Path(folder) if folder else None, release_id, results, seconds)
+        self.judging = Judging(self._shown, engine.release.documents, self._fleet, seconds)
         self._seen: list[Seen] = []
-        self._lost = 0
+        self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())
 
     def seen(self, query_id: str, text: str, reply: Reply) -> None:
         """A reply goes out; from a cache or not, it counts whenever a user sees it."""
-        if len(self._seen) < _MOST_SEEN:
+        self._shown.add(query_id, time.monotonic(), reply.shown)
+        if len(self._seen) < _MOST_SEEN and self._characters < _MOST_CHARACTERS:
+            self._characters += len(text)
             self._seen.append(Seen(time.time(), query_id, text, reply.observed, reply.shown))
         else:
             self._lost += 1
@@ -57,6 +65,7 @@ class Watch:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._look.look, seen, judged)
         await asyncio.to_thread(self._thread.shutdown)
         await asyncio.to_thread(self._look.close, forget=forget)  # which may have to wait for Redis
+        self._shown.close(forget=forget)
         if self._fleet is not None:
             self._fleet.close()
 
@@ -71,14 +80,9 @@ class Watch:
 
     def _taken(self) -> list[Seen]:
         taken, self._seen = self._seen, []
-        self._recent.add(time.monotonic(), {each.query_id: each.shown for each in taken})
         self._look.lost(self._lost)
-        self._lost = 0
+        self._characters = self._lost = 0
         return taken
-
-    def _find(self, query_id: str) -> bytes | None:
-        found = self._recent.find(query_id, time.monotonic())
-        return found or next((each.shown for each in self._seen if each.query_id == query_id), None)
 
 
 def _prepare() -> None:

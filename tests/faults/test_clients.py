@@ -41,7 +41,8 @@ HOSTILE = {
 @pytest.fixture(scope="module")
 def service(releases: Path) -> Iterator[ServiceProcess]:
     # Room for the batches of all who break off: that it refuses others meanwhile is another test's.
-    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0", TAUGATE_QUEUE_LIMIT="10000") as process:
+    room = {"TAUGATE_QUEUE_LIMIT": "10000", "TAUGATE_MAX_BODY_BYTES": "1048576"}
+    with ServiceProcess(releases, TAUGATE_CACHE_BYTES="0", **room) as process:
         yield process.ready()
         code, log = process.stop()
     assert code == 0
@@ -50,7 +51,14 @@ def service(releases: Path) -> Iterator[ServiceProcess]:
 
 
 def head(length: int, path: str = "/search") -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "Host: a", "Content-Type: application/json", f"Content-Length: {length}", "", "")
+    lines = (
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {length}",
+        "",
+        "",
+    )
     return "\r\n".join(lines).encode()
 
 
@@ -81,7 +89,7 @@ def test_of_two_equal_names_the_last_counts(service: ServiceProcess) -> None:
 )
 def test_what_is_no_path(service: ServiceProcess, line: bytes) -> None:
     with connect(service) as client:
-        client.sendall(line + b"\r\nHost: a\r\n\r\n")
+        client.sendall(line + b"\r\nHost: localhost\r\n\r\n")
         assert client.recv(12) in {b"HTTP/1.1 400", b"HTTP/1.1 404"}
 
 

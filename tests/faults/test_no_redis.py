@@ -56,8 +56,6 @@ def test_nothing_is_known(redis: RedisProcess, answer: bytes, known: bool, monke
         fleet = Fleet(between.url, "release", 60)
         assert fleet.find("id", time.time()) is None
         fleet = Fleet(between.url, "release", 60)
-        assert fleet.exchange("queries", b"sample", 60) == {}
-        fleet = Fleet(between.url, "release", 60)
         assert fleet.change("state", lambda found: b"mine", 60) is False
         fleet = Fleet(between.url, "release", 60)
         assert isinstance(fleet.is_first("judgement"), bool)

@@ -1,9 +1,8 @@
 """Readers of what users and strangers send: data sets, query logs, requests, and what Redis holds."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import orjson
@@ -14,15 +13,10 @@ from calibration.replay.log import read_log
 from retrieval.documents import Document
 from retrieval.drift.blocks import FEWEST
 from retrieval.drift.monitor import Monitor, Rules, theta_of
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.drift.sample import Sample, merged
 from retrieval.errors import InputError
 from retrieval.filters.metadata import Metadata
-from retrieval.retriever import Reason
-from service.drift.seen import Seen, comparable, observations
-from service.drift.verdict import NOT_WATCHED
+from service.drift.shown import Judgeable
 from service.errors import _explain
-from service.reply import Reply, similarities_of
 from service.schemas import BatchRequest, FeedbackRequest, SearchRequest
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 from tests.retrieval.drift.similarities import reference, traffic
@@ -39,20 +33,7 @@ LOG = (
     % RELEASE.encode()
     + b'{"at":2,"document_id":"d","release":"%s","correct":0.5}\n' % RELEASE.encode()
 )
-REPLY = Reply(
-    b'{"results":[],"threshold":0.5}',
-    0,
-    2,
-    "all_below_threshold",
-    np.zeros(5, dtype=np.float32).tobytes(),
-    b'{"a":0.5}',
-)
-LIKE = Observations(
-    np.zeros(2),
-    np.zeros(2, dtype=np.uint64),
-    *(np.zeros((2, n), dtype=np.float32) for n in (2, 1)),
-    np.zeros(2, dtype=np.float32),
-)
+SHOWN = np.array([3, 1], dtype=np.int32).tobytes() + np.array([0.5, 0.25], dtype=np.float32).tobytes()
 SEARCHES = (
     b'{"query":"q","k":3,"threshold":0.5,"min_results":1,"include_text":false,"filter":{"year":{"gt":1,"lte":2.5}}}',
     b'{"query":"q","k":3.0,"filter":{"open":true,"name":["a","b",1]}}',
@@ -76,12 +57,8 @@ def input_readers(scratch: Path) -> list[Reader]:
         Reader(
             "filter", _filter, tuple(orjson.dumps(orjson.loads(each)["filter"]) for each in SEARCHES), invalid, words
         ),
-        Reader("cached-reply", _reply, (REPLY.pack(),), (ValueError,), words),
-        Reader("shown", _shown, (REPLY.shown,), (ValueError,), words),
+        Reader("shown", _shown, (SHOWN,), (ValueError,)),
         Reader("drift-state", _state, (_monitor(seen=60).pack(),), (ValueError,), TENSOR_WORDS),
-        Reader(
-            "drift-sample", _sample, (Sample.of(LIKE, np.random.default_rng(0)).pack(),), (ValueError,), TENSOR_WORDS
-        ),
     ]
 
 
@@ -125,28 +102,11 @@ def _filter(content: bytes) -> None:
             assert len(str(error)) < 1000
 
 
-def _reply(content: bytes) -> None:
-    """As it is answered, counted, watched and kept."""
-    reply = Reply.unpack_strange(content)
-    assert isinstance(orjson.loads(reply.named("0" * 32, NOT_WATCHED)), dict)
-    assert 0 <= reply.kept <= reply.considered
-    assert reply.reason is None or reply.reason in get_args(Reason)
-    seen = comparable([Seen(0.0, "", "", reply.observed, reply.shown)], 3, 1)
-    assert len(observations(seen, 3, 1)) == len(seen)
-    assert Reply.unpack(reply.pack()) == reply
-
-
 def _shown(content: bytes) -> None:
-    assert all(isinstance(each, float) for each in similarities_of(content).values())
-
-
-def _sample(content: bytes) -> None:
-    sample = Sample.unpack(content, LIKE)
-    if len(sample.rows):
-        merged([sample, Sample.of(LIKE, np.random.default_rng(0))])
-    judged = Judgements(np.zeros(1), np.zeros(1, dtype=np.uint64), np.zeros(1, dtype=np.float32))
-    with suppress(ValueError):
-        Sample.unpack(content, judged)
+    """As Redis has it, of a release of ten documents."""
+    reply = Judgeable.read(content, 10)
+    assert len(reply.positions) == len(reply.scores) == len({*reply.positions.tolist()} & {*range(10)})
+    assert all(abs(score) <= 2 for score in reply.scores.tolist())
 
 
 _RNG = np.random.default_rng(0)

@@ -23,7 +23,7 @@ def every(releases: Path) -> Iterator[dict[str, Reader]]:
 NAMES = [
     "manifest", "policy", "encoder", "current", "documents", "golden", "projection", "reference", "outcomes",
     "relevance", "abstention", "metadata", "corpus", "queries", "qrels-test", "query-log", "search", "batch",
-    "feedback", "filter", "cached-reply", "shown", "drift-state", "drift-sample",
+    "feedback", "filter", "shown", "drift-state",
 ]  # fmt: skip
 
 

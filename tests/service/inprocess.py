@@ -62,7 +62,10 @@ def gated(releases: Path) -> tuple[Gated, Release]:
 async def serving(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a started application."""
     transport = httpx.ASGITransport(app)
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://app") as http:
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
+    ):
         yield http
 
 

@@ -1,14 +1,20 @@
 """Bodies of all requests together take no more memory than said, however many clients send most of one."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.body_limit import BodyLimit
+from service.access.keys import Key
 from service.errors import Overloaded
+from service.in_hand import InHand
+from service.settings import Settings
 
-LIMIT, MOST = 1000, 64
+LIMIT, MOST, OF_A_KEY, BATCHES = 1000, 64, 8, 4
+SETTINGS = Settings(
+    releases=Path("nowhere"), max_body_bytes=LIMIT, max_batch_bytes=LIMIT, max_batch=1, queue_limit=32 * BATCHES
+)
 
 
 async def reads_all(scope: Any, receive: Any, send: Any) -> None:
@@ -16,28 +22,74 @@ async def reads_all(scope: Any, receive: Any, send: Any) -> None:
         pass
 
 
+class Clients:
+    """Each sends all of a body but its last byte, and that when it is told to."""
+
+    def __init__(self) -> None:
+        self._limited, self.rest = InHand(reads_all, SETTINGS), asyncio.Event()
+
+    def begin(
+        self, key: str | None = None, path: str = "/search", replies: list[Any] | None = None
+    ) -> asyncio.Task[None]:
+        parts = iter([{"body": b"a" * (LIMIT - 1), "more_body": True}, {"body": b"a", "more_body": False}])
+
+        async def receive() -> Any:
+            part = next(parts)
+            if not part["more_body"]:
+                await self.rest.wait()
+            return part
+
+        async def send(message: Any) -> None:
+            if replies is not None:
+                replies.append(message)
+
+        state = {"request_id": "a"} | ({} if key is None else {"key": Key(key, b"", frozenset())})
+        scope = {"type": "http", "path": path, "headers": [], "state": state}
+        return asyncio.ensure_future(self._limited(scope, receive, send))  # type: ignore[arg-type]
+
+
 def test_the_one_too_many_is_refused_and_there_is_room_again() -> None:
     async def scenario() -> None:
-        limited, rest = BodyLimit(reads_all, LIMIT), asyncio.Event()
-
-        def client() -> asyncio.Task[None]:
-            parts = iter([{"body": b"a" * (LIMIT - 1), "more_body": True}, {"body": b"a", "more_body": False}])
-
-            async def receive() -> Any:
-                part = next(parts)
-                if not part["more_body"]:
-                    await rest.wait()
-                return part
-
-            return asyncio.ensure_future(limited({"type": "http", "headers": []}, receive, None))  # type: ignore[arg-type]
-
-        slow = [client() for _ in range(MOST)]
+        clients = Clients()
+        slow = [clients.begin() for _ in range(MOST)]
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded):
-            await client()
+        with pytest.raises(Overloaded, match="too many large bodies are"):
+            await clients.begin()
         slow.pop().cancel()
         await asyncio.sleep(0)
-        rest.set()
-        await asyncio.gather(client(), *slow)
+        clients.rest.set()
+        await asyncio.gather(clients.begin(), *slow)
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_one_key_leaves_room_for_the_others() -> None:
+    async def scenario() -> None:
+        clients = Clients()
+        greedy = [clients.begin("greedy") for _ in range(OF_A_KEY)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="too many large bodies of the key greedy"):
+            await clients.begin("greedy")
+        others = [clients.begin(f"key {number}") for number in range(MOST - OF_A_KEY)]
+        clients.rest.set()
+        await asyncio.gather(*greedy, *others)
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_batches_of_one_key_are_few() -> None:
+    async def scenario() -> None:
+        clients = Clients()
+        refused: list[Any] = []
+        greedy = [clients.begin("greedy", "/search/batch") for _ in range(BATCHES)]
+        await asyncio.sleep(0)
+        await clients.begin("greedy", "/search/batch", refused)
+        assert refused[0]["status"] == 429
+        other, single = clients.begin("other", "/search/batch"), clients.begin("greedy")
+        clients.rest.set()
+        await asyncio.gather(*greedy, other, single)
+        again: list[Any] = []
+        await clients.begin("greedy", "/search/batch", again)
+        assert again == []
 
     asyncio.run(asyncio.wait_for(scenario(), 10))

@@ -19,8 +19,8 @@ NOT_JSON = {
     "UTF-16": json.dumps({"query": PRIVATE}).encode("utf-16"),
     "half a surrogate pair": b'{"query": "%s \\ud800"}' % PRIVATE.encode(),
     "half a pair in a filter": b'{"query": "%s", "filter": {"\\ud800": 1}}' % PRIVATE.encode(),
-    "deep arrays": b"[" * 100_000,
-    "deep objects": b'{"filter":' * 15_000,
+    "deep arrays": b"[" * 60_000,
+    "deep objects": b'{"filter":' * 6_000,
 }
 # What the client sent (fields beside the secret query), and a part of the message.
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
@@ -47,7 +47,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "filter": ({"filter": {"category": [PRIVATE, None]}}, "filter: category: null"),
     "filter of nothing": ({"filter": {"nothing": PRIVATE}}, "filter: no document has the field nothing"),
     "unknown field": ({"top_k": 3}, "top_k: "),
-    "long unknown field": ({"x" * 100_000: 3}, "Extra inputs are not permitted"),
+    "long unknown field": ({"x" * 60_000: 3}, "Extra inputs are not permitted"),
 }
 ELSEWHERE = [("GET", "/nope", 404, "not_found", "/nope"), ("GET", "/docs", 404, "not_found", "/openapi.json")] + [
     (method, path, 405, "method_not_allowed", f"{path} does not take {method}")
@@ -124,4 +124,4 @@ def test_a_batch_of_countless_items_is_refused_before_any_is_looked_at(strict: h
 
 
 def test_nothing_redirects_to_where_a_header_says(strict: httpx.Client) -> None:
-    check(strict.post("/search/", json={"query": "a"}, headers={"Host": "evil.example"}), 404, "not_found", "/search/")
+    check(strict.post("/search/", json={"query": "a"}, headers={"Host": "203.0.113.1"}), 404, "not_found", "/search/")

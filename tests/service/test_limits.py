@@ -16,13 +16,15 @@ JSON = {"Content-Type": "application/json"}
 @pytest.fixture(scope="module")
 def strict(releases: Path) -> Iterator[httpx.Client]:
     """A client of a service with small limits."""
-    limits = {"MAX_K": 10, "MAX_BATCH": 3, "MAX_QUERY_CHARS": 100, "MAX_BODY_BYTES": BODY_LIMIT}
+    bodies = {"MAX_BODY_BYTES": BODY_LIMIT // 2, "MAX_BATCH_BYTES": BODY_LIMIT}
+    limits = {"MAX_K": 10, "MAX_BATCH": 3, "MAX_QUERY_CHARS": 100, **bodies}
     with ServiceProcess(releases, **{f"TAUGATE_{name}": str(value) for name, value in limits.items()}) as process:
         yield process.ready().http
 
 
-def padded(size: int) -> bytes:
-    return json.dumps({"query": "permit"}).encode().ljust(size)
+def padded(path: str, size: int) -> bytes:
+    body = {"query": "permit"} if path == "/search" else {"queries": ["permit"]}
+    return json.dumps(body).encode().ljust(size)
 
 
 def in_pieces(content: bytes) -> Iterator[bytes]:
@@ -36,13 +38,17 @@ def code(reply: httpx.Response) -> str:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_over_the_limit(strict: httpx.Client, chunked: bool) -> None:
-    for size, status in ((BODY_LIMIT, 200), (BODY_LIMIT + 1, 413), (100 * BODY_LIMIT, 413)):
-        content = padded(size)
-        reply = strict.post("/search", content=in_pieces(content) if chunked else content, headers=JSON)
+@pytest.mark.parametrize(
+    ("path", "limit", "setting"),
+    [("/search", BODY_LIMIT // 2, "TAUGATE_MAX_BODY_BYTES"), ("/search/batch", BODY_LIMIT, "TAUGATE_MAX_BATCH_BYTES")],
+)
+def test_a_body_over_the_limit(strict: httpx.Client, path: str, limit: int, setting: str, chunked: bool) -> None:
+    for size, status in ((limit, 200), (limit + 1, 413), (100 * limit, 413)):
+        content = padded(path, size)
+        reply = strict.post(path, content=in_pieces(content) if chunked else content, headers=JSON)
         assert reply.status_code == status
     assert code(reply) == "too_large"
-    assert f"over {BODY_LIMIT} bytes (TAUGATE_MAX_BODY_BYTES)" in reply.json()["error"]["message"]
+    assert f"over {limit} bytes ({setting})" in reply.json()["error"]["message"]
 
 
 def test_a_batch_over_the_limit(strict: httpx.Client) -> None:

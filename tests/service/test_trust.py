@@ -1,12 +1,22 @@
 """A service that trusts keys starts with a signed release, and with no other."""
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 
-from retrieval.release.catalog import find
+from retrieval import encoder
+from retrieval.errors import ReleaseError
+from retrieval.release.catalog import find, release_ids
+from retrieval.release.private import PRIVATE
+from retrieval.release.reader import load
 from retrieval.release.signing import read_private_key, sign
+from service.loading import trusting
+from service.settings import Settings
 from tests.keys import write_keys
 from tests.service_process import ServiceProcess
 
@@ -33,3 +43,53 @@ def test_a_key_file_that_is_none_is_said(releases: Path, tmp_path: Path) -> None
         code, said = service.stop()
     assert code == 2
     assert "none.pem: trusted keys cannot be read" in said
+
+
+@pytest.fixture
+def signed(releases: Path, tmp_path: Path) -> Settings:
+    """Settings that trust the key which signed the release."""
+    copy = shutil.copytree(releases, tmp_path / "releases")
+    private, public = write_keys(tmp_path)
+    sign(find(copy), read_private_key(private))
+    return Settings(releases=copy, trusted_keys=public, releases_copy=tmp_path / "copies")
+
+
+def exchanged(tokenizer: Path, golden: Path) -> tuple[bytes, str]:
+    """A tokenizer that takes a word for another, and that word: none that a golden query has."""
+    raw = json.loads(tokenizer.read_bytes())
+    vocabulary, asked = raw["model"]["vocab"], golden.read_text(encoding="utf-8").lower()
+    one, other = [word for word in vocabulary if word.isalpha() and len(word) > 3 and word not in asked][:2]
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    return json.dumps(raw).encode(), one
+
+
+def replaced(path: Path, content: bytes) -> None:
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
+
+
+@pytest.mark.parametrize("exchange", [replaced, Path.write_bytes], ids=["by name", "in place"])
+def test_what_is_exchanged_after_it_was_checked_is_never_opened(
+    signed: Settings, monkeypatch: pytest.MonkeyPatch, exchange: Callable[[Path, bytes], object]
+) -> None:
+    release = find(signed.directory)
+    tokenizer = release / "encoder" / "tokenizer.json"
+    forged, word = exchanged(tokenizer, release / "golden.jsonl")
+    honest = load(release).retriever.vectors([word])
+
+    def session(graph: Path, threads: int) -> InferenceSession:
+        """Digests were compared for the last time; the tokenizer is opened next."""
+        exchange(tokenizer, forged)
+        return open_session(graph, threads)
+
+    open_session = encoder._session
+    monkeypatch.setattr(encoder, "_session", session)
+    opened = trusting(signed)(release, 1, "auto")
+    assert tokenizer.read_bytes() == forged
+    np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)
+    np.testing.assert_array_equal(opened.retriever.single().vectors([word]), honest)  # which opens it once more
+    opened.close()
+    assert release_ids(signed.copies / PRIVATE) == []
+    with pytest.raises(ReleaseError, match=rf"{release}/encoder/tokenizer\.json: (SHA-256|not the \d+ bytes)"):
+        trusting(signed)(release, 1, "auto")
+    assert [path.name for path in (signed.copies / PRIVATE).iterdir()] == [".lock"]

@@ -68,6 +68,7 @@ def test_a_dead_one_is_replaced_and_its_counts_stay(workers: ServiceProcess) -> 
 
 
 def test_sigterm_ends_all_of_them(workers: ServiceProcess) -> None:
+    until(lambda: workers.log().count('"ready"') == WORKERS)
     alive = pids(workers)
     code, log = workers.stop()
     assert code == 0
@@ -102,3 +103,22 @@ def test_drift_is_told_of_all_workers(releases: Path) -> None:
         until(lambda: 'taugate_similarity_count{set="topk"} 200.0' in told())
         assert 'taugate_similarity_count{set="random"} 160.0' in told()
         assert told().count('taugate_drift_alarm{signal="topk_similarity"}') == 1
+
+
+def test_a_judgement_may_come_in_any_worker_and_counts_once(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_WORKERS="2") as process:
+        service = process.ready()
+        until(lambda: service.log().count('"ready"') == 2)
+        url = f"http://127.0.0.1:{service.port}"
+        replies = [
+            httpx.post(f"{url}/search", json={"query": f"permit {n}", "threshold": -2}).json() for n in range(30)
+        ]
+        told = [
+            [httpx.post(f"{url}/feedback", json=judged).json().get("status") for _ in range(3)]
+            for judged in (
+                {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
+                for reply in replies
+            )
+        ]
+        assert told == [["accepted", "repeated", "repeated"]] * 30
+        assert dict(scrape(service))["taugate_feedback_total{relevant}"] == 30

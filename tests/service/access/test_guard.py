@@ -36,7 +36,7 @@ def guarded(tmp_path: Path) -> FastAPI:
 def ask(application: FastAPI, method: str, path: str, **more: Any) -> httpx.Response:
     async def asked() -> httpx.Response:
         transport = httpx.ASGITransport(application)
-        async with httpx.AsyncClient(transport=transport, base_url="http://app") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             return await http.request(method, path, **more)
 
     return asyncio.run(asked())
@@ -126,7 +126,8 @@ def test_the_decision_comes_before_the_body(guarded: FastAPI) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/search", "headers": [(b"content-length", b"1000000000")]}
+    headers = [(b"content-length", b"1000000000")]
+    scope = {"type": "http", "method": "POST", "path": "/search", "query_string": b"", "headers": headers}
     asyncio.run(guarded(scope, receive, send))  # type: ignore[arg-type]
     assert sent[0]["status"] == 401
 

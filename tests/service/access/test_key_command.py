@@ -1,14 +1,19 @@
 """`taugate key new`: a key that is shown once, and an entry that lets it in."""
 
 import json
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import taugate
+from retrieval.filters.conditions import OneOf, Range, all_of
+from service.access import command
 from service.access.access import find
 from service.access.keys import keys_of, parse_entries
+from tests.service.access.files import entry
 
 
 def new(*arguments: str) -> int:
@@ -25,6 +30,12 @@ def test_the_key_on_stdout_and_its_entry_on_stderr(capsys: pytest.CaptureFixture
     assert find([known], key.encode()) == known
     assert (known.name, known.scopes, known.rate) == ("app", {"search", "feedback"}, 50)
     assert known.expires is not None
+
+
+def test_the_entry_has_the_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert new("--name", "a", "--scopes", "search", "--filter", '{"tenant": "a", "year": {"gte": 2000}}') == 0
+    (known,) = keys_of(parse_entries(f"[{capsys.readouterr().err.splitlines()[-1]}]".encode(), "keys"), "keys")
+    assert known.filter == all_of(OneOf.of("tenant", "a"), Range("year", gte=2000))
 
 
 def test_a_file_is_made_and_added_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,6 +59,9 @@ def test_a_file_is_made_and_added_to(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--name", "two", "--scopes", "root"], "scopes.0: "),
         (["--name", "two", "--scopes", ","], "scopes: "),
         (["--name", "two", "--scopes", "search", "--queries-per-second", "-1"], "queries_per_second: "),
+        (["--name", "two", "--scopes", "search", "--filter", "{"], "--filter: "),
+        (["--name", "two", "--scopes", "search", "--filter", "{}"], "filter: permits all documents"),
+        (["--name", "two", "--scopes", "admin", "--filter", '{"a": 1}'], "two has a filter, and the scope admin"),
         (["--name", "two", "--scopes", "search", "--days", "1e300"], "--days 1e+300: there is no such day"),
     ],
 )
@@ -71,3 +85,38 @@ def test_a_file_that_is_none_of_keys_is_left_alone(tmp_path: Path, capsys: pytes
     assert new("--name", "one", "--scopes", "search", "--file", str(file)) == 2
     assert json.loads(file.read_text()) == {"theirs": 1}
     assert capsys.readouterr().out == ""
+
+
+def named(file: Path) -> set[str]:
+    return {key.name for key in keys_of(parse_entries(file.read_bytes(), "keys"), "keys")}
+
+
+def test_nobody_adds_a_key_between_reading_and_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, codes = tmp_path / "keys.json", {}
+    assert new("--name", "first", "--scopes", "search", "--file", str(file)) == 0
+
+    def overtaken(content: bytes, where: str) -> object:
+        if where == str(file) and not codes:
+            codes["overtaking"] = -1
+            codes["overtaking"] = new("--name", "overtaking", "--scopes", "search", "--file", str(file))
+        return parse_entries(content, where)
+
+    monkeypatch.setattr(command, "parse_entries", overtaken)
+    monkeypatch.setattr(command, "_OTHERS_SECONDS", 0, raising=False)
+    codes["slow"] = new("--name", "slow", "--scopes", "search", "--file", str(file))
+    added = {"first", *(name for name, code in codes.items() if code == 0)}
+    assert named(file) == added
+    assert codes == {"overtaking": 2, "slow": 0}
+    assert f"{file}: process {os.getpid()} on " in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_all_that_are_added_at_once_are_there(tmp_path: Path) -> None:
+    file, names = tmp_path / "keys.json", {f"app-{number}" for number in range(12)}
+    with ThreadPoolExecutor(len(names)) as pool:
+        for added in [pool.submit(command._add, entry(name, name, "search"), file) for name in names]:
+            added.result()
+    assert named(file) == names
+    assert [*tmp_path.iterdir()] == [file]

@@ -13,6 +13,7 @@ from service.access.spending import Spending
 from service.errors import RateLimited
 from service.metrics import Metrics
 from service.settings import Settings
+from tests.service_process import ServiceProcess
 
 
 class Clock:
@@ -91,7 +92,7 @@ async def admitted(of: Spending, key: Key | None) -> int:
     scope = {"state": {} if key is None else {"key": key}}
     for number in range(1000):
         try:
-            await of.spend(scope, 1)
+            await of.charge(scope)
         except RateLimited as error:
             assert error.headers == {"Retry-After": "1"}
             return number
@@ -118,3 +119,27 @@ def test_nothing_is_opened_without_a_rate() -> None:
     of = Spending(settings, Metrics())
     assert asyncio.run(admitted(of, None)) == 1000
     assert of._shared is None
+
+
+def test_a_request_is_paid_before_its_body_is_read(releases: Path) -> None:
+    """Bodies that are refused cost as much; a thousand faults are counted, and none of them is described."""
+    faults = b'{"query": "a", ' + b",".join(b'"%d": 1' % number for number in range(1000)) + b"}"
+    with ServiceProcess(releases, TAUGATE_QUERIES_PER_SECOND="0.5") as service:
+        http = service.ready().http
+        reply = http.post("/search", content=faults, headers={"Content-Type": "application/json"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
+        assert "the body has 1000 faults" in reply.json()["error"]["message"]
+        assert http.post("/search", content=faults, headers={"Content-Type": "application/json"}).status_code == 429
+
+
+def test_a_batch_pays_for_the_rest_once_its_body_is_read() -> None:
+    """Two that came together are charged for one query each; the second has to wait as the first has paid for 64."""
+    clock = Clock()
+    rates = OwnRates(clock)
+    assert rates.spend("app", 10, 1) == 0
+    assert rates.spend("app", 10, 1) == 0
+    assert rates.spend("app", 10, 63, already=1) == 0
+    assert rates.spend("app", 10, 63, already=1) > 0
+    slow = OwnRates(clock)  # its own first query does not keep a batch out, however low the rate
+    assert slow.spend("app", 0.1, 1) == 0
+    assert slow.spend("app", 0.1, 63, already=1) == 0

@@ -4,9 +4,11 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from tests.fake_encoder import DIMENSION
 from tests.prometheus_process import until as wait_until
 from tests.redis_process import RedisProcess
 from tests.service.inprocess import Gated, until, with_gate
@@ -25,6 +27,7 @@ KNOBS = [
     {"query": QUERY + " "},
     {"query": QUERY.lower()},
 ]
+FOUND = 4  # of these: with and without an empty filter, and of two other texts
 
 
 def outcomes(service: ServiceProcess) -> dict[str, float]:
@@ -100,9 +103,8 @@ def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncache
             one.ready()
             assert [without_id(ask(one, **knobs)) for knobs in KNOBS] == uncached
             texts = len({knobs.get("query", QUERY) for knobs in KNOBS})
-            wait_until(
-                lambda: len(list(server.client.scan_iter("*:reply:*"))) == len(KNOBS)
-            )  # written in the background
+            # Written in the background. Knobs of the cut share what was found.
+            wait_until(lambda: len(list(server.client.scan_iter("*:found:*"))) == FOUND)
             wait_until(lambda: len(list(server.client.scan_iter("*:vector:*"))) == texts)
         keys = [key.decode() for key in server.client.scan_iter()]
         assert all("permit" not in key for key in keys)
@@ -114,7 +116,14 @@ def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncache
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"nonsense", b"[1,2,null]\nnonsense", b"[1,2,null]\n[]", b"[1]\n{}", bytes(1536)]
+    "value",
+    [
+        b"",
+        b"abc",
+        b'{"results":"<script>"}  ',
+        *(np.array(each, dtype=np.int32).tobytes() for each in ([0], [-1] * 5, [10**9] * 5, [0] * 5, [*range(5)])),
+        bytes(1 << 16),
+    ],
 )
 def test_what_somebody_else_wrote_into_redis_is_worked_out_again(
     releases: Path, tmp_path: Path, uncached: list[dict[str, object]], value: bytes
@@ -123,11 +132,13 @@ def test_what_somebody_else_wrote_into_redis_is_worked_out_again(
     with RedisProcess(tmp_path) as server, ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, **settings) as one:
         one.ready()
         assert without_id(ask(one)) == uncached[0]
-        for key in server.client.scan_iter("*:reply:*"):
-            server.client.set(key, value)
-        for key in server.client.scan_iter("*:vector:*"):
-            server.client.set(key, b"x")
+        wait_until(lambda: len(list(server.client.scan_iter("taugate:4:*"))) == 2)
+        (found,), (vector,) = (list(server.client.scan_iter(f"*:{kind}:*")) for kind in ("found", "vector"))
+        server.client.set(found, value)
         assert without_id(ask(one)) == uncached[0]
+        for strange in (b"x", np.full(DIMENSION, np.nan, dtype=np.float32), np.full(DIMENSION, 1e30, dtype=np.float32)):
+            server.client.set(vector, bytes(strange))
+            assert without_id(ask(one)) == uncached[0]
 
 
 def test_without_redis_it_answers_all_the_same(releases: Path, uncached: list[dict[str, object]]) -> None:

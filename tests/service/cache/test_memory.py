@@ -1,46 +1,96 @@
 """What was used longest ago goes first, and the bytes stay within the limit."""
 
+import gc
 import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from service.cache.memory import Memory
+from retrieval.release.catalog import find
+from retrieval.release.reader import load
+from retrieval.retriever import Query
+from service.cache.memory import Memory, Value
+from service.drift.shown import Shown
+from service.engine import Found
+from service.ids import new_id
+from service.reply import Reply
+
+KEY = "taugate:4:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
+
+
+def vector(size: int) -> Value:
+    return np.zeros(size, dtype=np.uint8)
 
 
 def test_the_least_recently_used_goes_first() -> None:
     memory = Memory(3 * (512 + 100))
     for name in ("a", "b", "c"):
-        memory.put(name, b"x" * 100)
+        memory.put(name, vector(100))
     assert memory.get("a") is not None
-    memory.put("d", b"x" * 100)
+    memory.put("d", vector(100))
     assert [memory.get(name) is not None for name in ("a", "b", "c", "d")] == [True, False, True, True]
 
 
 def test_a_value_over_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
     memory = Memory(1500)
-    memory.put("a", b"x" * 100)
-    memory.put("b", b"x" * 1500)
-    assert memory.get("a") == b"x" * 100
+    first = vector(100)
+    memory.put("a", first)
+    memory.put("b", vector(1500))
+    assert memory.get("a") is first
     assert memory.get("b") is None
 
 
 def test_no_bytes_keep_nothing() -> None:
     memory = Memory(0)
-    memory.put("a", b"")
+    memory.put("a", vector(0))
     assert memory.get("a") is None
     assert memory.bytes == 0
 
 
-@pytest.mark.parametrize("size", [100, 2000])
-def test_the_limit_is_one_of_memory_in_use(size: int) -> None:
-    limit = 4 << 20
+@pytest.fixture(scope="module")
+def reply(releases: Path) -> Callable[[], Reply]:
+    """One that was made as the service makes it, and is no other's."""
+    release = load(find(releases), 1)
+    query = Query("Do I need a building permit?", 5)
+    vectors = release.retriever.vectors([query.text])
+    (answer,) = release.retriever.answer([query], vectors)
+    documents = [release.documents[position] for position in answer.positions.tolist()]
+    found = Found(answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
+    return lambda: Reply.of(found, release.manifest, include_text=False)
+
+
+@pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])
+def test_the_limit_is_one_of_memory_in_use(kind: str, reply: Callable[[], Reply]) -> None:
+    limit = 1 << 20
+    made = {"replies": reply, "short vectors": lambda: vector(100), "long vectors": lambda: vector(2000)}[kind]
+    gc.collect()
     tracemalloc.start()
     try:
         memory = Memory(limit)
-        for number in range(2 * limit // size):
-            memory.put(f"taugate:1:20261121T212206Z-911c6aa76f09:int8:reply:{number:064x}", bytes(size))
+        for number in range(2 * limit // made().nbytes):
+            memory.put(KEY.format(number), made())
         used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert memory.bytes <= limit
-    assert 0.7 * limit < used < 1.3 * limit
+    assert 0.7 * memory.bytes < used < 1.2 * memory.bytes
+
+
+def test_a_reply_that_is_gone_leaves_its_slot_and_nothing_else(reply: Callable[[], Reply]) -> None:
+    """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
+    shown = Shown(None, "release", 5, seconds=3600)
+    shown.add(new_id(), 0.0, reply().shown)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            shown.add(new_id(), float(number), reply().shown)
+        used, _ = tracemalloc.get_traced_memory()
+        kept = [(each.observed, each.shown) for each in (reply() for _ in range(300))]
+        more, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 100_000
+    assert more - used < 300 * (sum(map(len, kept[0])) + 256)

@@ -7,8 +7,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
+from service.connections.table import Connections
+from service.metrics import Metrics
+from service.settings import Settings
+from tests.service.access.files import APP, bearer, entry, write
 from tests.service.connections.wire import HALF, WHOLE, connected, error, refused, rest
 from tests.service_process import ServiceProcess
 
@@ -62,6 +67,53 @@ def test_where_all_have_asked_the_next_is_refused(small: ServiceProcess) -> None
             with connected(small, WHOLE) as again:
                 if again.recv(65536).startswith(b"HTTP/1.1 200 "):
                     break
+
+
+@pytest.mark.parametrize("asked", [b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", WHOLE])
+def test_who_has_no_key_keeps_nobody_out(releases: Path, tmp_path: Path, asked: bytes) -> None:
+    """Whole requests to an open path, or refused for want of a key, earn no place."""
+    keys = write(tmp_path / "keys.json", [entry(APP, "app", "search", "metrics")])
+    settings = {"TAUGATE_KEYS_FILE": str(keys), "TAUGATE_MAX_CONNECTIONS": str(MOST)}
+    with ServiceProcess(releases, **settings) as service:
+        service.ready()
+        with crowd(service, MOST, asked) as strangers:
+            for each in strangers[-10:]:
+                assert each.recv(65536).startswith(b"HTTP/1.1 ")
+            for number in range(20):
+                with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as client:
+                    assert client.post("/search", json={"query": f"permit {number}"}).status_code == 200
+
+
+def test_replies_that_nobody_reads_are_bounded() -> None:
+    """Those that wait longest are given up, and never the one that was written last."""
+    table, closed = Connections(Settings(releases=Path("nowhere")), Metrics()), []
+
+    class Waiting:
+        def __init__(self, unread: int) -> None:
+            self._unread = unread
+
+        def unread(self) -> int:
+            return self._unread
+
+        def abort(self) -> None:
+            closed.append(self)
+            table.leave(self)
+
+        def look(self, now: float, seconds: float) -> None:
+            raise AssertionError
+
+    connections = [Waiting(3 << 20) for _ in range(30)]
+    connections[5]._unread = 0  # its client has read it meanwhile
+    for each in connections:
+        assert table.enter(each)
+        table.wrote(each, 3 << 20)
+    left = [each for each in connections if each not in closed]
+    assert sum(each.unread() for each in left) <= 64 << 20
+    assert closed == [each for each in connections[: len(closed) + 1] if each.unread()]
+    huge = Waiting(200 << 20)
+    table.wrote(huge, huge.unread())
+    assert huge not in closed
+    assert [each for each in connections if each not in closed] == [connections[5]]
 
 
 def test_several_processes_have_the_limits_as_well(releases: Path) -> None:

@@ -10,7 +10,7 @@ import httpx
 
 from tests.service_process import ServiceProcess
 
-HEAD = b"POST /search HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = json.dumps({"query": "marmalade"}).encode()
 WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 HALF = HEAD + b"Content-Length: 1000\r\n\r\n" + BODY

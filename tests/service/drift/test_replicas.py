@@ -1,15 +1,20 @@
-"""Replicas on one Redis: one COE for all of them, and each its own when Redis is gone."""
+"""Replicas on one Redis: what one of them showed is judged through any, once; each counts for Prometheus."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import Hurried
 from tests.service_process import ServiceProcess
+
+SEEN, COUNT, ABOVE = (
+    f'taugate_{name}{{{{set="{{}}"}}}}' for name in ("overlap_samples", "overlap_compared_total", "overlap_above_total")
+)
 
 
 @pytest.fixture
@@ -49,9 +54,14 @@ def ask(service: ServiceProcess, labelled: list[tuple[str, str]], judge: Service
         assert judge.http.post("/feedback", json=judged).status_code == 202
 
 
-def test_two_replicas_report_one_coe_and_go_on_without_redis(
+def counts(service: ServiceProcess, name: str) -> float:
+    return gauges(service).get(name, 0.0)
+
+
+def test_each_replica_counts_what_prometheus_adds_up(
     releases: Path, redis: RedisProcess, labelled: list[tuple[str, str]]
 ) -> None:
+    """Judgements of one's replies are told to the other, which counts them; both go on without Redis."""
     with (
         Hurried(releases, TAUGATE_REDIS_URL=redis.url) as first,
         Hurried(releases, TAUGATE_REDIS_URL=redis.url) as second,
@@ -61,39 +71,56 @@ def test_two_replicas_report_one_coe_and_go_on_without_redis(
         strange = [(f"{text} and what else is there", document) for text, document in labelled[:150]]
         ask(first, labelled[:250] + strange, judge=second)
         ask(second, labelled[250:], judge=first)
-        seen, judged = (f'taugate_overlap_samples{{set="{name}"}}' for name in ("topk", "correct"))
-        queries = len(labelled) + len(strange)
-
-        def everything() -> bool:
-            shown = [gauges(each) for each in replicas]
-            told = {each.get(judged, 0) for each in shown}
-            return all(each.get(seen) == 5 * queries for each in shown) and len(told) == 1 and min(told) > 100
-
-        until(everything)
-        one, other = (gauges(each) for each in replicas)
-        assert one["taugate_drift_replicas"] == other["taugate_drift_replicas"] == 2
-        for name in ("taugate_coe", "taugate_coe_expected", "taugate_roe"):
-            assert one[name] == pytest.approx(other[name], abs=0.01)
+        queries = (250 + len(strange), len(labelled) - 250)
+        for service, own in zip(replicas, queries, strict=True):
+            until(lambda service=service, own=own: counts(service, SEEN.format("topk")) == 5 * own)
+            assert counts(service, COUNT.format("random")) == 4 * own
+            until(lambda service=service: counts(service, SEEN.format("correct")) > 50)
+            for name, above in (("random", "taugate_roe"), ("correct", "taugate_coe_expected")):
+                share = counts(service, ABOVE.format(name)) / counts(service, COUNT.format(name))
+                assert 0 <= share <= 1
+                assert 0 <= counts(service, above) <= 1
 
         redis.kill()
-        for service in replicas:
+        for service, own in zip(replicas, queries, strict=True):
             assert service.http.post("/search", json={"query": "after Redis"}).status_code == 200
             reply = service.http.post("/search", json={"query": labelled[0][0], "threshold": -2}).json()
             judged = {"query_id": reply["query_id"], "document_id": reply["results"][0]["id"], "relevant": True}
             assert service.http.post("/feedback", json=judged).status_code == 202
-        for service, own in ((first, 250 + len(strange)), (second, len(labelled) - 250)):
-            until(lambda service=service: gauges(service)["taugate_drift_replicas"] == 1, seconds=40)
-            until(lambda service=service, own=own: gauges(service)[seen] == 5 * (own + 2))
-            assert gauges(service)["taugate_roe"] >= 0
+            until(lambda service=service, own=own: counts(service, SEEN.format("topk")) == 5 * (own + 2))
+
+
+def test_a_judgement_counts_once_in_whichever_replica(releases: Path, redis: RedisProcess) -> None:
+    with (
+        Hurried(releases, TAUGATE_REDIS_URL=redis.url) as first,
+        Hurried(releases, TAUGATE_REDIS_URL=redis.url) as second,
+    ):
+        first.ready()
+        second.ready()
+        reply = first.http.post("/search", json={"query": "permit", "threshold": -2}).json()
+        judged = [
+            {"query_id": reply["query_id"], "document_id": result["id"], "relevant": relevant}
+            for result, relevant in zip(reply["results"], (True, False, False), strict=False)
+        ]
+
+        def told(service: ServiceProcess, judgement: dict) -> str:
+            return str(service.http.post("/feedback", json=judgement).json().get("status"))
+
+        until(lambda: told(second, judged[0]) != "None")
+        for judgement in judged[1:]:
+            assert told(second, judgement) == "accepted"
+        assert [told(each, judgement) for each in (first, second) for judgement in judged] == ["repeated"] * 6
 
 
 def test_what_strangers_write_about_replies_is_not_believed(releases: Path, redis: RedisProcess) -> None:
     with Hurried(releases, TAUGATE_REDIS_URL=redis.url) as service:
-        assert service.ready().http.post("/search", json={"query": "permit"}).status_code == 200
+        (result, *_) = service.ready().http.post("/search", json={"query": "permit", "threshold": -2}).json()["results"]
         until(lambda: [*redis.client.scan_iter("taugate:drift:*:shown:*")])
         (bucket,) = redis.client.scan_iter("taugate:drift:*:shown:*")
-        told = {b"not JSON": 404, b"[1]": 404, b'{"d": "near"}': 404, b'{"d": 0.5}': 202}  # the last one could be true
-        for number, (shown, status) in enumerate(told.items()):
-            redis.client.hset(bucket, f"strange{number}", shown)
-            judged = {"query_id": f"strange{number}", "document_id": "d", "relevant": True}
+        ((_, true),) = redis.client.hgetall(bucket).items()
+        behind = np.array([10**6], dtype=np.int32).tobytes() + np.array([0.5], dtype=np.float32).tobytes()
+        # The last one could be true.
+        for number, (shown, status) in enumerate({b"not one": 404, b"[1]": 404, behind: 404, true: 202}.items()):
+            redis.client.hset(bucket, f"{number:032x}", shown)
+            judged = {"query_id": f"{number:032x}", "document_id": result["id"], "relevant": True}
             assert service.http.post("/feedback", json=judged).status_code == status

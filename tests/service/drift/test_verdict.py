@@ -34,7 +34,7 @@ class Process:
 
     def __init__(self, release: Release, fleet: Fleet | None, **settings: Any) -> None:
         self._registry = CollectorRegistry()
-        gauges = DriftGauges(self._registry, release.reference)
+        gauges = DriftGauges(self._registry, release.reference, theta=0.0)
         self.verdict = Verdict(release, Settings(releases=Path(), **settings), gauges, fleet)
         self._nothing = observed(release, ["nothing"]).take(slice(0))
 

@@ -1,0 +1,56 @@
+"""Names that the service may be asked under: a page that had its own name resolve to this machine is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from service.access.hosts import Hosts
+from service.errors import Forbidden
+from service.settings import Settings
+from tests.service.access.test_guard import app, ask
+
+
+def passes(asked: str, **settings: str) -> bool:
+    headers = [(b"host", asked.encode("latin-1"))] if asked else []
+    try:
+        Hosts(Settings(releases=Path("nowhere"), **settings)).check({"headers": headers})  # type: ignore[arg-type]
+    except Forbidden as error:
+        assert "TAUGATE_ALLOWED_HOSTS" in str(error)
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "LOCALHOST:8000", "localhost.:8000", "127.0.0.1:8000", "10.1.2.3", "[::1]:8000", "[fe80::1]", ""],
+)
+def test_this_machine_and_addresses_pass(host: str) -> None:
+    assert passes(host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "notlocalhost"),
+        *("[evil.example]", "localhost@evil.example", "evil.example#localhost", " ", "\xff", "a" * 10_000),
+    ],
+)
+def test_another_name_does_not(host: str) -> None:
+    assert not passes(host)
+
+
+def test_names_that_are_allowed() -> None:
+    names = "search.example.org, *.internal.example"
+    for host in ("search.example.org:443", "Search.Example.org", "a.internal.example", "a.b.internal.example:8000"):
+        assert passes(host, allowed_hosts=names)
+    for host in ("internal.example", "evilinternal.example", "example.org", "localhost"):
+        assert not passes(host, allowed_hosts=names)
+    assert passes("taugate.lan:8000", host="taugate.lan")
+    assert passes("anything.example", allowed_hosts="*")
+
+
+def test_it_is_asked_before_anything_else() -> None:
+    for path in ("/livez", "/search", "/openapi.json", "/nowhere"):
+        reply = ask(app(), "GET", path, headers={"Host": "evil.example"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
+        assert "evil.example is not a name of this service" in reply.json()["error"]["message"]

@@ -1,0 +1,79 @@
+"""Every request that is let in has its line in the log; strangers' have a sample, and a count of the others."""
+
+import asyncio
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service import request_scope
+from service.metrics import Metrics
+from service.request_scope import RequestScope
+from tests.service.access.files import APP, ENTRIES, bearer, write
+from tests.service.inprocess import until
+from tests.service_process import ServiceProcess
+
+
+async def _answer(scope: Any, receive: Any, send: Any) -> None:
+    """Let in whoever asks for /known; the path says the status."""
+    _, whose, status = scope["path"].split("/")
+    scope["state"]["admitted"] = whose == "known"
+    await send({"type": "http.response.start", "status": int(status), "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _fields(caplog: pytest.LogCaptureFixture, message: str) -> list[dict[str, Any]]:
+    return [record.fields for record in caplog.records if record.getMessage() == message]  # type: ignore[attr-defined]
+
+
+def test_the_first_of_each_kind_and_how_many_followed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "taugate.request")
+    monkeypatch.setattr(request_scope, "_SAMPLE_SECONDS", 0.5)
+    metrics = Metrics()
+
+    async def run() -> None:
+        transport = httpx.ASGITransport(RequestScope(_answer, metrics))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            for _ in range(20):
+                for path in ("/stranger/401", "/stranger/404", "/known/200", "/known/422"):
+                    await http.get(path)
+            lines = [line["status"] for line in _fields(caplog, "request")]
+            assert (lines.count(200), lines.count(422)) == (20, 20)
+            assert (lines.count(401), lines.count(404)) == (1, 1), "unless 80 requests took half a second"
+            await until(lambda: _summed_up(caplog, 2))
+            left_out = {line["status"]: line["left_out"] for line in _fields(caplog, "requests of strangers")}
+            assert left_out == {401: 19, 404: 19}
+            caplog.clear()
+            await http.get("/stranger/401")
+            assert len(_fields(caplog, "request")) == 1
+
+    asyncio.run(run())
+    assert metrics.requests.labels("unmatched", "401")._value.get() == 21
+
+
+async def _summed_up(caplog: pytest.LogCaptureFixture, lines: int) -> bool:
+    return len(_fields(caplog, "requests of strangers")) == lines
+
+
+def test_strangers_fill_no_log(releases: Path, tmp_path: Path) -> None:
+    keys = write(tmp_path / "keys.json", ENTRIES)
+    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(keys)) as service:
+        http, began = service.ready().http, time.monotonic()
+        for _ in range(50):
+            for path in ("/search", "/nope", "/livez", "/openapi.json"):
+                http.get(path)
+        for _ in range(10):
+            http.post("/search", json={"query": ""}, headers=bearer(APP))
+        seconds = time.monotonic() - began
+        _, log = service.stop()
+    lines = [json.loads(line) for line in log.splitlines()]
+    requests = [line for line in lines if line["message"] == "request"]
+    assert len([line for line in requests if line["status"] == 422]) == 10
+    strangers = [line for line in requests if "key" not in line]
+    assert len(strangers) <= 5 * (seconds + 1)  # kinds: the four, and /readyz

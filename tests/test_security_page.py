@@ -1,0 +1,65 @@
+"""docs/security.md: each risk of the OWASP API Security Top 10 has a test that exists, and each limit is the code's."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+# https://owasp.org/API-Security/editions/2023/en/0x11-t10/
+RISKS = [
+    "Broken object level authorization",
+    "Broken authentication",
+    "Broken object property level authorization",
+    "Unrestricted resource consumption",
+    "Broken function level authorization",
+    "Unrestricted access to sensitive business flows",
+    "Server side request forgery",
+    "Security misconfiguration",
+    "Improper inventory management",
+    "Unsafe consumption of APIs",
+]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of each row of the table below a heading, less its own two lines."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][1:]
+
+
+def test_every_risk_has_a_row() -> None:
+    assert [row[0].strip() for row in rows("The OWASP API Security Top 10 (2023)")] == [
+        f"API{number} {risk}" for number, risk in enumerate(RISKS, 1)
+    ]
+
+
+def named_tests() -> list[str]:
+    return re.findall(r"`(tests/[\w/]+\.py::\w+)`", PAGE)
+
+
+@pytest.mark.parametrize("risk", rows("The OWASP API Security Top 10 (2023)"), ids=lambda row: row[0].split()[0])
+def test_each_risk_is_held_by_a_test(risk: list[str]) -> None:
+    assert len(re.findall(r"`tests/[\w/]+\.py::test_\w+`", risk[2])) >= 2
+
+
+@pytest.mark.parametrize("named", named_tests())
+def test_each_test_that_is_named_exists(named: str) -> None:
+    path, name = named.split("::")
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_limits_that_are_settings_are_their_defaults() -> None:
+    seen = 0
+    for _, limit, setting in rows("Limits"):
+        for name in re.findall(r"`TAUGATE_(\w+)`", setting):
+            default = Settings.model_fields[name.lower()].default
+            assert re.search(rf"(?<![\d.]){re.escape(str(default))}(?![\d.]*\d)", limit), (
+                f"{name} is {default}: {limit}"
+            )
+            seen += 1
+    assert seen >= 14
