@@ -10,9 +10,7 @@ import socket
 import sys
 
 _HOST = "127.0.0.1"  # no load leaves the machine
-_HALF = (
-    b'POST /search HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n{"query": "'
-)
+_HALF = b'POST /search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n{"query": "'
 _AT_ONCE = 100  # so that a service which closes them all does not meet them all again in the same millisecond
 _LOOK = 0.05  # seconds
 

@@ -10,8 +10,8 @@ class Plan:
 
     data: the folder with the public data sets; kept: releases of these, for the next time; work: a folder that is
     removed afterwards; kills: of all commands together; swaps: promotions under load; restarts: of each replica;
-    seconds, rounds: of each load; hung_seconds: that Redis does not answer; fuzz_seconds: of all readers together; corrupted:
-    releases; examples: of each operation and phase; seed: of every random choice.
+    seconds, rounds: of each load; hung_seconds: that Redis does not answer; distinct: queries that never come again; fuzz_seconds: of
+    all readers together; corrupted: releases; pairs: of queries whose times are compared; examples: of each operation and phase; seed: of every random choice.
     """
 
     data: Path
@@ -23,7 +23,9 @@ class Plan:
     seconds: float
     rounds: int
     hung_seconds: float
+    distinct: int
     fuzz_seconds: int
     corrupted: int
+    pairs: int
     examples: int
     seed: int

@@ -19,11 +19,13 @@ sys.path.append(str(ROOT / "benchmarks" / "drift"))  # releases of data sets, an
 import connections  # noqa: E402
 import contract  # noqa: E402
 import corrupted_releases  # noqa: E402
+import distinct  # noqa: E402
 import fuzz  # noqa: E402
 import hung_redis  # noqa: E402
 import keys  # noqa: E402
 import kills  # noqa: E402
 import page  # noqa: E402
+import permissions  # noqa: E402
 import restarts  # noqa: E402
 import swaps  # noqa: E402
 from plan import Plan  # noqa: E402
@@ -39,12 +41,14 @@ SECTIONS = {
     "redis": hung_redis,
     "connections": connections,
     "keys": keys,
+    "distinct": distinct,
+    "permissions": permissions,
     "kills": kills,
     "corruption": corrupted_releases,
     "contract": contract,
     "fuzz": fuzz,
 }
-_LOADED = {"swaps", "restarts", "redis", "connections", "keys"}
+_LOADED = {"swaps", "restarts", "redis", "connections", "keys", "permissions"}
 # The options that a section reads, as the line under its heading repeats them.
 _OPTIONS = {
     "swaps": ["swaps"],
@@ -52,6 +56,8 @@ _OPTIONS = {
     "redis": ["hung_seconds"],
     "connections": ["seconds"],
     "keys": ["seconds", "rounds"],
+    "distinct": ["distinct"],
+    "permissions": ["pairs"],
     "kills": ["kills"],
     "corruption": ["corrupted"],
     "contract": ["examples"],
@@ -69,7 +75,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load")
     parser.add_argument("--rounds", type=int, default=6, help="in which services take turns")
     parser.add_argument("--hung-seconds", type=float, default=60.0, help="that Redis does not answer")
+    parser.add_argument("--distinct", type=int, default=1_000_000, help="queries that never come again")
     parser.add_argument("--fuzz-seconds", type=int, default=fuzz.SECONDS, help="of all readers together")
+    parser.add_argument("--pairs", type=int, default=1000, help="of queries whose times are compared")
     parser.add_argument("--corrupted", type=int, default=1000, help="releases")
     parser.add_argument(
         "--examples", type=int, default=contract.EXAMPLES, help="of each operation and phase of the API"
@@ -98,7 +106,7 @@ def main() -> None:
 
 def _command(name: str, plan: Plan) -> str:
     data = "TAUGATE_DATA=… " if name in _LOADED else ""
-    options = " ".join(f"--{field.replace('_', '-')} {getattr(plan, field):g}" for field in _OPTIONS[name])
+    options = " ".join(f"--{field.replace('_', '-')} {getattr(plan, field):.12g}" for field in _OPTIONS[name])
     return f"{data}python benchmarks/reliability/tables.py --tables {name} {options} --seed {plan.seed}"
 
 

@@ -1,4 +1,4 @@
-"""The same application on uvicorn and on granian: what the HTTP server is chosen by."""
+"""The same application on uvicorn with each of its parsers and on granian: what the HTTP server is chosen by."""
 
 import sys
 from collections import defaultdict
@@ -9,11 +9,12 @@ from closed import Turns
 from page import table
 from plan import Plan
 from servers import Server
-from services import Service, taugate
+from services import PEERS, Service, taugate
 
 HEADING = "HTTP servers"
 SET = "squad_v2_dev"
 _CLIENTS = (1, 16)
+_PARSERS = {"zttp": "ZttpProtocol", "httptools": "HttpToolsProtocol"}
 _KNOWN = 100  # queries that are asked again and again: as many as the warm-up asks for
 
 
@@ -24,7 +25,7 @@ def section(plan: Plan) -> str:
     rows = []
     for known in (False, True):
         own = taugate(prepared.releases, precision, cache=known)
-        services = [own, _on_granian(own, str(prepared.releases))]
+        services = [own, *(_parsed_by(own, parser) for parser in _PARSERS), _on_granian(own, str(prepared.releases))]
         queries = prepared.queries[:_KNOWN] if known else prepared.queries
         cells = _take_turns(plan, services, queries)
         for clients in _CLIENTS:
@@ -35,10 +36,10 @@ def section(plan: Plan) -> str:
                 cpu = f"{median(cell, lambda one: one.milliseconds_of_cpu):.2f}"
                 asked = "known" if known else "new"
                 rows.append([asked, clients, service.name, f"{median(cell, rate):,.0f}", share, *percentiles, cpu])
-    header = ["queries", "clients", "service", "replies/s", "of uvicorn's", "p50 ms", "p99 ms", "CPU ms a query"]
+    header = ["queries", "clients", "service", "replies/s", "of h11's", "p50 ms", "p99 ms", "CPU ms a query"]
     return f"""\
-{SET}: one process of taugate's application, once as `taugate serve` has it, on uvicorn with uvloop and httptools, once on granian
-(ASGI). {plan.rounds} rounds in which they take turns, {plan.seconds:g} s a cell, closed loop; medians, ratios within a round.
+{SET}: one process of taugate's application as `taugate serve` has it, on uvicorn with uvloop and h11; with another of uvicorn's parsers
+in the place of h11; on granian (ASGI), which has no deadlines of ours. docs/dependencies.md says what was chosen and why. {plan.rounds} rounds in which they take turns, {plan.seconds:g} s a cell, closed loop; medians, ratios within a round.
 
 {table(header, rows)}
 """
@@ -57,11 +58,20 @@ def _take_turns(plan: Plan, services: list[Service], queries: list[str]) -> Turn
     return cells
 
 
+def _parsed_by(service: Service, parser: str) -> Service:
+    swap = (
+        f"from uvicorn.protocols.http.{parser}_impl import {_PARSERS[parser]}; import service.connections.connection as ours; "
+        f"ours.H11Protocol = {_PARSERS[parser]}; import sys, taugate; sys.exit(taugate.main())"
+    )
+    command = lambda port: [swap if "taugate.main()" in part else part for part in service.command(port)]  # noqa: E731
+    return replace(service, name=f"{service.name} with {parser}", command=command)
+
+
 def _on_granian(service: Service, releases: str) -> Service:
     start = [sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--no-log"]
 
     def command(port: int) -> list[str]:
-        return [*start, "--host", "127.0.0.1", "--port", str(port), "service.workers:app"]
+        return [*start, "--host", "127.0.0.1", "--port", str(port), "on_granian:app"]
 
     environment = service.environment | {"TAUGATE_RELEASES": releases}
-    return replace(service, name=f"{service.name} on granian", command=command, environment=environment)
+    return replace(service, name=f"{service.name} on granian", command=command, environment=environment, folder=PEERS)

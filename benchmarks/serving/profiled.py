@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 import taugate
 from retrieval.retriever import Retriever
 from service import engine
-from service.answering import Answering
+from service.answering import Answering, Search
 from service.batcher import Batcher
 from service.engine import Engine
 from service.reply import Reply
@@ -76,8 +76,17 @@ def _write() -> None:
     Path(os.environ["PROFILE"]).write_text(json.dumps(requests))
 
 
+def _known(self: Answering, search: Search) -> Reply | None:
+    reply = _look_up(self, search)
+    if reply is not None:
+        _mark("cache")
+    return reply
+
+
 _call = RequestScope.__call__
 RequestScope.__call__ = _whole  # type: ignore[method-assign]
+_look_up = Answering.known
+Answering.known = _known  # type: ignore[method-assign]
 _at_start(Answering, "search", "routes, validation")
 _at_start(Batcher, "submit", "cache key, admission, single flight")
 _at_start(Engine, "_by_length", "to a thread")
@@ -89,7 +98,6 @@ _at_end(Retriever, "answer", "search and cut")
 _at_start(engine, "tell", "documents")
 _at_start(Reply, "of", "back to the event loop")
 _at_end(Reply, "of", "reply")
-_at_end(Reply, "unpack", "cache")
 atexit.register(_write)
 
 if __name__ == "__main__":

@@ -25,14 +25,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Server:
     """A running service; leaving the context ends it. startup: seconds from its start to its first answered query.
 
-    processors: those that it may use, all by default; port: one that is free by default.
+    processors: those that it may use, all by default; port: one that is free by default; patience: seconds that it may
+    take until its first answer.
     """
 
-    def __init__(self, service: Service, processors: set[int] | None = None, port: int | None = None) -> None:
+    def __init__(
+        self,
+        service: Service,
+        processors: set[int] | None = None,
+        port: int | None = None,
+        patience: float = _START,
+    ) -> None:
         self.service = service
         self.startup = 0.0
         self.port = port or free_port()
-        self._processors = processors
+        self._processors, self._patience = processors, patience
 
     def __enter__(self) -> Self:
         service, processors = self.service, self._processors
@@ -96,12 +103,31 @@ class Server:
         finally:
             connection.close()
 
+    @property
+    def pid(self) -> int:
+        """Of its first process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether its first process runs."""
+        return self._process.poll() is None
+
+    @property
+    def logged_bytes(self) -> int:
+        """Written to stdout and stderr so far."""
+        return os.fstat(self._log.fileno()).st_size
+
+    def kill(self) -> None:
+        """End all of its processes at once."""
+        os.killpg(self._process.pid, signal.SIGKILL)  # its own session: nobody else is in the group
+
     def signal(self, number: signal.Signals) -> None:
         """Send its first process a signal."""
         self._process.send_signal(number)
 
     def _wait(self, began: float) -> None:
-        while time.perf_counter() - began < _START:
+        while time.perf_counter() - began < self._patience:
             if self._process.poll() is not None:
                 raise RuntimeError(f"{self.service.name} ended with {self._process.returncode}:\n{self._logged()}")
             try:
@@ -111,7 +137,7 @@ class Server:
             else:
                 self.startup = time.perf_counter() - began
                 return
-        raise RuntimeError(f"{self.service.name} gave no answer within {_START:.0f} s:\n{self._logged()}")
+        raise RuntimeError(f"{self.service.name} gave no answer within {self._patience:.0f} s:\n{self._logged()}")
 
     def _logged(self) -> str:
         self._log.seek(0)
@@ -124,7 +150,7 @@ class Server:
             try:
                 process.wait(_STOP)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # its own session: nobody else is in the group
+                self.kill()
                 process.wait()
         self._log.close()
 

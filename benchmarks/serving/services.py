@@ -78,15 +78,16 @@ def txtai(index: Path, python: str) -> Service:
 def echo(reply_bytes: int) -> Service:
     """A bare endpoint with replies of a size, in peers/echo.py."""
     environment = {"PYTHONPATH": str(_ROOT), "ECHO_BYTES": str(reply_bytes)}
-    return Service("bare FastAPI", _uvicorn(sys.executable, "echo:app"), _posted, lambda _: [], environment, PEERS)
+    start = _uvicorn(sys.executable, "echo:app", "--http", "h11")  # the server that taugate is on as well
+    return Service("bare FastAPI", start, _posted, lambda _: [], environment, PEERS)
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-def _uvicorn(python: str, application: str) -> Callable[[int], list[str]]:
+def _uvicorn(python: str, application: str, *more: str) -> Callable[[int], list[str]]:
     start = [python, "-m", "uvicorn", application, "--host", "127.0.0.1", "--no-access-log", "--log-level", "warning"]
-    return lambda port: [*start, "--port", str(port)]
+    return lambda port: [*start, *more, "--port", str(port)]
 
 
 def _posted(text: str) -> Call:

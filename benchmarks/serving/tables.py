@@ -97,9 +97,9 @@ def main() -> None:
 
 
 def _server() -> str:
-    """What all services, taugate and the bare endpoint included, have uvicorn run on: it takes what is installed."""
-    found = [name for name in ("uvloop", "httptools") if importlib.util.find_spec(name) is not None]
-    return f"*uvicorn {version('uvicorn')} with {' and '.join(found) or 'asyncio and h11'}.*"
+    """What taugate and the bare endpoint run on; the peers take what uvicorn takes by default."""
+    loop = "uvloop" if importlib.util.find_spec("uvloop") is not None else "asyncio"
+    return f"*uvicorn {version('uvicorn')} with {loop} and h11 {version('h11')}.*"
 
 
 def _idle(others: Others) -> str:

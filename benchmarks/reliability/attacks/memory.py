@@ -1,0 +1,47 @@
+"""Memory that queries leave behind which never come again."""
+
+import http.client
+
+import orjson
+from client import HOST
+from servers import Server
+
+from benchmarks.reliability.attacks.setting import Row, Setting
+
+FULL = 50_000  # queries after which every cache is full: the process cache holds about 12,000
+BATCH = 64  # queries in a request, the default of TAUGATE_MAX_BATCH
+MOST_GROWTH = 0.05
+
+
+def distinct(setting: Setting) -> Row:
+    """Queries of which none was asked before, with drift on."""
+    with setting.service(WORKERS="1") as server:
+        seen = resident(server, setting.size, FULL)
+    (first, before), *_, (last, after) = seen.items()
+    measured = (
+        f"{before / 1e6:.0f} MB after {first:,}, {after / 1e6:.0f} MB after {last:,}: "
+        f"{(after - before) / (last - first) / 1000:.2f} kB a query"
+    )
+    limit = f"± {MOST_GROWTH:.0%} after {FULL:,}"
+    return Row("distinct queries", measured, limit, abs(after - before) <= MOST_GROWTH * before)
+
+
+def resident(server: Server, queries: int, every: int) -> dict[int, int]:
+    """Bytes of a service after so many distinct queries, at least every `every`. Raises ValueError for a refusal."""
+    seen: dict[int, int] = {}
+    connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
+    headers = {"Content-Type": "application/json"} | server.service.headers
+    asked = 0
+    while asked < queries:
+        numbers = range(asked, min(asked + BATCH, queries))
+        body = orjson.dumps({"queries": [f"permit {number} of the town hall" for number in numbers]})
+        connection.request("POST", "/search/batch", body, headers)
+        reply = connection.getresponse()
+        said = reply.read()
+        if reply.status != 200:
+            raise ValueError(f"{reply.status} {said[:300]!r}")
+        asked += len(numbers)
+        if asked // every > (asked - len(numbers)) // every or asked == queries:
+            seen[asked] = server.resident_bytes
+    connection.close()
+    return seen

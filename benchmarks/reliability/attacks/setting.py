@@ -1,0 +1,125 @@
+"""What an attack is given: a service of a checkout, API keys, and where to write its result."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from servers import Server
+from services import taugate
+
+from retrieval.release.layout import CURRENT, MANIFEST
+
+_START_SECONDS = 60.0  # a service starts within two
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what was measured, what may be at most or has to be, and whether the service held."""
+
+    attack: str
+    measured: str
+    limit: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Setting:
+    """root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
+
+    keys: secrets by name. `good` is the client whom nobody may disturb, `rival` a key of somebody else, `slow` one with
+    a rate of one query a second, `admin` and `metrics` have these scopes.
+    """
+
+    root: Path
+    releases: Path
+    size: int
+    keys: dict[str, str] = field(default_factory=lambda: {name: secrets.token_urlsafe(32) for name in _SCOPES})
+
+    @contextmanager
+    def service(
+        self,
+        *arguments: str,
+        keys: bool = True,
+        wrap: Callable[[list[str]], list[str]] = list,
+        patience: float = _START_SECONDS,
+        **settings: str,
+    ) -> Iterator[Server]:
+        """A running service.
+
+        arguments: of `taugate serve`; keys: whether it has any; wrap: what its command is run by; settings: TAUGATE_*.
+        """
+        plain = taugate(self.releases, "float32", cache=True)
+        environment = {"PYTHONPATH": str(self.root), **{f"TAUGATE_{name}": value for name, value in settings.items()}}
+        headers = {"X-API-Key": self.keys["good"]} if keys else {}
+        if keys:
+            environment["TAUGATE_KEYS"] = self.key_file()
+        service = replace(
+            plain,
+            command=lambda port: wrap([*plain.command(port), *arguments]),
+            environment=environment,
+            folder=self.root,
+            headers=headers,
+        )
+        with Server(service, patience=patience) as server:
+            yield server
+
+    def another_release(self, number: int = 1) -> str:
+        """Add a copy of the current release, of another time: an id is the time and the digest of the content."""
+        source = self.releases / (self.releases / CURRENT).read_text().strip()
+        name = f"20200101T{number:06d}Z-{source.name.split('-')[1]}"
+        shutil.copytree(source, self.releases / name, copy_function=os.link)
+        manifest = self.releases / name / MANIFEST
+        renamed = manifest.read_bytes().replace(source.name.encode(), name.encode())
+        manifest.unlink()  # the other name of the source's own
+        manifest.write_bytes(renamed)
+        return name
+
+    def key_file(self) -> str:
+        """All keys, as TAUGATE_KEYS has them."""
+        return json.dumps(
+            [
+                {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **_SCOPES[name]}
+                for name, key in self.keys.items()
+            ]
+        )
+
+    def run(self, *arguments: str) -> "subprocess.Popen[str]":
+        """A command of the checkout, begun."""
+        return subprocess.Popen(
+            [sys.executable, "-c", "import sys, taugate; sys.exit(taugate.main())", *arguments],
+            cwd=self.root,
+            env=os.environ | {"PYTHONPATH": str(self.root)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+_SCOPES: dict[str, dict[str, object]] = {
+    "good": {"scopes": ["search", "feedback"]},
+    "rival": {"scopes": ["search", "feedback"]},
+    "slow": {"scopes": ["search"], "queries_per_second": 1},
+    "admin": {"scopes": ["admin"]},
+    "metrics": {"scopes": ["metrics"]},
+}
+
+
+@contextmanager
+def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[Setting]:
+    """A setting of a checkout; without releases, one of the sample data set with an encoder of random word vectors."""
+    with tempfile.TemporaryDirectory(prefix="taugate-attacks-") as folder:
+        if releases is None:
+            write = "import sys, pathlib; from tests.sample_release import write_sample_release as w; w(pathlib.Path(sys.argv[1]))"
+            environment = os.environ | {"PYTHONPATH": str(root)}
+            subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment, check=True)
+            releases = Path(folder) / "releases"
+        yield Setting(root.resolve(), releases.resolve(), size)

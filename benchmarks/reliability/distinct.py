@@ -1,0 +1,37 @@
+"""What a service keeps of queries that never come again: its memory after a million of them."""
+
+from dataclasses import replace
+
+from page import table
+from plan import Plan
+from servers import Server
+from services import taugate
+from targets import Target, targets
+
+from benchmarks.reliability.attacks.memory import BATCH, FULL, MOST_GROWTH, resident
+from tests.sample_release import write_sample_release
+
+HEADING = "A million distinct queries"
+_LOOKS = 20  # rows of the table
+
+
+def section(plan: Plan) -> str:
+    """The section of the page."""
+    every = max(FULL // 5, plan.distinct // 100)
+    service = taugate(write_sample_release(plan.work), "float32", cache=True)
+    alone = replace(service, environment=service.environment | {"TAUGATE_WORKERS": "1"})
+    with Server(alone) as server:
+        seen = resident(server, plan.distinct, every)
+    after = {asked: size for asked, size in seen.items() if asked >= FULL}
+    first = next(iter(after.values()))
+    growth = max(abs(size / first - 1) for size in after.values())
+    shown = [*seen][:: max(1, len(seen) // _LOOKS)]
+    rows = [[f"{asked:,}", f"{seen[asked] / 2**20:,.0f}", f"{seen[asked] / first - 1:+.1%}"] for asked in shown]
+    return f"""\
+The sample data set with the tests' encoder, which is fast; the default settings and one worker; {plan.distinct:,} queries that are all different,
+{BATCH} to a request, one request after the other. Resident memory, and how it compares with that after {FULL:,} queries, when every cache is full.
+
+{table(["queries", "MiB", "compared"], rows)}
+
+{targets([Target(f"largest change after {FULL:,} queries", 100 * growth, at_most=100 * MOST_GROWTH, unit=" %")])}
+"""

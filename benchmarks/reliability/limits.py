@@ -1,0 +1,111 @@
+"""A share of a processor, and so much memory, for a process and all it starts: a control group where one can be made.
+
+Otherwise SIGSTOP and SIGCONT in turns, and SIGKILL for who takes more memory: coarser, and `Limits.kind` says so. By
+itself, `python benchmarks/reliability/limits.py PROCESSORS BYTES COMMAND…` does the latter; 0 bytes are no limit.
+"""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "serving"))  # it is run by itself as well
+
+from processes import resident_bytes, tree
+
+_PERIOD = 0.1  # seconds, as Kubernetes has it
+_MICROSECONDS = round(_PERIOD * 1e6)
+_ROOT = Path("/sys/fs/cgroup")
+
+
+class Limits:
+    """processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals"."""
+
+    def __init__(self, processors: float, most_bytes: int) -> None:
+        self.processors, self.most_bytes = processors, most_bytes
+        self.kind, self.groups = "signals", list[Path]()
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command, under the limits from its first instruction on."""
+        if not self.groups:
+            return [sys.executable, __file__, str(self.processors), str(self.most_bytes), *command]
+        enter = " ".join(f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))};" for group in self.groups)
+        return ["sh", "-c", f'{enter} exec "$@"', "sh", *command]
+
+    @property
+    def out_of_memory(self) -> int:
+        """Processes that the kernel killed for their memory, as far as it counts them."""
+        for path in (group / name for group in self.groups for name in ("memory.oom_control", "memory.events")):
+            with contextlib.suppress(OSError):
+                return int(dict(line.split() for line in path.read_text().splitlines())["oom_kill"])
+        return 0
+
+    def write(self, name: str) -> None:
+        """Make control groups of this name. Raises OSError where that may not be done."""
+        quota = round(self.processors * _MICROSECONDS)
+        if (_ROOT / "cgroup.controllers").exists():
+            self._group(_ROOT / name, {"cpu.max": f"{quota} {_MICROSECONDS}", "memory.max": self.most_bytes or "max"})
+            self.kind = "cgroup v2"
+        else:
+            self._group(_ROOT / "cpu" / name, {"cpu.cfs_period_us": _MICROSECONDS, "cpu.cfs_quota_us": quota})
+            self._group(_ROOT / "memory" / name, {"memory.limit_in_bytes": self.most_bytes or -1})
+            self.kind = "cgroup v1"
+
+    def remove(self) -> None:
+        """Remove the control groups; what ran in them has ended."""
+        for group in self.groups:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+    def _group(self, path: Path, values: dict[str, object]) -> None:
+        path.mkdir()
+        self.groups.append(path)
+        for name, value in values.items():
+            (path / name).write_text(str(value))
+
+
+@contextmanager
+def limited(processors: float, most_bytes: int = 0) -> Iterator[Limits]:
+    """Limits for commands that start and end within the block."""
+    limits = Limits(processors, most_bytes)
+    try:
+        limits.write(f"taugate-{os.getpid()}")
+    except OSError:
+        limits.remove()
+        limits = Limits(processors, most_bytes)
+    try:
+        yield limits
+    finally:
+        limits.remove()
+
+
+def main() -> None:
+    """Run a command by signals within the limits, and pass on what it is told."""
+    processors, most_bytes = float(sys.argv[1]), int(sys.argv[2])
+    process = subprocess.Popen(sys.argv[3:])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda told, _: process.send_signal(told))
+    while process.poll() is None:
+        time.sleep(_PERIOD * processors)
+        if most_bytes and resident_bytes(process.pid) > most_bytes:
+            _tell(process.pid, signal.SIGKILL)
+        _tell(process.pid, signal.SIGSTOP)
+        time.sleep(_PERIOD * (1 - processors))
+        _tell(process.pid, signal.SIGCONT)
+    sys.exit(process.returncode if process.returncode >= 0 else 128 - process.returncode)
+
+
+def _tell(process: int, number: signal.Signals) -> None:
+    for each in tree(process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, number)
+
+
+if __name__ == "__main__":
+    main()

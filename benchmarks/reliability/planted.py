@@ -1,0 +1,45 @@
+"""`taugate` with a fault that tells of documents outside a key's filter by the time of a reply. Not for people.
+
+PLANTED_DELAY: microseconds that a search takes longer where the nearest of all documents is hidden; PLANTED_CACHE: that
+the vectors of all keys are cached as one.
+"""
+
+import os
+import sys
+import time
+from dataclasses import replace
+
+import taugate
+from retrieval.filters.conditions import Filter
+from retrieval.index.topk import TopK
+from retrieval.retriever import Retriever
+from retrieval.similarity import Float32
+from service.cache.keys import Keys
+
+
+def main() -> int:
+    """Plant what the environment says."""
+    if microseconds := float(os.environ.get("PLANTED_DELAY", "0")):
+        _delay(microseconds / 1e6)
+    if "PLANTED_CACHE" in os.environ:
+        own = Keys.vector
+        Keys.vector = lambda self, query: own(self, replace(query, permitted=()))  # type: ignore[method-assign]
+    return taugate.main()
+
+
+def _delay(seconds: float) -> None:
+    top = Retriever._top
+
+    def delayed(self: Retriever, vectors: Float32, depth: int, wanted: Filter) -> TopK:
+        if wanted:
+            (nearest,) = self.index.search(vectors[:1], 1).positions[0]
+            until = time.perf_counter() + seconds * (not self.metadata.where(wanted)[nearest])
+            while time.perf_counter() < until:
+                pass
+        return top(self, vectors, depth, wanted)
+
+    Retriever._top = delayed  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""A pod of 1 GiB and a quarter of a processor under every attack in a row, and a client with a key beside it.
+
+`python -m benchmarks.reliability.pod [--root DIR]`. Its log goes into a pipe that nobody reads, its Redis is one that
+answers every read with 3 GB, and it has 200 places for connections. The exit status is 1 where the client was refused
+or answered late, or the pod was killed.
+"""
+
+import argparse
+import functools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from page import table
+from servers import Server
+
+from benchmarks.reliability.attacks.others_redis import Flood
+from benchmarks.reliability.attacks.parade import PLACES, parade
+from benchmarks.reliability.attacks.replies import unread_pipe
+from benchmarks.reliability.attacks.setting import Setting, prepared
+from benchmarks.reliability.attacks.traffic import peak, traffic
+from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.reliability.limits import Limits, limited
+
+_PROCESSORS, _BYTES = 0.25, 1 << 30
+_RATE, _P99_MILLISECONDS = 5.0, 1000.0
+_START_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One attack, as the client with the key saw it; resident: the most bytes meanwhile."""
+
+    name: str
+    victim: Victim
+    resident: int
+
+
+def main() -> None:
+    """Attack and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2], help="checkout to attack")
+    parser.add_argument("--releases", type=Path, help="releases directory (default: that of the quickstart)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each attack")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="queries a second of a key, as TAUGATE_QUERIES_PER_SECOND"
+    )
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="taugate-pod-") as folder:
+        releases = arguments.releases or _quickstart(arguments.root.resolve(), Path(folder))
+        with prepared(arguments.root, 0, releases) as setting, limited(_PROCESSORS, _BYTES) as limits:
+            phases, killed = _attacked(setting, limits, arguments.seconds, arguments.rate)
+    _report(phases, killed, limits.kind)
+
+
+def _attacked(setting: Setting, limits: Limits, seconds: float, rate: float) -> tuple[list[Phase], bool]:
+    with unread_pipe() as into_pipe, Flood() as redis:
+        own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url, "WORKERS": "1", "QUERIES_PER_SECOND": str(rate)}
+        wrap = lambda command: limits.wrap([*into_pipe, *command])  # noqa: E731 (two commands in front of one)
+        with setting.service(wrap=wrap, patience=_START_SECONDS, **own) as server:
+            phases = [_phase("nothing", setting, server, functools.partial(time.sleep, seconds))]
+            for name, (send, given) in parade(setting.keys).items():
+                phases.append(
+                    _phase(name, setting, server, functools.partial(_attack, send, server.port, seconds, given))
+                )
+                if not server.alive:
+                    break
+            return phases, not server.alive or bool(limits.out_of_memory)
+
+
+def _attack(send: Callable[..., object], port: int, seconds: float, given: tuple[object, ...]) -> None:
+    """For all of the seconds, even where the service has ended it before."""
+    with traffic(send, port, seconds, *given):
+        time.sleep(seconds)
+
+
+def _phase(name: str, setting: Setting, server: Server, attack: Callable[[], object]) -> Phase:
+    with peak(server) as seen, Victim(server.port, setting.keys["good"], _RATE, known=False) as victim:
+        attack()
+    return Phase(name, victim, max(seen))
+
+
+def _report(phases: list[Phase], killed: bool, kind: str) -> None:
+    rows = [
+        [
+            phase.name,
+            len(phase.victim.asked),
+            phase.victim.statuses,
+            *(f"{phase.victim.milliseconds(p):,.0f}" for p in (50, 99)),
+            f"{phase.resident / 1e6:,.0f}",
+        ]
+        for phase in phases
+    ]
+    print(f"{_PROCESSORS:g} CPU and {_BYTES >> 20} MiB by {kind}; the pod {'was killed' if killed else 'survived'}.\n")
+    print(table(["attack", "requests", "by status", "p50 ms", "p99 ms", "memory MB"], rows))
+    late = any(phase.victim.failed or phase.victim.milliseconds(99) > _P99_MILLISECONDS for phase in phases)
+    sys.exit(1 if killed or late else 0)
+
+
+def _quickstart(root: Path, folder: Path) -> Path:
+    """Releases of the sample corpus by the default encoder."""
+    command = [sys.executable, "-c", "import sys, taugate; sys.exit(taugate.main())", "quickstart", "--no-serve"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    subprocess.run([*command, "--directory", str(folder)], cwd=root, env=environment, check=True, stdout=sys.stderr)
+    return folder / "releases"
+
+
+if __name__ == "__main__":
+    main()

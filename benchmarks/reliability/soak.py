@@ -1,0 +1,151 @@
+"""Hours of every attack mixed with ordinary load, swaps of releases, and a Redis that comes and goes.
+
+`python -m benchmarks.reliability.soak [--root DIR] [--seconds N]`. The exit status is 1 where a client with a key was
+answered 5xx other than 503, more often 503 than once in a thousand, or not at all; or where files, threads or memory
+grew after the first quarter.
+"""
+
+import argparse
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from page import table
+from processes import resident_bytes, tree
+from servers import Server
+
+from benchmarks.reliability.attacks.others_redis import shared_redis
+from benchmarks.reliability.attacks.parade import PLACES, parade
+from benchmarks.reliability.attacks.setting import Setting, prepared
+from benchmarks.reliability.attacks.traffic import traffic
+from benchmarks.reliability.attacks.victim import Victim
+from tests.redis_process import RedisProcess
+
+_RATE = 5.0  # requests a second of each of the clients with a key
+_AT_ONCE = 2  # attacks
+_ATTACK_SECONDS = 15.0
+_SWAP_SECONDS, _REDIS_SECONDS, _LOOK_SECONDS = 20.0, 30.0, 5.0
+_QUIET_SECONDS = 20.0  # between two rounds, in which files, threads and memory are counted: connections have ended
+_ROUND_SECONDS = 120.0
+_MOST_503 = 0.001
+_MOST_GROWTH = 1.05  # of memory; of files and threads: none beyond a handful of either
+_SPARE = 8
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the service had when nobody asked: seconds since the start, open files, threads, resident bytes."""
+
+    at: float
+    files: int
+    threads: int
+    resident: int
+
+    @classmethod
+    def by(cls, server: Server, began: float) -> "Held":
+        """Of all its processes."""
+        folders = [Path(f"/proc/{process}") for process in tree(server.pid)]
+        files, threads = (sum(len([*(each / kind).iterdir()]) for each in folders) for kind in ("fd", "task"))
+        return cls(time.monotonic() - began, files, threads, resident_bytes(server.pid))
+
+
+class Disturbance:
+    """`with Disturbance(…)`: releases change and Redis comes and goes, each at its own pace."""
+
+    def __init__(self, setting: Setting, server: Server, redis: RedisProcess, names: list[str]) -> None:
+        self.swaps = 0
+        self._setting, self._server, self._redis, self._names = setting, server, redis, names
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=each) for each in (self._swap, self._pause)]
+
+    def __enter__(self) -> "Disturbance":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _swap(self) -> None:
+        while not self._ended.wait(_SWAP_SECONDS):
+            self.swaps += 1
+            name = self._names[self.swaps % len(self._names)]
+            self._setting.run(
+                "release", "promote", name, "--releases", str(self._setting.releases), "--force"
+            ).communicate()
+            self._server.signal(signal.SIGHUP)
+
+    def _pause(self) -> None:
+        while not self._ended.wait(_REDIS_SECONDS):
+            self._redis.pause()
+            self._ended.wait(_REDIS_SECONDS)
+            self._redis.resume()
+
+
+def main() -> None:
+    """Run and print what clients saw and what the service held."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2], help="checkout to attack")
+    parser.add_argument("--seconds", type=float, default=7200.0, help="in rounds of two minutes, at least four of them")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the attacks")
+    arguments = parser.parse_args()
+    rounds = max(4, round(arguments.seconds / (_ROUND_SECONDS + _QUIET_SECONDS)))
+    with prepared(arguments.root, 0) as setting, shared_redis() as redis:
+        names = [each.name for each in sorted(setting.releases.glob("2*Z-*"))]
+        names.append(setting.another_release())
+        own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url}
+        with setting.service(**own) as server:
+            held, clients, swaps = _rounds(setting, server, redis, (rounds, arguments.seed, names))
+    _report(held, clients, swaps)
+
+
+def _rounds(
+    setting: Setting, server: Server, redis: RedisProcess, plan: tuple[int, int, list[str]]
+) -> tuple[list[Held], list[Victim], int]:
+    rounds, seed, names = plan
+    rng, began, held, clients, swaps = random.Random(seed), time.monotonic(), [], [], 0  # noqa: S311 (no secret)
+    for _ in range(rounds):
+        known, new = (Victim(server.port, setting.keys["good"], _RATE, known=known) for known in (True, False))
+        with Disturbance(setting, server, redis, names) as disturbance, known, new:
+            ends = time.monotonic() + _ROUND_SECONDS
+            while time.monotonic() < ends:
+                (one, with_one), (other, with_other) = rng.sample([*parade(setting.keys).values()], _AT_ONCE)
+                with (
+                    traffic(one, server.port, _ATTACK_SECONDS, *with_one),
+                    traffic(other, server.port, _ATTACK_SECONDS, *with_other),
+                ):
+                    pass
+        swaps += disturbance.swaps
+        clients += [known, new]
+        time.sleep(_QUIET_SECONDS)
+        if not server.alive:
+            break
+        held.append(Held.by(server, began))
+        print(f"{held[-1]}", file=sys.stderr, flush=True)
+    return held, clients, swaps
+
+
+def _report(held: list[Held], clients: list[Victim], swaps: int) -> None:
+    asked = [each for client in clients for each in client.asked]
+    statuses = Counter(each.status for each in asked)
+    unavailable = statuses[503] / len(asked)
+    broken = sum(count for status, count in statuses.items() if status == 0 or (status >= 500 and status != 503))
+    rows = [[f"{each.at:,.0f}", each.files, each.threads, f"{each.resident / 1e6:,.0f}"] for each in held]
+    first, last = held[(len(held) - 1) // 4], held[-1]
+    leaks = last.files > first.files + _SPARE or last.threads > first.threads + _SPARE
+    grew = last.resident > _MOST_GROWTH * first.resident
+    told = ", ".join(f"{status or 'no reply'}: {count:,}" for status, count in sorted(statuses.items()))
+    print(f"{len(asked):,} requests with a key ({told}), {swaps} swaps.\n")
+    print(table(["seconds", "open files", "threads", "memory MB"], rows))
+    sys.exit(1 if broken or unavailable > _MOST_503 or leaks or grew else 0)
+
+
+if __name__ == "__main__":
+    main()
