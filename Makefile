@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults fuzz acceptance \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
-  lint format openapi dashboards chart constraints clean
+  lint format openapi dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,18 @@ container-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/containers.
 reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliability.md
 	$(BIN)/python benchmarks/reliability/tables.py $(ARGS)
 
+attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
+	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)
+
+pod: $(VENV)/.test ## every attack on a pod of 1 GiB and a quarter of a processor, and a client that must not notice
+	$(BIN)/python -m benchmarks.reliability.pod $(ARGS)
+
+soak: $(VENV)/.test test-servers ## two hours of all attacks, ordinary load, swaps and a Redis that comes and goes; ARGS="--seconds 600" for less
+	$(BIN)/python -m benchmarks.reliability.soak $(ARGS)
+
+clients: $(VENV)/.test ## Java, Go, Node, curl and ab, as they come: each POST is answered; one that is not installed is skipped
+	$(BIN)/python -m benchmarks.reliability.clients $(ARGS)
+
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
 	$(BIN)/python benchmarks/reliability/fuzz.py $(ARGS)
 
@@ -74,8 +86,14 @@ dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from the
 chart: $(VENV)/.test ## write values, schema and the README's table of the Helm chart from helm/values
 	$(BIN)/python -m helm.values
 
-constraints: $(VENV)/.test $(VENV)/.dev ## write constraints.txt from what is installed
+constraints: $(VENV)/.test $(VENV)/.dev $(VENV)/.audit ## write constraints.txt from what is installed
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
+
+requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml and constraints.txt; ARGS=--upgrade: the newest of the rest
+	$(BIN)/python deploy/requirements/generate.py $(ARGS)
+
+audit: $(VENV)/.audit ## known vulnerabilities of what is installed; "Error 3": no advisory service could be asked
+	$(BIN)/python deploy/requirements/audit.py
 
 test-servers: ## Prometheus, Alertmanager, Redis and nginx, from the system's package manager
 	@sh tests/servers.sh
@@ -87,8 +105,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Each extra has its mark, so that any order of targets installs each of them once.
-$(VENV)/.sample: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[calibration,sample]'
+# What the images have too is installed by hash, and setuptools with it, which then builds taugate. What only tests, development and
+# benchmarks need is pinned by constraints.txt, without hashes.
+$(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
+	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
+	$(PIP) --no-build-isolation --editable '.[calibration,sample]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample
@@ -101,6 +122,10 @@ $(VENV)/.benchmarks: $(VENV)/.test
 
 $(VENV)/.dev: $(VENV)/.test
 	$(PIP) --editable '.[calibration,sample,test,dev]'
+	@touch $@
+
+$(VENV)/.audit: $(VENV)/.sample
+	$(PIP) --editable '.[calibration,sample,audit]'
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.test

@@ -20,13 +20,13 @@ def drift() -> Dashboard:
         .with_panel(block_size())
         .with_panel(baseline())
         .with_panel(shared())
-        .with_panel(replicas())
         .with_panel(lost())
         .with_panel(canary_age())
         .with_row(Row("COE and ROE"))
         .with_panel(coe())
         .with_panel(expected_coe())
         .with_panel(roe())
+        .with_panel(above())
         .with_panel(samples())
         .with_row(Row("Distributions"))
         .with_panel(similarity("topk", "Similarity with the top-K"))
@@ -138,11 +138,20 @@ def roe() -> Lines:
     )
 
 
+def above() -> Lines:
+    return lines(
+        "Above θ of the calibration",
+        "Of all replicas together, over an hour: judged documents (COE of those shown) and random ones (ROE).",
+        {"{{job}} {{set}}": f"job:taugate_overlap_above:ratio_rate1h{{{JOB}}}"},
+        "percentunit",
+    )
+
+
 def samples() -> Lines:
     return lines(
         "Similarities behind COE and ROE",
-        "In the window, of all replicas where Redis is there.",
-        {"{{job}} {{set}}": f"max by (job, set) (taugate_overlap_samples{{{JOB}}})"},
+        "In the windows of all replicas.",
+        {"{{job}} {{set}}": f"sum by (job, set) (taugate_overlap_samples{{{JOB}}})"},
     )
 
 
@@ -199,12 +208,6 @@ def feedback() -> Lines:
         "POST /feedback, a second.",
         {"{{outcome}}": f"sum by (outcome) (rate(taugate_feedback_total{{{JOB}}}[$__rate_interval]))"},
         "ops",
-    )
-
-
-def replicas() -> Stat:
-    return number(
-        "Replicas", "Whose windows are shown together.", f"max(taugate_drift_replicas{{{JOB}}})", {None: NEUTRAL}
     )
 
 

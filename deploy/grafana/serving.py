@@ -33,6 +33,7 @@ def serving() -> Dashboard:
         .with_panel(connections())
         .with_panel(refused())
         .with_panel(keys())
+        .with_panel(log_lines())
         .with_panel(memory())
         .with_panel(processor())
     )
@@ -182,6 +183,14 @@ def keys() -> Lines:
         "Requests by key",
         "A second; one that stands still can be taken away.",
         {"{{key}}": f"sum by (key) (rate(taugate_key_requests_total{{{JOB}}}{_RATE}))"},
+    )
+
+
+def log_lines() -> Lines:
+    return lines(
+        "Log lines dropped",
+        "A second; whoever reads stderr does not keep up, and nobody else waits for that.",
+        {"{{instance}}": f"rate(taugate_log_dropped_total{{{JOB}}}{_RATE})"},
     )
 
 

@@ -1,6 +1,6 @@
 """Who may ask, and whose releases are served: API keys and public keys."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
@@ -16,6 +16,9 @@ class KeyEntry(Group):
     sha256: str = Field(description="SHA-256 of the key, never the key itself", pattern=r"^[0-9a-f]{64}$")
     scopes: Annotated[list[Literal["search", "feedback", "metrics", "admin"]], Field(min_length=1)] = Field(
         description="what the key opens"
+    )
+    filter: Annotated[dict[str, Any], Field(min_length=1)] | None = value(
+        None, "the documents that there are for this key, such as {tenant: shop}; left out: all"
     )
     queries_per_second: float | None = value(None, "its rate; null: settings.queries_per_second", gt=0)
     expires: AwareDatetime | None = value(None, "when it ends; null: never")

@@ -1,10 +1,13 @@
 """How the service is reached, and what it may reach."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from helm.values.base import AsInKubernetes, Group, Name, Port, Texts, value
+
+# As in TAUGATE_ALLOWED_HOSTS (docs/access.md): without a port, in one variable by commas.
+HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*)$")]
 
 
 class Listen(Group):
@@ -12,6 +15,11 @@ class Listen(Group):
 
     host: str = value("0.0.0.0", "every IPv4 address of the pod; `::` in a cluster of IPv6", min_length=1)  # noqa: S104
     port: Port = value(8000, "the image's own")
+    allowed_hosts: list[HostName] = value(
+        [],
+        "further host names that requests may ask for, such as one that a gateway forwards, `*.example.org`, or `*` "
+        "for any; localhost, IP addresses, and the names of the Service and of the Ingress are always among them",
+    )
 
 
 class Service(Group):

@@ -43,7 +43,7 @@ class Releases(Group):
     volume: ReleaseVolume = group(ReleaseVolume())
     copy_path: str = value(
         "/cache/releases",
-        "where a pod keeps its copy of a URL, in the volume that is made for it",
+        "where a pod keeps its copy of a URL, or of releases where keys are trusted, in the volume that is made for it",
         pattern="^/cache/.+",
     )
     copy_size: Quantity = value("4Gi", "of that volume: the current release of 1 GB, the one before, and the next")

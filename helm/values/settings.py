@@ -15,6 +15,7 @@ OWNED = (
     "trusted_keys",
     "host",
     "port",
+    "allowed_hosts",
     "redis_url",
     "query_log",
     "keys_file",

@@ -94,6 +94,15 @@ def test_it_has_no_pytorch_no_pip_and_no_compiler() -> None:
     assert run(*entry, code.format(["torch", "transformers", "pip"])).stdout.strip() == "[None, None, None] None"
 
 
+def inside(target: str, code: str) -> str:
+    return run("run", "--rm", "--entrypoint", "python", image(target), "-c", code).stdout
+
+
+def test_the_list_of_the_service_comes_out_of_a_build_too() -> None:
+    built = json.loads((ROOT / "build" / "sbom" / "service.cdx.json").read_text(encoding="utf-8"))
+    assert built == json.loads(inside("service", "print(open('/opt/taugate/sbom.cdx.json').read())"))
+
+
 def test_it_is_small_and_says_what_it_is() -> None:
     service, base = inspected(image("service")), inspected(base_image())
     assert service["Size"] - base["Size"] <= BEYOND_THE_BASE
@@ -102,9 +111,11 @@ def test_it_is_small_and_says_what_it_is() -> None:
     assert {f"org.opencontainers.image.{name}" for name in ("title", "version", "licenses", "revision")} <= set(labels)
 
 
-def test_the_sbom_names_what_is_installed() -> None:
-    bom = json.loads((ROOT / "build" / "sbom" / "service.cdx.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("target", ["service", "calibration"])
+def test_each_image_has_a_list_of_what_is_installed(target: str) -> None:
+    bom = json.loads(inside(target, "print(open('/opt/taugate/sbom.cdx.json').read())"))
+    assert bom["bomFormat"] == "CycloneDX"
     named = {(each["name"].lower(), each["version"]) for each in bom["components"]}
     code = "import importlib.metadata as m; print(*(f'{d.name.lower()}={d.version}' for d in m.distributions()))"
-    listed = run("run", "--rm", "--entrypoint", "python", image("service"), "-c", code).stdout.split()
+    listed = inside(target, code).split()
     assert named == {(name, version) for name, version in (each.split("=") for each in listed)} - {("taugate", VERSION)}

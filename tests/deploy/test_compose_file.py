@@ -80,6 +80,9 @@ def test_releases_are_the_jobs_to_write_and_the_services_to_read() -> None:
     mounts = {name: service.get("volumes", []) for name, service in SERVICES.items()}
     assert {name for name, volumes in mounts.items() if "releases:/releases" in volumes} == JOBS
     assert {name for name, volumes in mounts.items() if "releases:/releases:ro" in volumes} == {"service"}
+    assert {name for name, volumes in mounts.items() if any(each.startswith("copies:") for each in volumes)} == {
+        "service"
+    }, "a copy of signed releases is the service's alone"
 
 
 def test_what_is_mounted_is_there() -> None:
@@ -97,6 +100,14 @@ def test_what_it_sets_are_settings() -> None:
     named = {line.split("=")[0] for line in lines if line and not line.startswith("#")}
     named |= set(SERVICES["service"]["environment"])
     assert named <= {f"TAUGATE_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_the_service_may_be_asked_for_by_the_names_that_compose_gives_it() -> None:
+    lines = (ROOT / "deploy" / "compose" / "service.env").read_text(encoding="utf-8").splitlines()
+    hosts = next(line.split("=")[1].split(",") for line in lines if line.startswith("TAUGATE_ALLOWED_HOSTS="))
+    scraped = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yml").read_text(encoding="utf-8"))
+    (target,) = scraped["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert {"localhost", target.split(":")[0]} == set(hosts)
 
 
 def test_requests_in_flight_have_the_time_that_they_are_given() -> None:

@@ -48,6 +48,15 @@ def test_a_rolling_restart_fails_no_request(releases: Path) -> None:
     assert set(statuses) == {200}
 
 
+def test_the_service_sees_the_host_that_was_asked_for(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_ALLOWED_HOSTS="search.example.org") as one:
+        one.ready()
+        with nginx([one.port, one.port]) as front, httpx.Client(base_url=f"http://127.0.0.1:{front}") as http:
+            hosts = ("search.example.org", "127.0.0.1", "evil.example")
+            statuses = [http.get("/release", headers={"Host": host}).status_code for host in hosts]
+    assert statuses == [200, 200, 403]
+
+
 def test_operations_are_not_for_the_public(releases: Path) -> None:
     with ServiceProcess(releases) as one, ServiceProcess(releases) as other:
         one.ready()

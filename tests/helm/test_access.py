@@ -2,6 +2,7 @@
 
 import json
 
+import helm_python
 import pytest
 
 from service.access.keys import parse_entries
@@ -33,8 +34,16 @@ def test_the_secret_that_is_made_of_entries_is_a_file_that_the_service_reads() -
     text = rendered.one("Secret", "-keys")["stringData"]["keys.json"]
     entries = parse_entries(text.encode(), "keys.json")
     assert [(entry.name, entry.queries_per_second) for entry in entries] == [("shop", 50), ("prometheus", None)]
+    assert [condition.field for condition in entries[0].filter] == ["tenant", "year"]
     assert json.loads(text)[1]["expires"] == "2030-01-01T00:00:00Z"
     assert volume(VARIANTS["all"], "keys")["secret"]["secretName"] == "shop-taugate-keys"
+
+
+def test_a_key_whose_filter_has_no_condition_is_refused() -> None:
+    """It would permit every document, perhaps by mistake; the service refuses it as well."""
+    entry = {"name": "shop", "sha256": "0" * 64, "scopes": ["search"], "filter": {}}
+    with pytest.raises(helm_python.HelmValuesError, match="filter"):
+        render(at("keys.entries", [entry]))
 
 
 def test_keys_for_a_variable() -> None:
@@ -54,6 +63,15 @@ def test_public_keys_from_values_a_config_map_or_a_secret() -> None:
     assert {"name": "trusted", "configMap": {"name": "shop-taugate-trusted"}} in rendered.pod["volumes"]
     assert volume({**KEYS, "trustedKeys": {"existingConfigMap": "ours"}}, "trusted")["configMap"] == {"name": "ours"}
     assert volume({**KEYS, "trustedKeys": {"existingSecret": "ours"}}, "trusted")["secret"]["secretName"] == "ours"
+
+
+def test_a_pod_that_trusts_keys_has_room_for_a_copy_that_is_its_own() -> None:
+    """Its root file system is read-only, and it serves a signed release from a copy that nobody else may change."""
+    assert volume(KEYS, "cache") is None
+    rendered = render(KEYS, at("trustedKeys.pem", PEM))
+    assert next(each for each in rendered.pod["volumes"] if each["name"] == "cache")["emptyDir"]["sizeLimit"] == "4Gi"
+    assert {"name": "cache", "mountPath": "/cache"} in rendered.container["volumeMounts"]
+    assert rendered.environment["TAUGATE_RELEASES_COPY"].startswith("/cache/")
 
 
 def test_no_service_account_where_one_is_there() -> None:

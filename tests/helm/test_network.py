@@ -1,8 +1,14 @@
 """Service, Ingress, NetworkPolicies."""
 
+from pathlib import Path
+
+import helm_python
 import pytest
 
-from tests.helm.rendered import KEYS, VARIANTS, at, merged, render
+from service.access.hosts import Hosts
+from service.errors import Forbidden
+from service.settings import Settings
+from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
 
 POLICY = at("networkPolicy.enabled", True)
 OWN_REDIS = at("redis", {"enabled": True, "password": "a" * 24})
@@ -36,6 +42,37 @@ def test_an_ingress_lets_in_what_is_named() -> None:
     assert {path["backend"]["service"]["name"] for path in rule["http"]["paths"]} == {"shop-taugate"}
     assert spec["ingressClassName"] == "nginx"
     assert spec["tls"] == [{"hosts": ["search.example.org"], "secretName": "search-tls"}]
+
+
+def asked_for(*values: Values) -> list[str]:
+    return render(*values).environment["TAUGATE_ALLOWED_HOSTS"].split(",")
+
+
+def test_a_request_may_ask_for_the_service_by_every_name_that_the_cluster_gives_it() -> None:
+    names = ["shop-taugate", "shop-taugate.team", "shop-taugate.team.svc", "shop-taugate.team.svc.cluster.local"]
+    assert asked_for(KEYS) == ["localhost", *names]
+
+
+def test_a_request_may_ask_for_hosts_of_the_ingress_and_further_ones() -> None:
+    further = at("listen.allowedHosts", ["gateway.example.org", "*.shop.example", "localhost"])
+    assert asked_for(VARIANTS["all"], further)[5:] == ["search.example.org", "gateway.example.org", "*.shop.example"]
+    hosts = at("ingress.hosts", [{"host": "off.example.org", "paths": [{"path": "/search"}]}])
+    assert "off.example.org" not in asked_for(KEYS, hosts)
+
+
+@pytest.mark.parametrize("wrong", ["a:8000", "https://a", "a,b", "", "*a.example", "a b"])
+def test_a_host_that_no_request_could_ask_for_is_refused(wrong: str) -> None:
+    with pytest.raises(helm_python.HelmValuesError, match="allowedHosts"):
+        asked_for(KEYS, at("listen.allowedHosts", [wrong]))
+
+
+def test_the_service_reads_the_hosts_that_the_chart_gives() -> None:
+    rendered = render(VARIANTS["all"], at("listen.allowedHosts", ["*.shop.example"]))
+    hosts = Hosts(Settings(releases=Path("releases"), allowed_hosts=rendered.environment["TAUGATE_ALLOWED_HOSTS"]))
+    for name in ("shop-taugate:80", "search.example.org", "a.shop.example", "10.0.0.7:8000", "[fd00::7]:8000"):
+        hosts.check({"headers": [(b"host", name.encode())]})
+    with pytest.raises(Forbidden):
+        hosts.check({"headers": [(b"host", b"evil.example")]})
 
 
 def test_no_policy_unless_asked_for() -> None:

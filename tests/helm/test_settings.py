@@ -11,6 +11,7 @@ from service.settings import Settings
 from tests.helm.rendered import KEYS, Rendered, Values, at, merged, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
+SERVICE = "shop-taugate,shop-taugate.team,shop-taugate.team.svc,shop-taugate.team.svc.cluster.local"
 PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
 
 # Values of settings that have a value of their own name, none of them the default.
@@ -22,7 +23,8 @@ PLAIN: Values = {
     "max_k": 7,
     "max_batch": 128,
     "max_query_chars": 4096,
-    "max_body_bytes": 67_108_864,
+    "max_body_bytes": 131_072,
+    "max_batch_bytes": 67_108_864,
     "queue_limit": 1024,
     "deadline_ms": 2500,
     "cache_bytes": 1_073_741_824,
@@ -46,6 +48,7 @@ PLAIN: Values = {
     "receive_seconds": 2.5,
     "max_header_bytes": 65_536,
     "shutdown_seconds": 45,
+    "otlp_endpoint": "http://collector:4318",
     "log_level": "warning",
 }
 READ = PLAIN | {"drift_baseline": Path("/queries/baseline.json")}  # what the service then has
@@ -56,6 +59,7 @@ GIVEN: dict[str, tuple[Values, Any]] = {
     "trusted_keys": (at("trustedKeys.pem", PEM), Path("/etc/taugate/trusted")),
     "host": (at("listen.host", "::"), "::"),
     "port": (at("listen.port", 9000), 9000),
+    "allowed_hosts": (at("listen.allowedHosts", ["a", "*"]), f"localhost,{SERVICE},a,*"),
     "redis_url": (at("redis.url", "redis://redis:6379/2"), SecretStr("redis://redis:6379/2")),
     "query_log": (at("queryLog", {"enabled": True, "path": "/queries/asked.jsonl"}), Path("/queries/asked.jsonl")),
     "keys_file": (at("keys.file", "mine.json"), Path("/etc/taugate/keys/mine.json")),
@@ -103,7 +107,7 @@ def test_a_setting_that_another_value_gives(name: str, monkeypatch: pytest.Monke
 
 def test_a_setting_that_is_not_given_is_not_rendered() -> None:
     assert set(render(KEYS).one("ConfigMap")["data"]) == {
-        "TAUGATE_RELEASES", "TAUGATE_HOST", "TAUGATE_PORT", "TAUGATE_KEYS_FILE"
+        "TAUGATE_RELEASES", "TAUGATE_HOST", "TAUGATE_PORT", "TAUGATE_ALLOWED_HOSTS", "TAUGATE_KEYS_FILE"
     }  # fmt: skip
 
 

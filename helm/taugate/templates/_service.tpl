@@ -60,7 +60,7 @@ httpGet:
   mountPath: /releases
   readOnly: true
 {{- end }}
-{{- if .Values.releases.url }}
+{{- if include "taugate.copies" . }}
 - name: cache
   mountPath: /cache
 {{- end }}
@@ -95,7 +95,7 @@ httpGet:
     readOnly: true
     {{- end }}
 {{- end }}
-{{- if .Values.releases.url }}
+{{- if include "taugate.copies" . }}
 {{ include "taugate.claimOrEmpty" (list "cache" nil .Values.releases.copySize) }}
 {{- end }}
 {{- with include "taugate.keysSecret" . }}

@@ -27,12 +27,31 @@
 {{- with .Values.trustedKeys }}{{ if or .pem .existingConfigMap .existingSecret }}true{{ end }}{{ end }}
 {{- end }}
 
+{{/* Names that requests ask for: by port-forward, through the Service and the Ingress. Probes and Prometheus come by address. */}}
+{{- define "taugate.allowedHosts" -}}
+{{- $service := include "taugate.fullname" . }}
+{{- $within := printf "%s.%s" $service .Release.Namespace }}
+{{- $hosts := list "localhost" $service $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) }}
+{{- if .Values.ingress.enabled }}
+{{- range .Values.ingress.hosts }}
+{{- $hosts = append $hosts .host }}
+{{- end }}
+{{- end }}
+{{- concat $hosts .Values.listen.allowedHosts | uniq | join "," }}
+{{- end }}
+
+{{/* Whether a pod serves from a copy: of a URL, or of what was signed, which nobody else then can change. */}}
+{{- define "taugate.copies" -}}
+{{- if or .Values.releases.url (include "taugate.trusts" .) }}true{{ end }}
+{{- end }}
+
 {{/* All that is no secret: one ConfigMap has it. toJson writes 67108864, where Helm itself would write 6.7108864e+07. */}}
 {{- define "taugate.settings" -}}
 TAUGATE_RELEASES: {{ default "/releases" .Values.releases.url | quote }}
 TAUGATE_HOST: {{ .Values.listen.host | quote }}
 TAUGATE_PORT: {{ .Values.listen.port | quote }}
-{{- if .Values.releases.url }}
+TAUGATE_ALLOWED_HOSTS: {{ include "taugate.allowedHosts" . | quote }}
+{{- if include "taugate.copies" . }}
 TAUGATE_RELEASES_COPY: {{ .Values.releases.copyPath | quote }}
 TAUGATE_CACHE: /cache
 {{- end }}
