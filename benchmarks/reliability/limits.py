@@ -22,6 +22,7 @@ from processes import resident_bytes, tree
 _PERIOD = 0.1  # seconds, as Kubernetes has it
 _MICROSECONDS = round(_PERIOD * 1e6)
 _ROOT = Path("/sys/fs/cgroup")
+_END_SECONDS = 10.0  # in which a process that was killed leaves its group
 
 
 class Limits:
@@ -58,10 +59,14 @@ class Limits:
             self.kind = "cgroup v1"
 
     def remove(self) -> None:
-        """Remove the control groups; what ran in them has ended."""
+        """Remove the control groups; what ran in them has been told to end."""
+        deadline = time.monotonic() + _END_SECONDS
         for group in self.groups:
-            with contextlib.suppress(OSError):
-                group.rmdir()
+            while group.exists() and time.monotonic() < deadline:
+                with contextlib.suppress(OSError):
+                    group.rmdir()
+                    break
+                time.sleep(_PERIOD)
 
     def _group(self, path: Path, values: dict[str, object]) -> None:
         path.mkdir()
