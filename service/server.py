@@ -39,6 +39,7 @@ def accepting(listener: socket.socket) -> list[socket.socket]:
 
     With one of them, whoever comes behind a crowd of connections waits for as many turns.
     """
+    listener.setblocking(False)  # else dup() would let it block, in other workers as well, which accept from it already
     return [listener, *(listener.dup() for _ in range(_ACCEPTED_IN_A_TURN - 1))]
 
 
