@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from service.server import accepting
 from tests.service_process import ServiceProcess
 
 WORD = "marmalade"  # in every query, so in no log line
@@ -107,3 +110,13 @@ def test_a_small_reply_is_sent_at_once(service: ServiceProcess) -> None:
         service.http.get("/livez")
         seconds.append(time.perf_counter() - began)
     assert statistics.median(seconds) < 0.03
+
+
+def test_a_listening_socket_of_several_processes_never_blocks() -> None:
+    """Whether it blocks is one flag of all copies: a worker that starts must not set it under one that accepts."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        first = accepting(listener)
+        second = accepting(listener.dup())  # as the next worker has it
+        assert not any(os.get_blocking(each.fileno()) for each in first + second)
+        for each in (*first[1:], *second):
+            each.close()

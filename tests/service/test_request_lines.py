@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-import math
 import logging
+import math
 import time
 from pathlib import Path
 from typing import Any
