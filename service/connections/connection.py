@@ -1,13 +1,14 @@
 """One connection: uvicorn's HTTP protocol within, and around it the deadlines of clients who are slow or silent.
 
-No ASGI server gives these: how long a client may take to send a request, and to read its reply. uvicorn parses, with
-h11; this file stands on what asyncio and uvicorn document, a protocol class given as `http`, and on nothing else.
+No ASGI server gives these: how long a client may take to send a request, and to read its reply. uvicorn's `H11Protocol`
+parses; it is used through its constructor and the callbacks of `asyncio.Protocol`, never through private parts.
 """
 
 import asyncio
 from enum import Enum, auto
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from service.connections.refusals import TOO_MANY, TOO_SLOW, raw_reply
@@ -51,7 +52,7 @@ class Connection(asyncio.Protocol):
             self._waits, self._since = _Waits.REST, self._loop.time()
         try:
             self._http.data_received(data)
-        except Exception:  # noqa: BLE001 (h11 refuses to answer what it cannot parse once a reply has begun)
+        except h11.LocalProtocolError:  # what came cannot be parsed, and a reply has begun: no 400 fits in any more
             self.abort()
         if self._transport.is_closing() and self._waits in (_Waits.REST, _Waits.REFUSED):
             self._table.count("malformed")  # h11 answers 400 by itself

@@ -47,6 +47,7 @@ def test_names_that_are_allowed() -> None:
         assert not passes(host, allowed_hosts=names)
     assert passes("taugate.lan:8000", host="taugate.lan")
     assert passes("anything.example", allowed_hosts="*")
+    assert not passes(":8000", allowed_hosts="search.example.org,, ")
 
 
 def test_it_is_asked_before_anything_else() -> None:

@@ -91,20 +91,27 @@ def test_what_does_not_verify_never_serves(two: Two, name: str) -> None:
     assert "traceback" not in said
 
 
+def point(two: Two, name: str) -> None:
+    """Name the current release by hand, whatever it is; promote() would refuse a bad one. Never half written."""
+    written = two.folder / "written"
+    written.write_text(f"{name}\n")
+    written.replace(two.folder / "current")
+
+
 def test_it_looks_by_itself_where_asked_to_and_tries_a_bad_one_once(two: Two) -> None:
     with ServiceProcess(two.folder, TAUGATE_RELOAD_SECONDS="0.1") as service:
         service.ready()
         promote(two.folder, two.new)
         until(lambda: in_service(service) == two.new)
-        (two.folder / "current").write_text("20200101T000000Z-000000000000\n")
+        point(two, "20200101T000000Z-000000000000")
         time.sleep(0.5)
         assert in_service(service) == two.new
         (two.folder / two.old / MANIFEST).write_bytes(b"{")
-        (two.folder / "current").write_text(f"{two.old}\n")  # by hand: promote would refuse it
+        point(two, two.old)
         until(lambda: scrape(service)["taugate_reloads_total{failed}"] == 1)
         time.sleep(0.5)
         assert scrape(service)["taugate_reloads_total{failed}"] == 1
-        (two.folder / "current").write_text(f"{two.new}\n")
+        point(two, two.new)
         until(lambda: scrape(service)["taugate_reload_failed{}"] == 0)
         assert in_service(service) == two.new
         _, log = service.stop()
