@@ -1,1 +1,1 @@
-"""The offline job: read a data set, measure, choose a threshold, write a release. Knows nothing of the service."""
+"""The offline job: measures, chooses and certifies a threshold, and writes a release."""

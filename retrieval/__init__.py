@@ -1,1 +1,1 @@
-"""What turns a query into kept results, shared by both sides so that what was calibrated is what is served."""
+"""From a text to the results that are kept, and the release that says how: the same code calibrates and serves."""

@@ -8,16 +8,16 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.abstention import AnswerRule
-from retrieval.encoder import Role, Tokens
-from retrieval.filters.conditions import Filter, both
-from retrieval.filters.metadata import Metadata
-from retrieval.index.topk import Index, TopK
-from retrieval.index.within import Within
-from retrieval.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
-from retrieval.projection import Projection
-from retrieval.relevance.model import Relevance
-from retrieval.similarity import Float32
+from taugate.retrieval.documents.conditions import Filter, both
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.encoder.encoder import Role, Tokens
+from taugate.retrieval.index.topk import Index, TopK
+from taugate.retrieval.index.within import Within
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
+from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.similarity import Float32
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable"]
 Observe = Callable[[str, float], None]

@@ -1,1 +1,1 @@
-"""The online service: HTTP in front of a release. Knows nothing of calibration, and imports no PyTorch."""
+"""The online service: loads a release and answers searches."""

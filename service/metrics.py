@@ -8,10 +8,10 @@ from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from retrieval.release.manifest import Manifest
-from retrieval.retriever import Reason
-from service.process_metrics import WorkersCollector
-from service.shared_metrics import RELEASE_INFO, SharedCollector
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.retriever import Reason
+from taugate.service.process_metrics import WorkersCollector
+from taugate.service.shared_metrics import RELEASE_INFO, SharedCollector
 
 # Set where several processes answer, before the first import of prometheus_client, which looks for it then.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

@@ -9,16 +9,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from retrieval.cache_folder import cache_folder
-from retrieval.drift.blocks import BLOCK
-from retrieval.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
-from retrieval.drift.blocks import MOST as MOST_OF_A_BLOCK
-from retrieval.drift.live import FEWEST
-from retrieval.drift.monitor import SELDOM, SMALLEST_EFFECT
-from retrieval.index.gpu import gpus
-from retrieval.processors import processors
-from retrieval.release.encoders import AskedPrecision
-from service.schemas import MOST_QUERIES
+from taugate.drift.blocks import BLOCK
+from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
+from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
+from taugate.drift.live import FEWEST
+from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
+from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.index.gpu import gpus
+from taugate.retrieval.release.encoders import AskedPrecision
+from taugate.service.api.schemas import MOST_QUERIES
+from taugate.storage.cache_folder import cache_folder
 
 
 def _workers() -> int:

@@ -8,7 +8,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from service.redis_limits import limited_async
+from taugate.service.redis_limits import limited_async
 
 _log = logging.getLogger("taugate.redis")
 # Connections of one process. A round trip on the loopback takes .2 ms, so that 16 carry far more than an encoder needs.

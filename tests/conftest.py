@@ -8,8 +8,8 @@ import pytest
 import zaragoza_construction_faq
 from hypothesis import HealthCheck, settings
 
-import taugate
-from calibration.data.sample import write_sample
+from taugate.cli import main as cli
+from taugate.ingestion.dataset.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
 from tests.service_process import ServiceProcess
 
@@ -58,7 +58,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def releases(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """A releases directory with one promoted release. Tests that change it copy it first."""
     folder = tmp_path_factory.mktemp("releases")
-    assert taugate.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]) == 0
+    assert cli.main(["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]) == 0
     return folder
 
 

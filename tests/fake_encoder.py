@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from retrieval.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig
+from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig
 
 DIMENSION = 128
 MAX_LENGTH = 64

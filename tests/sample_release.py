@@ -6,8 +6,8 @@ from pathlib import Path
 
 import zaragoza_construction_faq
 
-import taugate
-from calibration.data.sample import write_sample
+from taugate.cli import main as cli
+from taugate.ingestion.dataset.sample import write_sample
 from tests.fake_encoder import write_fake_encoder
 
 
@@ -18,7 +18,7 @@ def write_sample_release(folder: Path) -> Path:
     encoder, releases = write_fake_encoder(folder / "encoder", texts), folder / "releases"
     command = ["calibrate", str(folder / "zaragoza"), "--releases", str(releases), "--encoder", str(encoder)]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as said:
-        status = taugate.main(command)
+        status = cli.main(command)
     if status:
         raise RuntimeError(f"the sample could not be calibrated: {said.getvalue()}")
     return releases

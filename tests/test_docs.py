@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
-import taugate
-from calibration.settings import CalibrationSettings
-from service.settings import Settings
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.cli import main as cli
+from taugate.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -85,7 +85,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        taugate.main([*command.split(), "--help"])
+        cli.main([*command.split(), "--help"])
     assert ended.value.code == 0
     assert "usage: taugate" in capsys.readouterr().out
 

@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 from page import share, table, verdict, with_error
 from sklearn.metrics import roc_auc_score
 
-from calibration.abstention import certify
-from calibration.abstention.certify import Certifying, certify_both
-from calibration.abstention.choose import Corpus, Side, choose_score
-from calibration.abstention.fit import fit
-from calibration.abstention.rule import MAX_EMPTY, AbstentionRule
-from calibration.data.dataset import read_dataset
-from calibration.encoding.cache import EmbeddingCache
-from calibration.encoding.corpus import encode_dataset
-from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from calibration.query_set.clusters import Units, clusters
-from calibration.stopwatch import Stopwatch
-from retrieval.abstention import MODEL_SIGNALS, SIGNALS, Signals
-from retrieval.encoder import OnnxEncoder
-from retrieval.index.flat import FlatIndex
-from retrieval.release.abstention import AbstentionRecord
-from retrieval.similarity import Float32
+from taugate.calibration.abstention import certify
+from taugate.calibration.abstention.certify import Certifying, certify_both
+from taugate.calibration.abstention.choose import Corpus, Side, choose_score
+from taugate.calibration.abstention.fit import fit
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.settings.abstention_rule import MAX_EMPTY, AbstentionRule
+from taugate.calibration.stopwatch import Stopwatch
+from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, Signals
+from taugate.retrieval.release.abstention import AbstentionRecord
+from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Both limits, on documents that had no say"
 SETS = ("squad_v2_dev", "mixed_large")

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytrec_eval
 
-from retrieval.release.layout import content_digest
-from retrieval.release.reader import load
+from taugate.retrieval.release.layout import content_digest
+from taugate.retrieval.release.reader import load
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "acceptance.md"
 NEW_DOCUMENTS = 12

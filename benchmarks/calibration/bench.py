@@ -9,7 +9,7 @@ from pathlib import Path
 from searched import Encoded, Searched
 from workers import Workers
 
-from calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
 
 _SECOND = "sre_embedding_model"  # PyPI: a fine-tuned MiniLM whose similarities have quite another scale
 

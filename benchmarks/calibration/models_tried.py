@@ -11,10 +11,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 from trials import LOSSES, Positions, certified, unseen
 
-from calibration.relevance.parts import Parts
-from calibration.risk.certify import Limited, certify
-from calibration.risk.steps import loss_steps
-from retrieval.policy import keep
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.risk.steps import loss_steps
+from taugate.retrieval.policy.policy import keep
 
 HEADING = "Models and cuts tried"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa", "mixed_large")

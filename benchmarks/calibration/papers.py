@@ -5,19 +5,19 @@ from bench import Bench, second_encoder
 from page import share, table
 from searched import Encoded
 
-from calibration.encoding.source import DEFAULT_ENCODER
-from calibration.metrics.bootstrap import Draw
-from calibration.metrics.isotropy import isotropy
-from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.measure import measure
-from calibration.query_set.clusters import Units
-from calibration.scored import Scored
-from calibration.settings import CalibrationSettings
-from calibration.threshold import bootstrap_threshold
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.release.interval import Interval
-from retrieval.similarity import pair_similarity
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.metrics.bootstrap import Draw
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.isotropy import isotropy
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.threshold import bootstrap_threshold
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.vectors.similarity import pair_similarity
 
 HEADING = "The papers' measures"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa", "scifact/train", "scifact/test", "mixed_large")

@@ -8,12 +8,12 @@ from page import share, table
 from searched import Searched
 from trials import LOSSES, certified, unseen
 
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.metrics.bootstrap import Draw
-from calibration.relevance.parts import SHARES, Parts
-from calibration.settings import CalibrationSettings
-from retrieval.policy import keep
+from taugate.calibration.metrics.bootstrap import Draw
+from taugate.calibration.metrics.parts import SHARES, Parts
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.decide import decide
+from taugate.retrieval.policy.policy import keep
 
 HEADING = "Three parts of the calibration queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")

@@ -8,23 +8,23 @@ from page import share, table
 from searched import Encoded, Searched
 from trials import certified
 
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.reliability import LIKELY, Sums, brier_skill, error_interval, reliability
-from calibration.query_set.clusters import Units, clusters
-from calibration.relevance.parts import Parts
-from calibration.relevance.recalibration import recalibrated
-from calibration.risk.rule import AskedPolicy
-from calibration.scored import Scored
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.policy import keep
-from retrieval.release.interval import Interval
-from retrieval.relevance.background import Background
-from retrieval.relevance.features import features
-from retrieval.relevance.model import Logistic, Recalibration
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.reliability import LIKELY, Sums, brier_skill, error_interval, reliability
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.relevance.recalibration import recalibrated
+from taugate.calibration.settings.rule import AskedPolicy
+from taugate.calibration.threshold.decide import decide
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.background import Background
+from taugate.retrieval.policy.features import features
+from taugate.retrieval.policy.model import Logistic, Recalibration
+from taugate.retrieval.policy.policy import keep
+from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Relevance under shift"
 SOURCE = "squad_v2_dev"

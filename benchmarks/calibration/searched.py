@@ -8,25 +8,25 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.dataset import LabelledQuery, read_dataset
-from calibration.encoding.cache import EmbeddingCache
-from calibration.encoding.corpus import EncodedDataset, encode_dataset
-from calibration.encoding.source import exported_encoder
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Units, clusters
-from calibration.relevance.estimate import Estimated, estimate
-from calibration.relevance.fit import fit
-from calibration.relevance.parts import Parts
-from calibration.relevance.recalibration import recalibrated
-from calibration.scored import Scored
-from calibration.stopwatch import Stopwatch
-from retrieval.encoder import OnnxEncoder
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.relevance.background import Background, Float64
-from retrieval.relevance.features import features
-from retrieval.relevance.model import Relevance
-from retrieval.similarity import Float32
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.estimate import Estimated, estimate
+from taugate.calibration.relevance.fit import fit
+from taugate.calibration.relevance.recalibration import recalibrated
+from taugate.calibration.stopwatch import Stopwatch
+from taugate.ingestion.dataset.dataset import LabelledQuery, read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.background import Background, Float64
+from taugate.retrieval.policy.features import features
+from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.vectors.similarity import Float32
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.
 _ROUNDING = 1e-6
@@ -116,7 +116,7 @@ class Searched:
         return features(top.scores, self.query_background, documents[top.positions], self.k), background
 
     def estimate(self, parts: Parts) -> Estimated | None:
-        """`calibration.relevance.estimate` with these parts of the queries."""
+        """`taugate.calibration.relevance.estimate` with these parts of the queries."""
         values, background = self.values(parts.fit)
         relevant = self.judged.grades >= 1
         fitted = fit(values[parts.fit], relevant[parts.fit], parts.labels)

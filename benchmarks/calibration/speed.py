@@ -12,24 +12,24 @@ import numpy as np
 from bench import Bench
 from page import table, verdict
 
-from calibration.data.dataset import LabelledQuery
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.metrics.bootstrap import Draw
-from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.measure import measure
-from calibration.query_set.clusters import Units
-from calibration.relevance.estimate import estimate
-from calibration.relevance.parts import Parts
-from calibration.risk.rule import Rule
-from calibration.scored import Scored
-from calibration.settings import CalibrationSettings
-from calibration.threshold import bootstrap_threshold
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.overlap import DEFAULT_OVERLAP_PERCENTILE
-from retrieval.release.manifest import Metrics
-from retrieval.similarity import Float32, pair_similarity
+from taugate.calibration.metrics.bootstrap import Draw
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.estimate import estimate
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.threshold import bootstrap_threshold
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.release.manifest import Metrics
+from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
+from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 # The literal transcription is in no package that is installed.
 sys.path.append(str(Path(__file__).resolve().parents[2]))

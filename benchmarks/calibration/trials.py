@@ -7,15 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 from searched import Searched
 
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.metrics.bootstrap import Draw, Split
-from calibration.query_set.clusters import Units
-from calibration.relevance.parts import Parts
-from calibration.risk.rule import Rule
-from calibration.settings import CalibrationSettings
-from retrieval.policy import keep
-from retrieval.release.evidence import Statement
+from taugate.calibration.metrics.bootstrap import Draw, Split
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.decide import decide
+from taugate.retrieval.policy.policy import keep
+from taugate.retrieval.release.evidence import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
 PAPERS = Rule("bootstrap", "similarity")
@@ -72,7 +72,7 @@ def trial(
 
 
 def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
-    """What a decision rests on, as `calibration.study` gathers it."""
+    """What a decision rests on, as `taugate.calibration.job.study` gathers it."""
     draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)

@@ -4,8 +4,8 @@ from page import table, verdict
 from plan import Plan
 from worlds import altered_encoder, coarse_encoder, world
 
-from retrieval.retriever import Retriever
-from service.drift.canary import Canary
+from taugate.retrieval.retriever import Retriever
+from taugate.service.drift.canary import Canary
 
 HEADING = "Canaries"
 _SET = "squad_v2_dev"

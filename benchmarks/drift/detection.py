@@ -16,7 +16,7 @@ from targets import Target, targets
 from traffic import Pool
 from worlds import SETS, World, altered, coarse, replaced, world
 
-from retrieval.drift.baseline import Baseline
+from taugate.drift.baseline import Baseline
 
 HEADING = "Drift"
 _BEFORE, _MOST = 5_000, 40_000  # ordinary queries before the change, and those after it before a run is given up

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from retrieval.drift.monitor import Monitor
-from retrieval.drift.observations import Observations
+from taugate.drift.monitor import Monitor
+from taugate.drift.observations import Observations
 
 REPLICAS = 10
 _LOOK = 250  # queries of the deployment between two looks of a replica: fifty a second, a look every five seconds

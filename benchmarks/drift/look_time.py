@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from traffic import Pool
 from worlds import World
 
-from retrieval.drift.observations import query_keys
-from service.drift.look import Look
-from service.drift.seen import Seen
-from service.engine import Engine, Threads
-from service.ids import new_id
-from service.settings import Settings
+from taugate.drift.observations import query_keys
+from taugate.service.drift.look import Look
+from taugate.service.drift.seen import Seen
+from taugate.service.pipeline.engine import Engine, Threads
+from taugate.service.runtime.ids import new_id
+from taugate.service.settings import Settings
 
 _LOOKS, _SHOWS = 60, 10
 _OF_A_LOOK = 1500  # queries

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from retrieval.drift.effect import Float64, shifted
-from retrieval.drift.observations import Observations
-from retrieval.drift.reference import Reference
-from retrieval.drift.signals import query_signals
+from taugate.drift.effect import Float64, shifted
+from taugate.drift.observations import Observations
+from taugate.drift.signals import query_signals
+from taugate.retrieval.release.reference import Reference
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _ALTERNATIVES = np.array([0.1, 0.2, 0.4, 0.8, 1.6])

@@ -8,8 +8,8 @@ from plan import Plan
 from targets import Target, targets
 from worlds import SETS, World, world
 
-from retrieval.drift.monitor import Monitor, Rules
-from retrieval.drift.observations import Observations
+from taugate.drift.monitor import Monitor, Rules
+from taugate.drift.observations import Observations
 
 HEADING = "Traffic without drift"
 

@@ -8,8 +8,8 @@ from plan import Plan
 from targets import Target, targets
 from worlds import SETS, World, world
 
-from retrieval.drift.observations import Observations
-from retrieval.drift.sensitivity import WITHIN, sensitivity
+from taugate.drift.observations import Observations
+from taugate.drift.sensitivity import WITHIN, sensitivity
 
 HEADING = "How small a shift can be seen"
 

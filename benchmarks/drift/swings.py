@@ -11,8 +11,8 @@ from quiet import watch
 from targets import Target, targets
 from worlds import SETS, World, world
 
-from retrieval.drift.baseline import Baseline
-from retrieval.drift.observations import Observations
+from taugate.drift.baseline import Baseline
+from taugate.drift.observations import Observations
 
 HEADING = "Day and night, weekday and Sunday"
 _SETS = tuple(name for name in SETS if name != "cosqa")  # whose halves of 150 queries do not fill a block

@@ -21,7 +21,7 @@ import swings  # noqa: E402
 import theorem  # noqa: E402
 from plan import Plan  # noqa: E402
 
-from calibration.encoding.cache import cache_folder  # noqa: E402
+from taugate.calibration.encoding.cache import cache_folder  # noqa: E402
 
 TITLE = "# Drift: what alarms, how soon, how seldom for nothing, and what watching costs"
 INTRODUCTION = """\

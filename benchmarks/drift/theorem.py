@@ -8,11 +8,11 @@ from plan import Plan
 from scipy.stats import norm
 from targets import Target, targets
 
-from retrieval.drift.alarm import Alarm, threshold
-from retrieval.drift.blocks import BLOCK, FIFTHS, Fifth
-from retrieval.drift.effect import Float64, shifted
-from retrieval.drift.monitor import SELDOM, SMALLEST_EFFECT
-from retrieval.drift.signals import Bounds
+from taugate.drift.alarm import Alarm, threshold
+from taugate.drift.blocks import BLOCK, FIFTHS, Fifth
+from taugate.drift.effect import Float64, shifted
+from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
+from taugate.drift.signals import Bounds
 
 HEADING = "The theorem, where the truth is known"
 _STREAMS, _QUERIES = 1000, 20_000

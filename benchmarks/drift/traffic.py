@@ -11,14 +11,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from calibration.metrics.bootstrap import Split
-from retrieval.drift.observations import Observations
-from retrieval.index.topk import Index
-from retrieval.policy import decision_scores, keep
-from retrieval.release.catalog import find
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.bootstrap import Split
+from taugate.drift.observations import Observations
+from taugate.registry.catalog import find
+from taugate.retrieval.index.topk import Index
+from taugate.retrieval.policy.policy import decision_scores, keep
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
+from taugate.retrieval.vectors.similarity import Float32
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RANDOM = 64  # random documents of each query, of which every draw takes some
@@ -73,7 +73,7 @@ def released(data: Path, name: str, work: Path) -> Release:
     """A release of a data set at the default settings, calibrated when it is first asked for."""
     folder = work / name
     if not (folder / "current").is_file():
-        program = "import sys, taugate; sys.exit(taugate.main())"
+        program = "import runpy; runpy.run_module('taugate', run_name='__main__')"
         arguments = ["calibrate", str(data / name), "--releases", str(folder)]
         subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
     return load(find(folder))

@@ -15,11 +15,11 @@ from per_query import PerQuery
 from scipy.cluster.vq import kmeans2
 from traffic import Pool, asked, encoded, heldout, released
 
-from retrieval.drift.baseline import Baseline
-from retrieval.drift.monitor import DEFAULT_RULES, Monitor, Rules, theta_of
-from retrieval.encoder import MODEL, OnnxEncoder
-from retrieval.release.reader import Release
-from retrieval.retriever import Retriever
+from taugate.drift.baseline import Baseline
+from taugate.drift.monitor import DEFAULT_RULES, Monitor, Rules, theta_of
+from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Retriever
 
 SETS = ("squad_v2_dev", "covidqa_chunks", "cosqa", "squadshifts_new_wiki", "squadshifts_reddit")
 _TOPICS, _LEAST_OF_A_TOPIC = 30, 50  # fewer topics where one would have fewer queries

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import retrieval.encoder
-from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from retrieval.encoder import FILES, MODEL, OnnxEncoder
-from retrieval.release.golden import TOLERANCE
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
+from taugate.retrieval.release.golden import TOLERANCE
 
 REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "encoder.md"
 BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)

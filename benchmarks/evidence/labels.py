@@ -8,9 +8,9 @@ from page import share, table
 from verdicts import of_documents, passed
 from worlds import changed
 
-from calibration.query_set.clusters import Units
-from calibration.risk.paired import least_loss
-from calibration.risk.rule import CONFIDENCE
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.risk.paired import least_loss
+from taugate.calibration.settings.rule import CONFIDENCE
 
 HEADING = "How many documents it takes"
 _MARGINS = (0.005, 0.01, 0.02, 0.05)

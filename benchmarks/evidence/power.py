@@ -10,11 +10,11 @@ from rivals import bootstrapped, ordered, student
 from verdicts import Test, check, of_documents, of_queries, passed
 from worlds import FALLS, Drawn, Fall, Structure, changed, structures
 
-from calibration.margin import MARGIN
-from calibration.metrics.bootstrap import Split
-from calibration.risk.paired import least_loss
-from calibration.risk.rule import CONFIDENCE
-from calibration.settings import CalibrationSettings
+from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.risk.paired import least_loss
+from taugate.calibration.settings.margin import MARGIN
+from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.calibration.settings.settings import CalibrationSettings
 
 HEADING = "Power: a candidate that is as good"
 TRIALS = 2000

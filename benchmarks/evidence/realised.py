@@ -12,10 +12,10 @@ from staircase import Staircase
 from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
 from verdicts import ALPHA
 
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.query_set.clusters import Units
-from retrieval.policy import PolicyKind, decision_scores, keep
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.threshold.decide import decide
+from taugate.retrieval.policy.policy import PolicyKind, decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
 SETS = (

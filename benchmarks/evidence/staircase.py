@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from searched import Searched
 from verdicts import passed
 
-from calibration.query_set.clusters import Units
-from calibration.risk import bounds
-from calibration.risk.e_values import log_e, worst_of_queries
-from calibration.risk.steps import LossSteps
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.risk import bounds
+from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.steps import LossSteps
+from taugate.retrieval.vectors.similarity import Float32
 
 _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 
@@ -59,7 +59,7 @@ class Staircase:
 
 
 def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
-    """As `calibration.risk.certify` has them, with the hardest part remembered."""
+    """As `taugate.calibration.risk.certify` has them, with the hardest part remembered."""
     if steps.documents is None:
         return bounds.exact_p_values(steps.losses, steps.queries, delta)
     worst = _worst(delta, np.sort(steps.documents.sizes).tobytes())

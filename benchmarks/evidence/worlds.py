@@ -9,9 +9,9 @@ import numpy as np
 from bench import Bench
 from numpy.typing import NDArray
 
-from calibration.data.dataset import read_dataset
-from calibration.query_set.clusters import Units, clusters
-from calibration.risk.e_values import Statement
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.risk.e_values import Statement
+from taugate.ingestion.dataset.dataset import read_dataset
 
 Counts = NDArray[np.int64]  # queries, with a sign where some are gained
 Rates = NDArray[np.float64]

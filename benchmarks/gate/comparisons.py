@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from calibration.projection.pca import fit_pca, retained
-from retrieval.projection import Projection
-from retrieval.similarity import Float32
+from taugate.calibration.gate.pca import fit_pca, retained
+from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.similarity import Float32
 
 # Of queries and documents; documents may be had in any number, queries of other folds only.
 Fit = Callable[[Float32, Float32, np.random.Generator], Projection]

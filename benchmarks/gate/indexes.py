@@ -5,19 +5,19 @@ import time
 from bench import Bench
 from page import share, table, verdict
 
-from calibration.gate import Candidate, judge
-from calibration.indexes.admit import built
-from calibration.indexes.breadth import recall
-from calibration.indexes.gain import search_gain
-from calibration.margin import MARGIN, Gate
-from calibration.query_set.clusters import Units, clusters
-from calibration.trial import Trial
-from retrieval.index import build as building
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import build
-from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import Kind
-from retrieval.index.topk import TopK
+from taugate.calibration.gate.breadth import recall
+from taugate.calibration.gate.gain import search_gain
+from taugate.calibration.gate.gate import Candidate, judge
+from taugate.calibration.gate.index_admit import built
+from taugate.calibration.gate.trial import Trial
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.settings.margin import MARGIN, Gate
+from taugate.retrieval.index import build as building
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import build
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.topk import TopK
 
 HEADING = "Index"
 SET = "mixed_large"

@@ -12,12 +12,12 @@ import numpy as np
 from bench import Bench
 from page import share, table
 
-from calibration.indexes.breadth import set_breadth
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import build
-from retrieval.index.files import save, sizes
-from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import Kind
+from taugate.calibration.gate.breadth import set_breadth
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import build
+from taugate.retrieval.index.files import save, sizes
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import Kind
 
 HEADING = "1,000,000 documents"
 SET = "mixed_large"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.index.files import load
+from taugate.retrieval.index.files import load
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from retrieval.encoder import MODEL, OnnxEncoder
+from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
 
 
 class _Session:

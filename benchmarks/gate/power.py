@@ -6,7 +6,7 @@ import numpy as np
 from page import share, table, verdict
 from scipy import stats
 
-from calibration.metrics.mean_loss import Losses
+from taugate.calibration.metrics.mean_loss import Losses
 
 HEADING = "The gate itself"
 _ALPHA = 0.05

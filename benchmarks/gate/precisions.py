@@ -23,13 +23,13 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from page import share, table
 
-from calibration.encoding.int8 import quantize
-from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from calibration.gate import Candidate, judge
-from calibration.margin import MARGIN, Gate
-from calibration.query_set.clusters import Units, clusters
-from calibration.trial import Trial
-from retrieval.encoder import FILES, MODEL, OnnxEncoder
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.export.int8 import quantize
+from taugate.calibration.gate.gate import Candidate, judge
+from taugate.calibration.gate.trial import Trial
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.settings.margin import MARGIN, Gate
+from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
 HEADING = "Precision of the encoder"
 SET = "squad_v2_dev"

@@ -9,15 +9,15 @@ from comparisons import FITS, Fit
 from page import share, table
 from searched import Encoded
 
-from calibration.encoding.source import DEFAULT_ENCODER
-from calibration.gate import DEPTH, Candidate, Outcome, judge
-from calibration.margin import Gate
-from calibration.metrics.isotropy import Isotropy, isotropy
-from calibration.metrics.judged import grades_of
-from calibration.projection.folds import cross_validated
-from calibration.query_set.clusters import Units, clusters
-from calibration.trial import Trial
-from retrieval.index.flat import FlatIndex
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.gate.folds import cross_validated
+from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, judge
+from taugate.calibration.gate.trial import Trial
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.isotropy import Isotropy, isotropy
+from taugate.calibration.metrics.judged import grades_of
+from taugate.calibration.settings.margin import Gate
+from taugate.retrieval.index.flat import FlatIndex
 
 HEADING = "Projections"
 SETS = (

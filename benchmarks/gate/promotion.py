@@ -9,9 +9,9 @@ import numpy as np
 from page import share, table
 from scipy import stats
 
-from calibration.promotion.difference import loss
-from calibration.promotion.quantity import Sample
-from calibration.risk.rule import CONFIDENCE
+from taugate.calibration.comparison.difference import loss
+from taugate.calibration.comparison.quantity import Sample
+from taugate.calibration.settings.rule import CONFIDENCE
 
 HEADING = "Promotion by rule"
 _MARGINS = (0.01, 0.02, 0.05)

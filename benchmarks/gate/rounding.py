@@ -9,8 +9,8 @@ import onnx
 from onnx import numpy_helper
 from page import table
 
-from calibration.encoding.source import int8_encoder
-from retrieval.encoder import FILES, MODEL, OnnxEncoder
+from taugate.calibration.encoding.source import int8_encoder
+from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
 QUERIES = 300
 _K = 5

@@ -6,14 +6,14 @@ from page import share, table, verdict
 from projections import SETS, encoders
 from searched import Encoded
 
-from calibration.cheaper import Cheaper
-from calibration.gate import Candidate, judge
-from calibration.margin import MARGIN, Gate
-from calibration.metrics.bootstrap import Split
-from calibration.projection.admit import admit_projection
-from calibration.query_set.clusters import Units, clusters
-from calibration.trial import Trial
-from retrieval.release.gate import GateRecord
+from taugate.calibration.gate.gate import Candidate, judge
+from taugate.calibration.gate.projection_admit import admit_projection
+from taugate.calibration.gate.trial import Trial
+from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.settings.cheaper import Cheaper
+from taugate.calibration.settings.margin import MARGIN, Gate
+from taugate.retrieval.release.gate import GateRecord
 
 HEADING = "Projections on unseen queries"
 _SPLITS, _HOLDOUT, _K = 5, 0.3, 5

@@ -10,8 +10,8 @@ from page import table
 from plan import Plan
 from targets import Target, targets
 
-import taugate
-from retrieval.release.catalog import find
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
 from tests.sample_release import write_sample_release
 
 HEADING = corruption.HEADING
@@ -55,7 +55,7 @@ def _releases(work: Path) -> list[Path]:
         folder = work / f"releases-{number}"
         command = ["calibrate", str(work / "zaragoza"), "--releases", str(folder), "--encoder", str(work / "encoder")]
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            if taugate.main([*command, "--margin", "0.9", *options]):
+            if cli.main([*command, "--margin", "0.9", *options]):
                 raise RuntimeError("the sample could not be calibrated")
         found.append(find(folder))
     return found

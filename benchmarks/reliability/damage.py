@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from forge import Change, forged, tampered
 
-from retrieval.release.layout import MANIFEST, content_digest
+from taugate.retrieval.release.layout import MANIFEST, content_digest
 
 Make = Callable[[Path, Path, Change], Path]
 # Values that a reader of JSON may meet where it expects another.

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from retrieval.digest import sha256_files
-from retrieval.encoder import FILES
-from retrieval.release.layout import ENCODER_FOLDER, MANIFEST, content_digest
+from taugate.retrieval.encoder.encoder import FILES
+from taugate.retrieval.release.layout import ENCODER_FOLDER, MANIFEST, content_digest
+from taugate.storage.digest import sha256_files
 
 Change = Callable[[Path, dict[str, Any]], None]
 

@@ -13,7 +13,7 @@ from services import taugate
 from targets import Target, targets
 from traffic import asked, released
 
-from retrieval.release.catalog import find
+from taugate.registry.catalog import find
 from tests.redis_process import RedisProcess
 
 HEADING = "Redis hangs"

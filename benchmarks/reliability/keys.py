@@ -17,7 +17,7 @@ from services import Service, taugate
 from targets import Target, targets
 from traffic import asked, released
 
-from service.access.keys import digest
+from taugate.service.access.keys import digest
 from tests.redis_process import RedisProcess
 
 HEADING = "What keys and rates cost"

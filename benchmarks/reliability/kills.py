@@ -13,13 +13,13 @@ import page
 from place import Place
 from plan import Plan
 
-import taugate
-from retrieval.errors import ReleaseError
-from retrieval.release import history
-from retrieval.release.catalog import pointed_id, release_ids
-from retrieval.release.layout import CURRENT, PRUNED_PREFIX, SHADOW, STAGING_PREFIX
-from retrieval.release.prune import prune
-from retrieval.release.verify import verify
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.registry import history
+from taugate.registry.catalog import pointed_id, release_ids
+from taugate.registry.prune import prune
+from taugate.retrieval.release.layout import CURRENT, PRUNED_PREFIX, SHADOW, STAGING_PREFIX
+from taugate.retrieval.release.verify import verify
 from tests.retrieval.release.watched import start_changing, watched
 
 HEADING = "kill -9"
@@ -61,7 +61,7 @@ def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
     """What was killed keeps nobody from the next calibration, rollback and prune, which leaves nothing behind."""
     codes = [process.wait()]
     for action in (["rollback"], ["prune", "--keep", "2"], ["verify"]):
-        codes += [taugate.main(["release", *action, "--releases", str(releases)])]
+        codes += [cli.main(["release", *action, "--releases", str(releases)])]
     if any(codes):
         sys.exit(f"what was killed keeps others from their work: exit codes {codes}")
 

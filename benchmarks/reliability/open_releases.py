@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.errors import TaugateError
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
+from taugate.errors import TaugateError
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
 
 _ADDRESSES = 8 << 30  # bytes: a machine must survive what is measured here
 

@@ -22,7 +22,7 @@ from services import Service, taugate
 from targets import Target, targets
 from traffic import released
 
-from service.access.keys import digest
+from taugate.service.access.keys import digest
 
 HEADING = "What the time of a reply tells a key with a filter"
 _SET = "squad_v2_dev"

@@ -9,9 +9,9 @@ from typing import Self
 
 import zaragoza_construction_faq
 
-from calibration.data.sample import write_sample
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import STAGING_PREFIX
+from taugate.ingestion.dataset.sample import write_sample
+from taugate.registry.catalog import current_id
+from taugate.retrieval.release.layout import STAGING_PREFIX
 from tests.fake_encoder import write_fake_encoder
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ import sys
 import time
 from dataclasses import replace
 
-import taugate
-from retrieval.filters.conditions import Filter
-from retrieval.index.topk import TopK
-from retrieval.retriever import Retriever
-from retrieval.similarity import Float32
-from service.cache.keys import Keys
+from taugate.cli import main as cli
+from taugate.retrieval.documents.conditions import Filter
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.cache.keys import Keys
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     if "PLANTED_CACHE" in os.environ:
         own = Keys.vector
         Keys.vector = lambda self, query: own(self, replace(query, permitted=()))  # type: ignore[method-assign]
-    return taugate.main()
+    return cli.main()
 
 
 def _delay(seconds: float) -> None:

@@ -104,7 +104,13 @@ def _report(phases: list[Phase], killed: bool, kind: str) -> None:
 
 def _quickstart(root: Path, folder: Path) -> Path:
     """Releases of the sample corpus by the default encoder."""
-    command = [sys.executable, "-c", "import sys, taugate; sys.exit(taugate.main())", "quickstart", "--no-serve"]
+    command = [
+        sys.executable,
+        "-c",
+        "import runpy; runpy.run_module('taugate', run_name='__main__')",
+        "quickstart",
+        "--no-serve",
+    ]
     environment = os.environ | {"PYTHONPATH": str(root)}
     subprocess.run([*command, "--directory", str(folder)], cwd=root, env=environment, check=True, stdout=sys.stderr)
     return folder / "releases"

@@ -11,7 +11,7 @@ from services import taugate
 from targets import Target, targets
 from traffic import asked, released
 
-from retrieval.release.catalog import find
+from taugate.registry.catalog import find
 from tests.nginx_process import nginx
 
 HEADING = "Rolling restarts"

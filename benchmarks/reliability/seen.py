@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.release.reader import load
+from taugate.retrieval.release.reader import load
 
 _PROGRAM = Path(__file__).resolve().parent / "checked_load.py"
 Window = tuple[float, float]

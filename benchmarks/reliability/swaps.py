@@ -16,8 +16,8 @@ from services import taugate
 from targets import Target, targets
 from traffic import asked, released
 
-from retrieval.release.catalog import current_id, find
-from retrieval.release.promotion import promote, rollback
+from taugate.registry.catalog import current_id, find
+from taugate.registry.promotion import promote, rollback
 
 HEADING = "Swaps under load"
 _SETS = ("squad_v2_dev", "squadshifts_new_wiki")

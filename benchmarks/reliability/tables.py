@@ -30,7 +30,7 @@ import restarts  # noqa: E402
 import swaps  # noqa: E402
 from plan import Plan  # noqa: E402
 
-from calibration.encoding.cache import cache_folder  # noqa: E402
+from taugate.calibration.encoding.cache import cache_folder  # noqa: E402
 
 TITLE = "# Reliability: what a bad day leaves"
 INTRODUCTION = """\

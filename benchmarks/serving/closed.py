@@ -13,8 +13,8 @@ from servers import Server
 from services import Service
 from targets import Target, targets
 
-from retrieval.release.encoders import encoder_folders
-from retrieval.release.verify import verify
+from taugate.retrieval.release.encoders import encoder_folders
+from taugate.retrieval.release.verify import verify
 
 HEADING = "Closed loop, every query new"
 SET = "squad_v2_dev"

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrieval.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WARM = 20  # texts

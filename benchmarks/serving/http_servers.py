@@ -60,10 +60,10 @@ def _take_turns(plan: Plan, services: list[Service], queries: list[str]) -> Turn
 
 def _parsed_by(service: Service, parser: str) -> Service:
     swap = (
-        f"from uvicorn.protocols.http.{parser}_impl import {_PARSERS[parser]}; import service.connections.connection as ours; "
-        f"ours.H11Protocol = {_PARSERS[parser]}; import sys, taugate; sys.exit(taugate.main())"
+        f"from uvicorn.protocols.http.{parser}_impl import {_PARSERS[parser]}; import taugate.service.process.connection as ours; "
+        f"ours.H11Protocol = {_PARSERS[parser]}; import runpy; runpy.run_module('taugate', run_name='__main__')"
     )
-    command = lambda port: [swap if "taugate.main()" in part else part for part in service.command(port)]  # noqa: E731
+    command = lambda port: [swap if "runpy" in part else part for part in service.command(port)]  # noqa: E731
     return replace(service, name=f"{service.name} with {parser}", command=command)
 
 

@@ -6,7 +6,7 @@ from page import table
 from plan import Plan
 from targets import Target, targets
 
-from retrieval.release.verify import verify
+from taugate.retrieval.release.verify import verify
 
 HEADING = "A larger corpus"
 SETS = ("squad_v2_dev", "mixed_large")

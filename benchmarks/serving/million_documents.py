@@ -15,10 +15,10 @@ from services import taugate
 from targets import Target, targets
 from tiled_release import JITTER, tiled_release
 
-from retrieval.encoder import OnnxEncoder
-from retrieval.release.catalog import find
-from retrieval.release.layout import ENCODER_FOLDER
-from retrieval.release.verify import verify
+from taugate.registry.catalog import find
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.layout import ENCODER_FOLDER
+from taugate.retrieval.release.verify import verify
 
 HEADING = "1,000,000 documents"
 SET = "mixed_large"

@@ -14,7 +14,7 @@ from servers import Server
 from services import Service
 from targets import Target, targets
 
-from service.settings import Settings
+from taugate.service.settings import Settings
 
 HEADING = "Overload"
 SET = "squad_v2_dev"

@@ -18,8 +18,8 @@ from bench import Bench
 from services import PEERS, Service, taugate, txtai, usual
 from workers import Workers
 
-from retrieval.release.catalog import find
-from retrieval.release.verify import verify
+from taugate.registry.catalog import find
+from taugate.retrieval.release.verify import verify
 
 _ROOT = PEERS.parents[2]
 Precision = Literal["float32", "int8"]
@@ -73,7 +73,7 @@ def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: i
     if not (folder / "releases" / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder / "releases"), "--precision", "auto"]
         arguments += ["--index", "auto"]
-        program = "import sys, taugate; sys.exit(taugate.main())"
+        program = "import runpy; runpy.run_module('taugate', run_name='__main__')"
         subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
     corpus = folder / "corpus"
     if not (corpus / "vectors.npy").is_file():

@@ -15,14 +15,14 @@ from types import ModuleType
 
 from starlette.types import Receive, Scope, Send
 
-import taugate
-from retrieval.retriever import Retriever
-from service import engine
-from service.answering import Answering, Search
-from service.batcher import Batcher
-from service.engine import Engine
-from service.reply import Reply
-from service.request_scope import RequestScope
+from taugate.cli import main as cli
+from taugate.retrieval.retriever import Retriever
+from taugate.service.api.request_scope import RequestScope
+from taugate.service.pipeline import engine
+from taugate.service.pipeline.answering import Answering, Search
+from taugate.service.pipeline.batcher import Batcher
+from taugate.service.pipeline.engine import Engine
+from taugate.service.pipeline.reply import Reply
 
 Marks = list[tuple[str, float]]
 Owner = type | ModuleType
@@ -101,4 +101,4 @@ _at_end(Reply, "of", "reply")
 atexit.register(_write)
 
 if __name__ == "__main__":
-    sys.exit(taugate.main())
+    sys.exit(cli.main())

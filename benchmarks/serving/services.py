@@ -40,7 +40,7 @@ def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
     start = [
         sys.executable,
         "-c",
-        "import sys, taugate; sys.exit(taugate.main())",
+        "import runpy; runpy.run_module('taugate', run_name='__main__')",
         "serve",
         "--releases",
         str(releases),

@@ -32,7 +32,7 @@ import zipf  # noqa: E402
 from plan import Plan  # noqa: E402
 from processes import Others  # noqa: E402
 
-from calibration.encoding.cache import cache_folder  # noqa: E402
+from taugate.calibration.encoding.cache import cache_folder  # noqa: E402
 
 TITLE = "# Serving: how fast, how steady, at what cost"
 SECTIONS = {

@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 from million import _JITTER, _MARGIN, _tiled
 
-from calibration.indexes.admit import Indexed, kinds_asked
-from calibration.indexes.breadth import recall, set_breadth
-from retrieval.documents import Document, DocumentStore, DocumentWriter
-from retrieval.encoder import OnnxEncoder
-from retrieval.index import files
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import build
-from retrieval.index.flat import FlatIndex
-from retrieval.release import golden
-from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, GOLDEN, REFERENCE, REPORT
-from retrieval.release.promotion import promote
-from retrieval.release.verify import verify
-from retrieval.release.writer import write
+from taugate.calibration.gate.breadth import recall, set_breadth
+from taugate.calibration.gate.index_admit import Indexed, kinds_asked
+from taugate.registry.promotion import promote
+from taugate.registry.writer import write
+from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index import files
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import build
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.golden import GoldenQuery
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, GOLDEN, REFERENCE, REPORT
+from taugate.retrieval.release.verify import verify
 
 JITTER = _JITTER
 _DEPTH = 10  # at which the gate looks

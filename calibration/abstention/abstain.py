@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.abstention.certify import Certifying, certify_both
-from calibration.abstention.choose import Chosen, Corpus, Side, choose_score
-from calibration.abstention.rule import AbstentionRule
-from calibration.query_set.clusters import Units
-from calibration.scored import Answering
-from retrieval.abstention import AnswerRule
-from retrieval.release.abstention import AbstentionRecord, ScoreCandidate
+from taugate.calibration.abstention.certify import Certifying, certify_both
+from taugate.calibration.abstention.choose import Chosen, Corpus, Side, choose_score
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.scored import Answering
+from taugate.calibration.settings.abstention_rule import AbstentionRule
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.release.abstention import AbstentionRecord, ScoreCandidate
 
 
 @dataclass(frozen=True)

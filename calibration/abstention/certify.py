@@ -21,14 +21,14 @@ from typing import Self
 
 import numpy as np
 
-from calibration.abstention import words
-from calibration.abstention.rule import AbstentionRule
-from calibration.query_set.clusters import Units
-from calibration.risk.certify import Certified, Limited, certify, upper_limit
-from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
-from retrieval.release.abstention import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
-from retrieval.similarity import Float32
+from taugate.calibration.abstention import words
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.risk.certify import Certified, Limited, certify, upper_limit
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.abstention_rule import AbstentionRule
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.release.abstention import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
+from taugate.retrieval.vectors.similarity import Float32
 
 # Shares of answerable queries refused for which the report says what can be certified of the other error.
 _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)

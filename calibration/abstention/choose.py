@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
-from calibration.abstention.fit import fit, out_of_fold
-from retrieval.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
-from retrieval.index.topk import TopK
-from retrieval.relevance.background import Float64
-from retrieval.relevance.model import Logistic
-from retrieval.similarity import Float32
+from taugate.calibration.abstention.fit import fit, out_of_fold
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
+from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.model import Logistic
+from taugate.retrieval.vectors.similarity import Float32
 
 # Of the queries, to fit and to choose: with a half or more of them the score is hardly better on unseen documents, with
 # a quarter worse (docs/benchmarks/abstention.md). As with the cut (calibration.relevance.parts), most certify.

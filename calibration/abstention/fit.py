@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from retrieval.relevance.background import Float64
-from retrieval.relevance.model import Logistic
+from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.model import Logistic
 
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.
 _STRENGTH = 0.3

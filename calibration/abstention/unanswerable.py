@@ -4,18 +4,18 @@ from typing import Literal
 
 import numpy as np
 
-from calibration.abstention.abstain import Abstaining
-from calibration.query_set.clusters import Units
-from calibration.risk.certify import upper_limit
-from calibration.risk.rule import CONFIDENCE
-from calibration.risk.steps import LossSteps
-from calibration.scored import Scored
-from retrieval.index.topk import TopK
-from retrieval.policy import Mask, decision_scores, keep
-from retrieval.release.abstention import NoAnswerRecord
-from retrieval.release.manifest import PolicyRecord
-from retrieval.relevance.model import Relevance
-from retrieval.similarity import Float32
+from taugate.calibration.abstention.abstain import Abstaining
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.risk.certify import upper_limit
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.policy.policy import Mask, decision_scores, keep
+from taugate.retrieval.release.abstention import NoAnswerRecord
+from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.vectors.similarity import Float32
 
 
 def of_labelled(scored: Scored, policy: PolicyRecord, units: Units, abstention: Abstaining | None) -> NoAnswerRecord:

@@ -2,11 +2,11 @@
 
 import math
 
-from calibration.risk.rule import CONFIDENCE
-from retrieval.release.abstention import AbstentionRecord, ErrorLimit, NoAnswerRecord
-from retrieval.release.manifest import Data
+from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.retrieval.release.abstention import AbstentionRecord, ErrorLimit, NoAnswerRecord
+from taugate.retrieval.release.manifest import Data
 
-# What a query is scored by, for people (`retrieval.abstention.ScoreName`).
+# What a query is scored by, for people (`taugate.retrieval.policy.abstention.ScoreName`).
 SCORES = {
     "best_similarity": "its best similarity",
     "margin": "how far its best result is ahead of the others",

@@ -1,1 +1,1 @@
-"""From a model and texts to vectors: export once, encode what is new."""
+"""The embeddings of a data set, computed once."""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrieval.encoder import OnnxEncoder
-from retrieval.errors import InputError
-from retrieval.release.promotion import differs, encoder_in_force
+from taugate.errors import InputError
+from taugate.registry.promotion import differs, encoder_in_force
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Self
 
 import numpy as np
 
-from retrieval.cache_folder import cache_folder
-from retrieval.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.cache_folder import cache_folder
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID

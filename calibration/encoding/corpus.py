@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.dataset import Dataset
-from calibration.encoding.cache import EmbeddingCache
-from calibration.encoding.encode import encode
-from calibration.stopwatch import Stopwatch
-from retrieval.encoder import OnnxEncoder
-from retrieval.similarity import Float32
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.encode import encode
+from taugate.calibration.stopwatch import Stopwatch
+from taugate.ingestion.dataset.dataset import Dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)

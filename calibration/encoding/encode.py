@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from calibration.encoding.cache import CachedEmbedding, EmbeddingCache
-from retrieval.encoder import OnnxEncoder, Role
-from retrieval.similarity import Float32
+from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
+from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
+from taugate.retrieval.vectors.similarity import Float32
 
 # Texts a block: what is lost when the job is killed, and how many texts are in memory at once.
 _BLOCK = 8192

@@ -6,12 +6,12 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from retrieval import encoder
-from retrieval.cache_folder import cache_folder
-from retrieval.digest import sha256_files, sha256_json
-from retrieval.encoder import OnnxEncoder
-from retrieval.errors import EncoderError, InputError
-from retrieval.staging import publish, staging_folder
+from taugate.errors import EncoderError, InputError
+from taugate.retrieval.encoder import encoder
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.storage.cache_folder import cache_folder
+from taugate.storage.digest import sha256_files, sha256_json
+from taugate.storage.staging import publish, staging_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Weights that a package carries, so that the default needs no hub: module and folder in it.
@@ -53,7 +53,7 @@ def int8_encoder(folder: Path) -> Path:
 
 
 def _quantize(original: OnnxEncoder, staging: Path) -> None:
-    from calibration.encoding.int8 import quantize
+    from taugate.calibration.export.int8 import quantize
 
     products = quantize(original.folder / encoder.MODEL, staging / encoder.MODEL)
     if not products or original.config.precision != "float32":
@@ -104,7 +104,7 @@ def _versions() -> list[str]:
 
 
 def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
-    from calibration.encoding.export import export  # imports PyTorch
+    from taugate.calibration.export.export import export  # imports PyTorch
 
     _write(kept, lambda staging: export(folder, name, revision, staging))
 

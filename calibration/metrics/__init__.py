@@ -1,1 +1,1 @@
-"""What is measured on queries: one measure a file, and the bootstrap they share."""
+"""Accuracy, NDCG and the papers' measures, with bootstrapped intervals."""

@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from retrieval.policy import keep
-from retrieval.release.manifest import Abstention
-from retrieval.similarity import Float32
+from taugate.retrieval.policy.policy import keep
+from taugate.retrieval.release.manifest import Abstention
+from taugate.retrieval.vectors.similarity import Float32
 
 
 def abstention(

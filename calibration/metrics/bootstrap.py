@@ -6,9 +6,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.query_set.clusters import Labels, Units, cluster_bootstrap
-from calibration.settings import CalibrationSettings
-from retrieval.release.interval import Estimate, Interval
+from taugate.calibration.metrics.clusters import Labels, Units, cluster_bootstrap
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.retrieval.release.interval import Estimate, Interval
 
 Rows = NDArray[np.int64]
 _BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value

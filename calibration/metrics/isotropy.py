@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from retrieval.moments import moments
-from retrieval.similarity import Float32
+from taugate.retrieval.vectors.moments import moments
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)

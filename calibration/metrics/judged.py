@@ -7,12 +7,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.dataset import LabelledQuery
-from calibration.metrics.accuracy import accuracy
-from calibration.metrics.ndcg import ideal_dcg, ndcg
-from retrieval.index.topk import Searched, TopK
-from retrieval.policy import Mask, Metric
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.accuracy import accuracy
+from taugate.calibration.metrics.ndcg import ideal_dcg, ndcg
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.retrieval.index.topk import Searched, TopK
+from taugate.retrieval.policy.policy import Mask, Metric
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.abstention import abstention
-from calibration.metrics.bootstrap import Draw
-from calibration.scored import Scored
-from retrieval.overlap import overlap_thresholds, share_above
-from retrieval.policy import PolicyKind
-from retrieval.release.interval import Estimate, Interval
-from retrieval.release.manifest import Metrics
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.abstention import abstention
+from taugate.calibration.metrics.bootstrap import Draw
+from taugate.calibration.metrics.scored import Scored
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.interval import Estimate, Interval
+from taugate.retrieval.release.manifest import Metrics
+from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
+from taugate.retrieval.vectors.similarity import Float32
 
 
 def measure(

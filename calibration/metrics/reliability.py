@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from retrieval.release.evidence import ReliabilityBin
-from retrieval.release.interval import Interval
-from retrieval.similarity import Float32
+from taugate.retrieval.release.evidence import ReliabilityBin
+from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.vectors.similarity import Float32
 
 Float64 = NDArray[np.float64]
 

@@ -1,1 +1,1 @@
-"""Is this query set worth calibrating on? How many independent queries it holds, of how many topics, how labelled."""
+"""What the queries are like: how diverse, how labelled, and what to be warned of."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from retrieval.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32
 
 _MOST_TOPICS = 20
 # Vectors that are clustered: a seeded sample of them, above that. Keeps 19 runs of k-means below a second or so.

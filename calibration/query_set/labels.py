@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from calibration.metrics.judged import JudgedQueries
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.retrieval.vectors.similarity import Float32
 
 # In standard deviations of S_rand, so that it means the same for an encoder whose similarities are all high or all low.
 MARGIN = 3.0

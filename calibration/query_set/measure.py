@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibration.data.dataset import LabelledQuery
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import (
+from taugate.calibration.metrics.clusters import (
     cluster_bootstrap,
     clusters,
     effective_sample_size,
     intra_cluster_correlation,
 )
-from calibration.query_set.diversity import cosine_distance, topics
-from calibration.query_set.labels import duplicates, overtaken
-from calibration.query_set.warnings import Signs, query_set_warnings
-from retrieval.release.query_set import QuerySetRecord
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.query_set.diversity import cosine_distance, topics
+from taugate.calibration.query_set.labels import duplicates, overtaken
+from taugate.calibration.query_set.warnings import Signs, query_set_warnings
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.retrieval.release.query_set import QuerySetRecord
+from taugate.retrieval.vectors.similarity import Float32
 
 _BOOTSTRAPS = 1000
 

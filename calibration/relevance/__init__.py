@@ -1,1 +1,1 @@
-"""The relevance model: which queries it is fitted on, the fit, and the choice between policies."""
+"""Probabilities of relevance, fitted to the similarities of labelled queries."""

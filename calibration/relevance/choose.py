@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.judged import JudgedQueries
-from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps, loss_steps
-from retrieval.policy import PolicyKind, keep
-from retrieval.release.evidence import Candidate
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.risk.steps import LossSteps, loss_steps
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.policy.policy import PolicyKind, keep
+from taugate.retrieval.release.evidence import Candidate
+from taugate.retrieval.vectors.similarity import Float32
 
 # Resamples of the queries for the standard error of a difference: an error of 1/√(2·100) = 7 % of it, which is enough.
 _RESAMPLES = 100

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from calibration.metrics.judged import JudgedQueries
-from calibration.relevance.fit import Fit, fit
-from calibration.relevance.parts import Parts
-from calibration.relevance.recalibration import recalibrated
-from retrieval.index.topk import TopK
-from retrieval.relevance.background import Background
-from retrieval.relevance.features import features
-from retrieval.relevance.model import Relevance
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.relevance.fit import Fit, fit
+from taugate.calibration.relevance.recalibration import recalibrated
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.background import Background
+from taugate.retrieval.policy.features import features
+from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)

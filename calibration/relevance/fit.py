@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from retrieval.relevance.background import Float64
-from retrieval.relevance.model import Logistic
+from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.model import Logistic
 
 # C, the inverse strength of the ridge penalty on standardised features: from strong to next to none, a decade apart.
 _STRENGTHS = (0.03, 0.3, 3.0)

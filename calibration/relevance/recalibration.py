@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from retrieval.relevance.background import Float64
-from retrieval.relevance.model import Logistic, Recalibration
+from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.model import Logistic, Recalibration
 
 # The targets below keep the map finite; the ridge penalty of scikit-learn is not wanted beside them.
 _NO_PENALTY = 1e9

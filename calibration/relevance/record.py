@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.evidence import Evidence
-from calibration.metrics.reliability import (
+from taugate.calibration.metrics.reliability import (
     LIKELY,
     Sums,
     brier,
@@ -13,8 +12,9 @@ from calibration.metrics.reliability import (
     expected_calibration_error,
     reliability,
 )
-from retrieval.release.evidence import RelevanceRecord
-from retrieval.relevance.features import FEATURES
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.retrieval.policy.features import FEATURES
+from taugate.retrieval.release.evidence import RelevanceRecord
 
 
 def relevance_record(evidence: Evidence, heldout: NDArray[np.int64] | None) -> RelevanceRecord | None:

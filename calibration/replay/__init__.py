@@ -1,1 +1,1 @@
-"""A recorded query log through the alarms of a release: what would have alarmed, when, and what is ordinary."""
+"""A query log, replayed through the drift alarms."""

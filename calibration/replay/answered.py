@@ -6,13 +6,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from calibration.replay.log import QueryLog, read_log
-from retrieval.drift.monitor import Monitor, Rules, theta_of
-from retrieval.drift.reference import Reference
-from retrieval.drift.signals import Bounds
-from retrieval.release.catalog import find
-from retrieval.release.layout import REFERENCE
-from retrieval.release.verify import verify
+from taugate.calibration.replay.log import QueryLog, read_log
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.signals import Bounds
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import REFERENCE
+from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.verify import verify
 
 
 @dataclass(frozen=True)

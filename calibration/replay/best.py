@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibration.replay.curves import mark
-from calibration.replay.replayed import Moment
-from calibration.replay.stairs import Span
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart
-from calibration.report.figure import Figure, Key
-from calibration.report.time_axis import TimeAxis
-from retrieval.drift.effect import Float64
-from retrieval.drift.observations import Observations
-from retrieval.drift.reference import Reference
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.time_axis import TimeAxis
+from taugate.calibration.replay.curves import mark
+from taugate.calibration.replay.replayed import Moment
+from taugate.calibration.replay.stairs import Span
+from taugate.drift.effect import Float64
+from taugate.drift.observations import Observations
+from taugate.retrieval.release.reference import Reference
 
 _PERCENTILES = (5, 50, 95)
 _FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calibration.replay.replayed import Course, Limits, Moment, Trace
-from calibration.replay.stairs import Span, average, largest, stairs
-from calibration.replay.words import SIGNALS, counted
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart
-from calibration.report.figure import Figure, Key
-from calibration.report.time_axis import TimeAxis
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.time_axis import TimeAxis
+from taugate.calibration.replay.replayed import Course, Limits, Moment, Trace
+from taugate.calibration.replay.stairs import Span, average, largest, stairs
+from taugate.calibration.replay.words import SIGNALS, counted
 
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
 

@@ -6,11 +6,11 @@ import sys
 import numpy as np
 import orjson
 
-from calibration.replay.answered import Answered
-from calibration.replay.words import utc
-from retrieval.drift.baseline import Baseline
-from retrieval.drift.monitor import Monitor, Rules
-from retrieval.release.layout import baseline_path
+from taugate.calibration.replay.answered import Answered
+from taugate.calibration.replay.words import utc
+from taugate.drift.baseline import Baseline
+from taugate.drift.monitor import Monitor, Rules
+from taugate.retrieval.release.layout import baseline_path
 
 
 def run(arguments: argparse.Namespace, rules: Rules) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from calibration.data.lines import Fault
-from retrieval.drift.observations import query_key
+from taugate.drift.observations import query_key
+from taugate.ingestion.dataset.lines import Fault
 
 _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 _LATEST = 253_370_764_799.0  # the last second of 9998: what is drawn may end a little later

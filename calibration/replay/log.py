@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.data.lines import read_objects
-from calibration.replay.line import Line
-from retrieval.drift.observations import Judgements, Observations, judgement_key
-from retrieval.errors import InputError
+from taugate.calibration.replay.line import Line
+from taugate.drift.observations import Judgements, Observations, judgement_key
+from taugate.errors import InputError
+from taugate.ingestion.dataset.lines import read_objects
 
 _MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
 # What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.

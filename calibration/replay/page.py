@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calibration.replay.answered import Answered
-from calibration.replay.best import best
-from calibration.replay.curves import evidence, means
-from calibration.replay.replayed import Course, Moment, Replayed
-from calibration.replay.words import SIGNALS, utc
-from calibration.report.figure import Figure
-from calibration.report.template import template
-from calibration.report.time_axis import TimeAxis
-from retrieval.drift.baseline import Baseline
+from taugate.calibration.charts.figure import Figure
+from taugate.calibration.charts.time_axis import TimeAxis
+from taugate.calibration.replay.answered import Answered
+from taugate.calibration.replay.best import best
+from taugate.calibration.replay.curves import evidence, means
+from taugate.calibration.replay.replayed import Course, Moment, Replayed
+from taugate.calibration.replay.words import SIGNALS, utc
+from taugate.calibration.report.template import template
+from taugate.drift.baseline import Baseline
 
 
 @dataclass(frozen=True)

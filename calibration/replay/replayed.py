@@ -6,11 +6,11 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from calibration.replay.log import QueryLog
-from calibration.replay.stairs import Span, spans
-from retrieval.drift.effect import Float64
-from retrieval.drift.monitor import Monitor, Stream, Weighed
-from retrieval.drift.observations import Columns
+from taugate.calibration.replay.log import QueryLog
+from taugate.calibration.replay.stairs import Span, spans
+from taugate.drift.effect import Float64
+from taugate.drift.monitor import Monitor, Stream, Weighed
+from taugate.drift.observations import Columns
 
 Seen = TypeVar("Seen")
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import orjson
 
-from calibration.replay.answered import Answered
-from calibration.replay.page import render
-from calibration.replay.replayed import replay
-from calibration.replay.words import counted, utc
-from retrieval.drift.baseline import Baseline, load_baseline
-from retrieval.drift.monitor import Monitor, Rules
-from retrieval.release.layout import baseline_path
+from taugate.calibration.replay.answered import Answered
+from taugate.calibration.replay.page import render
+from taugate.calibration.replay.replayed import replay
+from taugate.calibration.replay.words import counted, utc
+from taugate.drift.baseline import Baseline, load_baseline
+from taugate.drift.monitor import Monitor, Rules
+from taugate.retrieval.release.layout import baseline_path
 
 
 def run(arguments: argparse.Namespace, rules: Rules) -> int:

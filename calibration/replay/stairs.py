@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.drift.effect import Float64
+from taugate.drift.effect import Float64
 
 _USUAL = 10  # a gap is so many times as long as a block usually takes,
 _SHARE = 1 / 50  # and so much of the whole that it can be seen

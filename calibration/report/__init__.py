@@ -1,1 +1,1 @@
-"""The page that a release carries for people: what was measured, drawn and in words, in one file without a script."""
+"""The report of a release, as one HTML page and as a table for the terminal."""

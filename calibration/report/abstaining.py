@@ -6,16 +6,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.abstention import abstention, risk_coverage
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart, Dot
-from calibration.report.figure import Figure, Key
-from calibration.report.numbers import percent
-from calibration.report.shown import Shown
-from calibration.study import Findings
-from retrieval.release.abstention import AbstentionRecord
-from retrieval.release.manifest import Abstention
-from retrieval.similarity import Float32
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart, Dot
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.numbers import percent
+from taugate.calibration.job.study import Findings
+from taugate.calibration.metrics.abstention import abstention, risk_coverage
+from taugate.calibration.report.shown import Shown
+from taugate.retrieval.release.abstention import AbstentionRecord
+from taugate.retrieval.release.manifest import Abstention
+from taugate.retrieval.vectors.similarity import Float32
 
 _POINTS = 200
 _SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for what is in force, which comes first

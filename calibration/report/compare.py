@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from calibration.report.numbers import NOTHING, count, fixed, signed
+from taugate.calibration.charts.numbers import NOTHING, count, fixed, signed
 
 Value = str | int | float | None
 

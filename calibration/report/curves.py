@@ -3,15 +3,15 @@
 import numpy as np
 from scipy.special import expit, logit
 
-from calibration.metrics.bootstrap import Rows, bootstrapped
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart, Dot
-from calibration.report.figure import Figure, Key
-from calibration.report.numbers import fixed, percent
-from calibration.report.words import THRESHOLD_OF
-from calibration.study import Findings
-from retrieval.policy import Metric, PolicyKind, keep
-from retrieval.similarity import Float32
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart, Dot
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.numbers import fixed, percent
+from taugate.calibration.charts.words import THRESHOLD_OF
+from taugate.calibration.job.study import Findings
+from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
 _LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them

@@ -4,12 +4,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart
-from calibration.report.figure import Figure, Key
-from calibration.report.numbers import fixed
-from calibration.study import Findings
-from retrieval.similarity import Float32
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.numbers import fixed
+from taugate.calibration.job.study import Findings
+from taugate.retrieval.vectors.similarity import Float32
 
 _BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
 _POINTS = 150

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.dataset import Dataset
-from calibration.study import Findings
+from taugate.calibration.job.study import Findings
+from taugate.ingestion.dataset.dataset import Dataset
 
 MOST = 20
 _LENGTH = 300

@@ -3,24 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibration.abstention.rule import MAX_EMPTY
-from calibration.abstention.words import SCORES, evidence, headline, most_percent
-from calibration.data.dataset import Dataset
-from calibration.report.abstaining import abstaining
-from calibration.report.compare import comparison, same_queries
-from calibration.report.curves import curves, drawn
-from calibration.report.densities import densities
-from calibration.report.gate import gate, retentions
-from calibration.report.lost import MOST, lost
-from calibration.report.shown import shown
-from calibration.report.tables import drift, query_set
-from calibration.report.tables import numbers as numbers_table
-from calibration.report.template import template
-from calibration.report.tradeoff import standings, tradeoff
-from calibration.report.trust import trust
-from calibration.report.words import KEEPS, PARTS
-from calibration.study import Findings
-from retrieval.release.manifest import Manifest
+from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
+from taugate.calibration.charts.words import KEEPS, PARTS
+from taugate.calibration.job.study import Findings
+from taugate.calibration.report.abstaining import abstaining
+from taugate.calibration.report.compare import comparison, same_queries
+from taugate.calibration.report.curves import curves, drawn
+from taugate.calibration.report.densities import densities
+from taugate.calibration.report.gate import gate, retentions
+from taugate.calibration.report.lost import MOST, lost
+from taugate.calibration.report.shown import shown
+from taugate.calibration.report.tables import drift, query_set
+from taugate.calibration.report.tables import numbers as numbers_table
+from taugate.calibration.report.template import template
+from taugate.calibration.report.tradeoff import standings, tradeoff
+from taugate.calibration.report.trust import trust
+from taugate.calibration.settings.abstention_rule import MAX_EMPTY
+from taugate.ingestion.dataset.dataset import Dataset
+from taugate.retrieval.release.manifest import Manifest
 
 _TEMPLATE = "page.html.j2"
 

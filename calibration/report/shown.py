@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.scored import Scored
-from calibration.study import Findings
+from taugate.calibration.job.study import Findings
+from taugate.calibration.metrics.scored import Scored
 
 
 @dataclass(frozen=True)

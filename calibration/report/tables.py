@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calibration.report.numbers import count, fixed, spread
-from calibration.report.words import METRICS
-from retrieval.release.evidence import DriftRecord, Shift
-from retrieval.release.interval import Estimate, Interval
-from retrieval.release.manifest import Metrics
-from retrieval.release.query_set import QuerySetRecord
+from taugate.calibration.charts.numbers import count, fixed, spread
+from taugate.calibration.charts.words import METRICS
+from taugate.retrieval.release.evidence import DriftRecord, Shift
+from taugate.retrieval.release.interval import Estimate, Interval
+from taugate.retrieval.release.manifest import Metrics
+from taugate.retrieval.release.query_set import QuerySetRecord
 
 _ABOUT = {
     "accuracy": "queries with a relevant document among the top {k}, without a cut",

@@ -2,13 +2,13 @@
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from calibration.report import numbers
+from taugate.calibration.charts import numbers
 
 
 def template(name: str) -> Template:
     """A template of this folder. Everything is escaped: queries and documents are other people's text."""
     environment = Environment(
-        loader=PackageLoader("calibration.report", "."),
+        loader=PackageLoader("taugate.calibration.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart, Dot
-from calibration.report.figure import Figure, Key
-from calibration.report.numbers import percent
-from calibration.report.shown import Shown
-from calibration.report.words import rule_name
-from calibration.risk.steps import loss_steps
-from calibration.scored import Scored
-from calibration.study import Findings
-from retrieval.policy import Metric, PolicyKind, keep
-from retrieval.release.evidence import Alternative
-from retrieval.release.manifest import PolicyRecord
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart, Dot
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.numbers import percent
+from taugate.calibration.charts.words import rule_name
+from taugate.calibration.job.study import Findings
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.report.shown import Shown
+from taugate.calibration.risk.steps import loss_steps
+from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.release.evidence import Alternative
+from taugate.retrieval.release.manifest import PolicyRecord
 
 _WIDEST = 0.10
 _LEVELS = 200  # steps drawn of a curve; there may be one for each query

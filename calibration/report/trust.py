@@ -1,10 +1,10 @@
 """Whether `relevance` comes true: the reliability curve, and how many results stand behind each of its points."""
 
-from calibration.report.axis import Axis
-from calibration.report.chart import Chart, Dot
-from calibration.report.figure import Figure, Key
-from calibration.report.numbers import brief, count, percent
-from retrieval.release.evidence import RelevanceRecord, ReliabilityBin
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import Chart, Dot
+from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.numbers import brief, count, percent
+from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 
 
 def trust(record: RelevanceRecord) -> list[Figure]:

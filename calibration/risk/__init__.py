@@ -1,1 +1,1 @@
-"""How much a cut may lose, and what is known of that: the loss at every threshold, and the rules that certify one."""
+"""Certified limits on the loss that a threshold costs."""

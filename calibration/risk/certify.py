@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from calibration.risk import bounds
-from calibration.risk.e_values import log_e, worst_of_queries
-from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
-from retrieval.release.evidence import Certificate
+from taugate.calibration.risk import bounds
+from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.release.evidence import Certificate
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from calibration.relevance.parts import FEWEST_QUERIES, SHARES
-from calibration.risk import bounds
-from calibration.risk.rule import AskedPolicy, Rule
-from calibration.risk.words import EMPTY
-from retrieval.release.evidence import Certificate
+from taugate.calibration.metrics.parts import FEWEST_QUERIES, SHARES
+from taugate.calibration.risk import bounds
+from taugate.calibration.risk.words import EMPTY
+from taugate.calibration.settings.rule import AskedPolicy, Rule
+from taugate.retrieval.release.evidence import Certificate
 
 _MOST = 0.5  # a cut that may lose half of the queries is no advice
 # Certified by all calibration queries; it keeps fewer results than `similarity` (docs/thresholds.md).
@@ -29,7 +29,7 @@ class Way:
 
     @property
     def set_aside(self) -> tuple[float, ...]:
-        """Shares of the calibration queries that fit and choose, and certify nothing (`calibration/contenders.py`).
+        """Shares of the calibration queries that fit and choose, and certify nothing (threshold/contenders.py).
 
         `auto` with high probability certifies two policies, of which one fits nothing: it is certified by all of them.
         """

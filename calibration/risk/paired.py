@@ -8,9 +8,9 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from calibration.metrics.mean_loss import Losses, PerQuery
-from calibration.query_set.clusters import Units
-from calibration.risk.e_values import DocumentLosses, Statement
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.mean_loss import Losses, PerQuery
+from taugate.calibration.risk.e_values import DocumentLosses, Statement
 
 _MOST = 1e6  # times as many labels: nobody has them, and more is as good as never
 

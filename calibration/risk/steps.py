@@ -10,12 +10,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.ndcg import discounts
-from calibration.query_set.clusters import Units
-from calibration.risk.e_values import log_wealth
-from retrieval.policy import Metric
-from retrieval.similarity import Float32
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ndcg import discounts
+from taugate.calibration.risk.e_values import log_wealth
+from taugate.retrieval.policy.policy import Metric
+from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)

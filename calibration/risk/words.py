@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from calibration.query_set.clusters import counted
-from calibration.risk.rule import Rule
-from retrieval.release.evidence import Certificate, Level, StrataRecord
+from taugate.calibration.metrics.clusters import counted
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
 
 _LONGEST = 40  # characters of a metadata value that a sentence repeats
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"

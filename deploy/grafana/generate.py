@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from alerts import provisioned
-from drift import drift
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from serving import serving
 from shadow import shadow
+
+from drift import drift
 
 HERE = Path(__file__).parent
 ALERTS = HERE.parent / "prometheus" / "rules" / "taugate.alerts.yml"

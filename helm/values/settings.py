@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, create_model
 from pydantic_core import PydanticUndefined
 
 from helm.values.base import Group
-from service.settings import Settings
+from taugate.service.settings import Settings
 
 # Given by other values, as a volume, a Secret or a port of the pod comes with each.
 OWNED = (

@@ -1,1 +1,1 @@
-"""Top-K by cosine similarity: FAISS proposes documents, one definition of similarity scores them."""
+"""The k most similar documents: exact and approximate indexes in FAISS, and BM25 over the terms."""

@@ -6,14 +6,14 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.base import StoredIndex
-from retrieval.index.flat import FlatIndex
-from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
-from retrieval.index.kinds import Kind, padded
-from retrieval.index.ranking import among, ranked
-from retrieval.index.stored import stored
-from retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
-from retrieval.similarity import Float32
+from taugate.retrieval.index.base import StoredIndex
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
+from taugate.retrieval.index.kinds import Kind, padded
+from taugate.retrieval.index.ranking import among, ranked
+from taugate.retrieval.index.stored import stored
+from taugate.retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
+from taugate.retrieval.vectors.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
 # of 384 dimensions no more of the top 10 is missed than without quantisation (docs/benchmarks/gate.md).

@@ -7,12 +7,12 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.complete import complete
-from retrieval.index.kinds import QUANTIZERS, Kind, padded
-from retrieval.index.ranking import among
-from retrieval.index.topk import SPARE, TopK
-from retrieval.index.within import Within
-from retrieval.similarity import Float32, Vectors, pair_similarity, rounding_bound
+from taugate.retrieval.index.complete import complete
+from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded
+from taugate.retrieval.index.ranking import among
+from taugate.retrieval.index.topk import SPARE, TopK
+from taugate.retrieval.index.within import Within
+from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound
 
 # Where fewer than one document in so many may be found, each is scored by itself: `similarity` takes longer than FAISS
 # for one that it scores, and FAISS passes over each that it does not. About where both took as long on mixed_large;

@@ -5,10 +5,10 @@ from typing import Any, cast
 import faiss
 import numpy as np
 
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
-from retrieval.similarity import Float32
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
+from taugate.retrieval.vectors.similarity import Float32
 
 AnyIndex = FlatIndex | ApproximateIndex
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.ranking import among, ranked
-from retrieval.index.topk import MOST_CANDIDATES, SPARE, Scored, TopK
-from retrieval.similarity import Float32
+from taugate.retrieval.index.ranking import among, ranked
+from taugate.retrieval.index.topk import MOST_CANDIDATES, SPARE, Scored, TopK
+from taugate.retrieval.vectors.similarity import Float32
 
 # Rough scores and positions of the most similar documents of each query, (n, fetch) each, best first.
 Propose = Callable[[Float32, int], tuple[Float32, NDArray[np.int64]]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import faiss
 
-from retrieval.errors import ReleaseError
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import AnyIndex
-from retrieval.index.flat import FlatIndex
-from retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
-from retrieval.index.lists import hold_every_document
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
+from taugate.retrieval.index.lists import hold_every_document
 
 INDEX = "index.faiss"
 VECTORS = "vectors.faiss"  # of an index whose own codes are not exact

@@ -6,13 +6,13 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.base import StoredIndex
-from retrieval.index.complete import complete
-from retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
-from retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
-from retrieval.index.stored import stored
-from retrieval.index.topk import TopK
-from retrieval.similarity import Float32
+from taugate.retrieval.index.base import StoredIndex
+from taugate.retrieval.index.complete import complete
+from taugate.retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
+from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
+from taugate.retrieval.index.stored import stored
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.vectors.similarity import Float32
 
 
 class FlatIndex(StoredIndex):

@@ -5,7 +5,7 @@ from typing import Literal
 import faiss
 import numpy as np
 
-from retrieval.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32
 
 Kind = Literal["flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.topk import Scored, TopK
-from retrieval.similarity import Float32
+from taugate.retrieval.index.topk import Scored, TopK
+from taugate.retrieval.vectors.similarity import Float32
 
 _BLOCK = 4096  # documents scored at a time where all of them are
 

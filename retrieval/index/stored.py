@@ -10,8 +10,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.kinds import QUANTIZERS
-from retrieval.similarity import Float32, Vectors
+from taugate.retrieval.index.kinds import QUANTIZERS
+from taugate.retrieval.vectors.similarity import Float32, Vectors
 
 
 class Halves:

@@ -6,11 +6,11 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.errors import InputError
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
-from retrieval.index.flat import FlatIndex
-from retrieval.index.stored import codes
+from taugate.errors import InputError
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.stored import codes
 
 
 def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:

@@ -6,8 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from retrieval.index.within import Within
-from retrieval.similarity import Float32
+from taugate.retrieval.index.within import Within
+from taugate.retrieval.vectors.similarity import Float32
 
 # Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
 SPARE = 16

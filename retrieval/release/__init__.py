@@ -1,1 +1,1 @@
-"""The versioned, self-contained artifact where calibration and service meet (docs/calibration.md)."""
+"""The versioned artifact: its files, its manifest, how it is verified and read."""

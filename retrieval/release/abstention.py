@@ -6,8 +6,8 @@ import numpy as np
 from pydantic import FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
-from retrieval.release.evidence import EvidenceRecord
-from retrieval.release.interval import Record
+from taugate.retrieval.release.evidence import EvidenceRecord
+from taugate.retrieval.release.interval import Record
 
 
 class ErrorLimit(Record):

@@ -7,10 +7,10 @@ another kind of processor does (docs/gate.md), so that the threshold holds for e
 from pathlib import Path
 from typing import Literal, get_args
 
-from retrieval.encoder import FILES, OnnxEncoder
-from retrieval.errors import InputError, ReleaseError
-from retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
-from retrieval.release.manifest import EncoderRecord, Manifest
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.encoder.encoder import FILES, OnnxEncoder
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
+from taugate.retrieval.release.manifest import EncoderRecord, Manifest
 
 AskedPrecision = Literal["auto", "float32", "int8"]
 

@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, FiniteFloat
 
-from retrieval.policy import PolicyKind
-from retrieval.release.interval import Interval, Record
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.interval import Interval, Record
 
 Method = Literal["bootstrap", "non-inferiority", "risk-control"]
 # What risk control and non-inferiority say of the loss: with which probability it is small, or that it is on average.

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from retrieval.release.evidence import EvidenceRecord
-from retrieval.release.interval import Interval, Record
+from taugate.retrieval.release.evidence import EvidenceRecord
+from taugate.retrieval.release.interval import Interval, Record
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
 # Whose mean loss was shown to be below the margin: that of the average document bounds each document's share, however

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from retrieval.errors import ReleaseError
-from retrieval.index.topk import TopK
-from retrieval.plain_file import read_plain
-from retrieval.retriever import Retriever
-from retrieval.similarity import Float32
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.plain_file import read_plain
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.

@@ -6,10 +6,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from retrieval import encoder
-from retrieval.digest import sha256_json
-from retrieval.documents import OFFSETS, TEXTS
-from retrieval.index.files import INDEX, VECTORS
+from taugate.retrieval.documents.store import OFFSETS, TEXTS
+from taugate.retrieval.encoder import encoder
+from taugate.retrieval.index.files import INDEX, VECTORS
+from taugate.storage.digest import sha256_json
 
 CURRENT = "current"
 POINTER_BYTES = 64  # of `current` and `shadow` at most: a release id has 29

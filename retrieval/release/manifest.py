@@ -6,11 +6,11 @@ import numpy as np
 from pydantic import Field, FiniteFloat, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from retrieval.encoder import EncoderConfig
-from retrieval.index.kinds import Kind
-from retrieval.policy import Metric, PolicyKind
-from retrieval.release.abstention import AbstentionRecord, NoAnswerRecord
-from retrieval.release.evidence import (
+from taugate.retrieval.encoder.encoder import EncoderConfig
+from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.policy.policy import Metric, PolicyKind
+from taugate.retrieval.release.abstention import AbstentionRecord, NoAnswerRecord
+from taugate.retrieval.release.evidence import (
     Alternative,
     Certificate,
     Choice,
@@ -23,10 +23,10 @@ from retrieval.release.evidence import (
     Statement,
     StrataRecord,
 )
-from retrieval.release.gate import GateRecord, ProjectionRecord
-from retrieval.release.interval import Estimate, Record
-from retrieval.release.query_set import QuerySetRecord
-from retrieval.release.standing import CalibrationRecord, State
+from taugate.retrieval.release.gate import GateRecord, ProjectionRecord
+from taugate.retrieval.release.interval import Estimate, Record
+from taugate.retrieval.release.query_set import QuerySetRecord
+from taugate.retrieval.release.standing import CalibrationRecord, State
 
 SCHEMA_VERSION: Literal[2] = 2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)

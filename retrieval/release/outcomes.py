@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from retrieval.errors import ReleaseError
-from retrieval.tensors import read_tensors
+from taugate.errors import ReleaseError
+from taugate.storage.tensors import read_tensors
 
 _TYPES = {
     "query": np.uint64,

@@ -1,6 +1,6 @@
 """What a manifest says of the queries that a release was calibrated on: how many they are worth, of how many topics."""
 
-from retrieval.release.interval import Interval, Record
+from taugate.retrieval.release.interval import Interval, Record
 
 
 class QuerySetRecord(Record):

@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from retrieval.abstention import AnswerRule, AnswerScore
-from retrieval.documents import TEXTS, DocumentStore
-from retrieval.drift.reference import Reference
-from retrieval.encoder import MODEL
-from retrieval.errors import ReleaseError
-from retrieval.filters.conditions import key
-from retrieval.filters.metadata import Metadata
-from retrieval.index import files
-from retrieval.index.build import AnyIndex
-from retrieval.index.files import INDEX, VECTORS
-from retrieval.policy import Policy, Strata
-from retrieval.projection import Projection
-from retrieval.release import golden
-from retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
-from retrieval.release.golden import GoldenQuery
-from retrieval.release.layout import ABSTENTION, GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
-from retrieval.release.manifest import Manifest
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
-from retrieval.relevance.model import Relevance
-from retrieval.retriever import Retriever
+from taugate.errors import ReleaseError
+from taugate.retrieval.documents.conditions import key
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import TEXTS, DocumentStore
+from taugate.retrieval.encoder.encoder import MODEL
+from taugate.retrieval.index import files
+from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.files import INDEX, VECTORS
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
+from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.policy.policy import Policy, Strata
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
+from taugate.retrieval.release.golden import GoldenQuery
+from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
+from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.vectors.projection import Projection
 
 
 class Closable(Protocol):

@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from retrieval.errors import ReleaseError
-from retrieval.plain_file import read_plain
-from retrieval.release.layout import MANIFEST, SIGNATURE
-from retrieval.release.trusted_keys import TrustedKeys
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.storage.plain_file import read_plain
 
 _LINE = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{128})\n")
 _LINE_BYTES = 194

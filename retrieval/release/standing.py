@@ -1,11 +1,11 @@
 """What stands behind a release: enough human judgements or too few, and an accuracy that chance does not give.
 
-The two questions are asked of every release that is to be promoted (`retrieval/release/promotion.py`).
+The two questions are asked of every release that is to be promoted (`registry/promotion.py`).
 """
 
 from typing import Literal
 
-from retrieval.release.interval import Record
+from taugate.retrieval.release.interval import Record
 
 State = Literal["calibrated", "provisional"]
 StateReason = Literal["generated_queries", "few_queries", "few_documents"]

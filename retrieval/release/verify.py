@@ -11,12 +11,19 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from retrieval.errors import ReleaseError
-from retrieval.plain_file import open_plain, read_plain
-from retrieval.release.layout import FILES, MANIFEST, MANIFEST_BYTES, OPTIONAL_FILES, content_digest, stored_files
-from retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from retrieval.release.signature import check_signature
-from retrieval.release.trusted_keys import TrustedKeys
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.layout import (
+    FILES,
+    MANIFEST,
+    MANIFEST_BYTES,
+    OPTIONAL_FILES,
+    content_digest,
+    stored_files,
+)
+from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
+from taugate.retrieval.release.signature import check_signature
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.storage.plain_file import open_plain, read_plain
 
 _REMEDY = "calibrate again, or promote another release"
 _MOST_SHOWN = 200  # characters of what a manifest says, in a message

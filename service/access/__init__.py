@@ -1,1 +1,1 @@
-"""Who may ask for what, and how often: API keys, their scopes and their rates."""
+"""Who may ask what, how often, and within which filter."""

@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 from prometheus_client import Counter
 from starlette.types import Scope
 
-from retrieval.errors import InputError
-from retrieval.filters.conditions import Filter
-from retrieval.filters.metadata import Metadata
-from service.access.keys import Key, digest
-from service.access.rules import Rule
-from service.access.source import Mark, configured, mark, read_keys
-from service.errors import Forbidden, Unauthorized
-from service.metrics import Metrics
-from service.settings import Settings
+from taugate.errors import InputError
+from taugate.retrieval.documents.conditions import Filter
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.service.access.keys import Key, digest
+from taugate.service.access.rules import Rule
+from taugate.service.access.source import Mark, configured, mark, read_keys
+from taugate.service.errors import Forbidden, Unauthorized
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.access")
 _SECONDS = 2.0  # between two looks at the file: a key that is taken away is refused soon, for two stats a second

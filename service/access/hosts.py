@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from starlette.types import Scope
 
-from service.errors import Forbidden
-from service.settings import Settings
+from taugate.service.errors import Forbidden
+from taugate.service.settings import Settings
 
 _LONGEST_NAME = 100  # of what a message repeats
 _REMEMBERED = 128  # more than any deployment has names

@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from retrieval.errors import InputError
-from retrieval.filters.conditions import Filter
-from service.filter_schema import read_filter
+from taugate.errors import InputError
+from taugate.retrieval.documents.conditions import Filter
+from taugate.retrieval.documents.filter_schema import read_filter
 
 Scope = Literal["search", "feedback", "admin", "metrics"]
 _OF_ALL: frozenset[Scope] = frozenset({"metrics", "admin"})  # what these show, or change, is everybody's

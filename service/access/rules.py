@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from service.access.keys import Scope
+from taugate.service.access.keys import Scope
 
 ADMIN, BATCH = "/admin/", "/search/batch"
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from service.access.rate import tolerance
-from service.schemas import MOST_QUERIES
-from service.shared_redis import Breaker, connect
+from taugate.service.access.rate import tolerance
+from taugate.service.api.schemas import MOST_QUERIES
+from taugate.service.shared_redis import Breaker, connect
 
 _PREFIX = "taugate:rate:1:"
 # What is further ahead than the largest batch can have paid for was written by a clock that has been set back since.

@@ -3,9 +3,9 @@
 import ipaddress
 from pathlib import Path
 
-from retrieval.errors import InputError
-from service.access.keys import Key, keys_of, parse_entries
-from service.settings import Settings
+from taugate.errors import InputError
+from taugate.service.access.keys import Key, keys_of, parse_entries
+from taugate.service.settings import Settings
 
 Mark = tuple[int, int, int]  # changes when a file does: a new one in its place has another inode
 _VARIABLE = "TAUGATE_KEYS"

@@ -2,12 +2,12 @@
 
 from starlette.types import Scope
 
-from service.access.keys import Key
-from service.access.rate import OwnRates
-from service.access.shared_rate import SharedRates
-from service.errors import RateLimited
-from service.metrics import Metrics
-from service.settings import Settings
+from taugate.service.access.keys import Key
+from taugate.service.access.rate import OwnRates
+from taugate.service.access.shared_rate import SharedRates
+from taugate.service.errors import RateLimited
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
 
 _EVERYBODY = ""  # the name under which all share one rate where there are no keys
 

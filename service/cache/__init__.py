@@ -1,1 +1,1 @@
-"""What was answered before, or is being answered: in this process, in Redis, in flight."""
+"""Replies that are remembered, in memory and in Redis."""

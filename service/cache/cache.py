@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from retrieval.errors import InputError
-from service.cache.memory import Memory
-from service.cache.redis_store import Outcome, RedisStore
-from service.metrics import Metrics
-from service.settings import Settings
+from taugate.errors import InputError
+from taugate.service.cache.memory import Memory
+from taugate.service.cache.redis_store import Outcome, RedisStore
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
 
 
 class Cache:

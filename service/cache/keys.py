@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import fields
 from operator import attrgetter
 
-from retrieval.release.reader import Release
-from retrieval.retriever import Query
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Query
 
 # Of what the values look like: another number, and nothing that an older version wrote is read.
 _SCHEMA = 4

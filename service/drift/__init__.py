@@ -1,1 +1,1 @@
-"""Live traffic against the calibration: watched beside the requests, and told to Prometheus."""
+"""Live traffic beside the calibration: what is watched, told and alarmed of."""

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retrieval.errors import EncoderError, ReleaseError
-from retrieval.release.golden import ask, differences
-from retrieval.release.reader import Release
-from retrieval.retriever import Retriever
+from taugate.errors import EncoderError, ReleaseError
+from taugate.retrieval.release.golden import ask, differences
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
 
-from service.redis_limits import limited
+from taugate.service.redis_limits import limited
 
 _log = logging.getLogger("taugate.drift")
 # A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from retrieval.drift.live import LiveOverlap
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.drift.reference import Reference
-from retrieval.release.interval import Interval
-from retrieval.similarity import Float32
-from service.drift.canary import CanaryResult
-from service.drift.histogram import BulkHistogram
-from service.metrics import Combined
-from service.shared_metrics import SIMILARITY
+from taugate.drift.live import LiveOverlap
+from taugate.drift.observations import Judgements, Observations
+from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.drift.canary import CanaryResult
+from taugate.service.drift.histogram import BulkHistogram
+from taugate.service.metrics import Combined
+from taugate.service.shared_metrics import SIMILARITY
 
 # Of each of the three distributions at calibration: their tails, where drift begins, and their middle.
 _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)

@@ -5,7 +5,7 @@ from typing import cast
 import numpy as np
 from prometheus_client import Histogram
 
-from retrieval.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32
 
 
 class BulkHistogram(Histogram):

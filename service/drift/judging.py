@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from retrieval.documents import Document
-from service.drift.fleet import Fleet
-from service.drift.seen import Judged
-from service.drift.shown import Judgeable, Shown, is_id
-from service.errors import Invalid, NotFound
+from taugate.retrieval.documents.store import Document
+from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.seen import Judged
+from taugate.service.drift.shown import Judgeable, Shown, is_id
+from taugate.service.errors import Invalid, NotFound
 
 _SHOWN = 8  # ids that a message lists
 

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from retrieval.drift.effect import effect
-from retrieval.drift.live import live_overlap
-from retrieval.drift.monitor import Monitor
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.drift.statistics import kolmogorov_smirnov, population_stability, wasserstein
-from retrieval.drift.window import Window
-from retrieval.release.reader import Release
-from retrieval.similarity import Float32
-from service.drift.gauges import DriftGauges
-from service.settings import Settings
+from taugate.drift.effect import effect
+from taugate.drift.live import live_overlap
+from taugate.drift.monitor import Monitor
+from taugate.drift.observations import Judgements, Observations
+from taugate.drift.statistics import kolmogorov_smirnov, population_stability, wasserstein
+from taugate.drift.window import Window
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.drift.gauges import DriftGauges
+from taugate.service.settings import Settings
 
 _MOST_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
 _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry
 
-from retrieval.drift.monitor import theta_of
-from retrieval.drift.observations import Observations
-from service.drift.canary import Canary
-from service.drift.fleet import Fleet
-from service.drift.gauges import DriftGauges
-from service.drift.live import Live
-from service.drift.query_log import QueryLog
-from service.drift.seen import Judged, Seen, comparable, joined, judgements, observations
-from service.drift.verdict import Verdict
-from service.engine import RANDOM_DOCUMENTS, Engine
-from service.settings import Settings
+from taugate.drift.monitor import theta_of
+from taugate.drift.observations import Observations
+from taugate.service.drift.canary import Canary
+from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.live import Live
+from taugate.service.drift.query_log import QueryLog
+from taugate.service.drift.seen import Judged, Seen, comparable, joined, judgements, observations
+from taugate.service.drift.verdict import Verdict
+from taugate.service.pipeline.engine import RANDOM_DOCUMENTS, Engine
+from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from retrieval.drift.observations import Observations, hashed
-from retrieval.flock import ALONE, acquire
-from service.drift.seen import Judged, Seen
+from taugate.drift.observations import Observations, hashed
+from taugate.service.drift.seen import Judged, Seen
+from taugate.storage.flock import ALONE, acquire
 
 _log = logging.getLogger("taugate.drift")
 _LOCK_SECONDS = 1.0  # other workers append to the same file, each for a millisecond every few seconds

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from retrieval.drift.observations import Judgements, Observations, judgement_key, query_keys
+from taugate.drift.observations import Judgements, Observations, judgement_key, query_keys
 
 
 class Seen(NamedTuple):

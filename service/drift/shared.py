@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from retrieval.flock import ALONE, acquire
-from service.drift.fleet import Fleet
-from service.metrics import SHARED_FOLDER
+from taugate.service.drift.fleet import Fleet
+from taugate.service.metrics import SHARED_FOLDER
+from taugate.storage.flock import ALONE, acquire
 
 # Kept without traffic: a night without queries, or a deployment that is down for hours, loses no evidence.
 _SECONDS = 24 * 3600

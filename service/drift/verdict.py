@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import orjson
 
-from retrieval.drift.baseline import Baseline, load_baseline
-from retrieval.drift.monitor import Monitor, Rules, theta_of
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.errors import InputError
-from retrieval.release.layout import baseline_path
-from retrieval.release.reader import Release
-from service.drift.fleet import Fleet
-from service.drift.gauges import DriftGauges
-from service.drift.shared import shared_state
-from service.settings import Settings
+from taugate.drift.baseline import Baseline, load_baseline
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.observations import Judgements, Observations
+from taugate.errors import InputError
+from taugate.retrieval.release.layout import baseline_path
+from taugate.retrieval.release.reader import Release
+from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.shared import shared_state
+from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
 _MOST_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift that is found at all shows in so many

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from retrieval.threads import for_search, give_way
-from service.drift.fleet import Fleet
-from service.drift.judging import Judging
-from service.drift.look import Look
-from service.drift.seen import Seen
-from service.drift.shown import Shown
-from service.engine import Engine
-from service.metrics import SHARED_FOLDER
-from service.reply import Reply
-from service.settings import Settings
+from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.judging import Judging
+from taugate.service.drift.look import Look
+from taugate.service.drift.seen import Seen
+from taugate.service.drift.shown import Shown
+from taugate.service.metrics import SHARED_FOLDER
+from taugate.service.pipeline.engine import Engine
+from taugate.service.pipeline.reply import Reply
+from taugate.service.runtime.threads import for_search, give_way
+from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
 _LOOK_SECONDS = 1.0

@@ -1,1 +1,1 @@
-"""A second release that answers a sample of the traffic beside the one in service, and whose answers nobody sees."""
+"""A second release that answers the same queries, unseen."""

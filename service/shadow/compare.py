@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from retrieval.documents import DocumentStore
-from retrieval.retriever import Query, Retriever
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.retriever import Query, Retriever
 
 _NO_THRESHOLD = float(np.finfo(np.float32).min)
 

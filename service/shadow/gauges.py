@@ -4,9 +4,9 @@ import math
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from retrieval.release.manifest import Manifest
-from service.metrics import STAGE_SECONDS
-from service.shadow.compare import Side, overlap
+from taugate.retrieval.release.manifest import Manifest
+from taugate.service.metrics import STAGE_SECONDS
+from taugate.service.shadow.compare import Side, overlap
 
 _SIDES = ("current", "shadow")
 _OUTCOMES = ("compared", "skipped", "failed")

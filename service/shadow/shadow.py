@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from retrieval.errors import InputError
-from retrieval.release.reader import Release
-from retrieval.retriever import Query
-from retrieval.threads import for_search, give_way
-from service.engine import Engine
-from service.shadow.compare import Side, answered
-from service.shadow.gauges import ShadowGauges
+from taugate.errors import InputError
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Query
+from taugate.service.pipeline.engine import Engine
+from taugate.service.runtime.threads import for_search, give_way
+from taugate.service.shadow.compare import Side, answered
+from taugate.service.shadow.gauges import ShadowGauges
 
 _log = logging.getLogger("taugate.shadow")
 # Queries that wait. One takes some 10 ms, so that these are a second of work; what comes while they wait is skipped.

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 
-from retrieval.errors import TaugateError
-from retrieval.retriever import Query
-from service.engine import Engine
-from service.metrics import Metrics
-from service.opening import Opener
-from service.shadow.shadow import Shadow
+from taugate.errors import TaugateError
+from taugate.retrieval.retriever import Query
+from taugate.service.lifecycle.opening import Opener
+from taugate.service.metrics import Metrics
+from taugate.service.pipeline.engine import Engine
+from taugate.service.shadow.shadow import Shadow
 
 _log = logging.getLogger("taugate.shadow")
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-import taugate
-from retrieval.release.catalog import find
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
 
 _FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "reliability"
 
@@ -34,7 +34,7 @@ def kinds(releases: Path, sample: Path, encoder: Path, tmp_path_factory: pytest.
     for options in (graph, ["--index", "ivf-flat"]):
         folder = tmp_path_factory.mktemp("releases")
         asked = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder), "--margin", "0.9"]
-        assert taugate.main([*asked, *options]) == 0
+        assert cli.main([*asked, *options]) == 0
         found.append(find(folder))
     return found
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import taugate
+from taugate.cli import main as cli
 from tests.fake_encoder import write_fake_encoder
 
 
@@ -23,7 +23,7 @@ class Capture:
 
     def __call__(self, data: Path, releases: Path, encoder: Path, *more: str) -> tuple[int, dict, str]:
         self.capfd.readouterr()
-        code = taugate.main(arguments(data, releases, encoder, "--json", *more))
+        code = cli.main(arguments(data, releases, encoder, "--json", *more))
         printed = self.capfd.readouterr()
         return code, json.loads(printed.out)["manifest"], printed.err
 
@@ -31,7 +31,7 @@ class Capture:
 def refusal(arguments: list[str], releases: Path, capfd: pytest.CaptureFixture[str], code: int = 2) -> str:
     """The one message of a command that ends with 2, or another code, which may tell of its progress before."""
     capfd.readouterr()
-    assert taugate.main(arguments) == code
+    assert cli.main(arguments) == code
     printed = capfd.readouterr()
     said = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
     assert printed.out == ""

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.abstention import certify
-from calibration.abstention.certify import Certifying, certify_both
-from calibration.abstention.rule import MAX_EMPTY, AbstentionRule
-from calibration.abstention.words import most_percent, remedy
-from calibration.query_set.clusters import Units
-from calibration.risk.rule import Rule
-from retrieval.errors import InputError
-from retrieval.release.abstention import AbstentionRecord
-from retrieval.release.manifest import Data
+from taugate.calibration.abstention import certify
+from taugate.calibration.abstention.certify import Certifying, certify_both
+from taugate.calibration.abstention.words import most_percent, remedy
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.settings.abstention_rule import MAX_EMPTY, AbstentionRule
+from taugate.calibration.settings.rule import Rule
+from taugate.errors import InputError
+from taugate.retrieval.release.abstention import AbstentionRecord
+from taugate.retrieval.release.manifest import Data
 
 
 def alone(scores: np.ndarray) -> Certifying:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from calibration.data.dataset import read_dataset
-from calibration.query_set.clusters import clusters
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import content_digest
-from retrieval.release.reader import load
-from retrieval.retriever import Query
+from taugate.calibration.metrics.clusters import clusters
+from taugate.cli import main as cli
+from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.registry.catalog import current_id
+from taugate.retrieval.release.layout import content_digest
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")
@@ -120,7 +120,7 @@ def test_what_cannot_be_had_is_written_and_not_promoted(
     ):
         assert part in said[0]
     rule = ["--if", "accuracy not lower", "--releases", str(tmp_path / "r")]
-    assert taugate.main(["release", "promote", manifest["release_id"], *rule]) == 4
+    assert cli.main(["release", "promote", manifest["release_id"], *rule]) == 4
     assert current_id(tmp_path / "r") is None
     retriever = load(tmp_path / "r" / manifest["release_id"]).retriever  # whoever wants it all the same can promote it
     assert retriever.search([Query("nothing of the kind", k=5)])[0].reason == "unanswerable"
@@ -171,5 +171,5 @@ def test_queries_of_both_kinds_about_one_document_are_one_cluster(far: Path, tmp
 
 def test_the_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        taugate.main(["calibrate", "--help"])
+        cli.main(["calibrate", "--help"])
     assert "--max-answered X" in capsys.readouterr().out

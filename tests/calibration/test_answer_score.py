@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from calibration.abstention.choose import Chosen, Corpus, Side, _answered, choose_score
-from calibration.abstention.fit import fit, out_of_fold
-from retrieval.abstention import SIGNALS
-from retrieval.index.flat import FlatIndex
+from taugate.calibration.abstention.choose import Chosen, Corpus, Side, _answered, choose_score
+from taugate.calibration.abstention.fit import fit, out_of_fold
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.policy.abstention import SIGNALS
 
 D, K, DOCUMENTS, EACH = 16, 5, 60, 6  # EACH queries of either kind on a document
 GAMMA = 0.1

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.ndcg import discounts, ideal_dcg
-from calibration.query_set.clusters import Units
-from calibration.risk import bounds
-from calibration.risk.certify import Limited, certify
-from calibration.risk.certify import p_values as of_steps
-from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps, loss_steps
-from retrieval.index.topk import TopK
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ndcg import discounts, ideal_dcg
+from taugate.calibration.risk import bounds
+from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.risk.certify import p_values as of_steps
+from taugate.calibration.risk.steps import LossSteps, loss_steps
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.index.topk import TopK
 
 DELTAS = [0.01, 0.02, 0.05, 0.3]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from calibration.query_set.clusters import Units
-from calibration.relevance.parts import Parts
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.layout import RELEVANCE, content_digest
-from retrieval.release.reader import load
-from retrieval.retriever import Query
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.parts import Parts
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id, release_ids
+from taugate.retrieval.release.layout import RELEVANCE, content_digest
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
 from tests.calibration.commands import Capture, arguments, small
 
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")
@@ -28,7 +28,7 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 def certified(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
     """A releases directory with a promoted release of which at most 5 % are lost on average."""
     folder = tmp_path_factory.mktemp("certified")
-    assert taugate.main(arguments(sample, folder, encoder, *EXPECTED)) == 0
+    assert cli.main(arguments(sample, folder, encoder, *EXPECTED)) == 0
     return folder
 
 
@@ -299,11 +299,11 @@ def test_what_differs_between_two_releases(
     for source, name in ((releases, old), (certified, new)):
         shutil.copytree(source / name, folder / name)
     capfd.readouterr()
-    assert taugate.main(["release", "diff", "--releases", str(folder), old, new]) == 0
+    assert cli.main(["release", "diff", "--releases", str(folder), old, new]) == 0
     lines = capfd.readouterr().out
     assert "policy: method" in lines
     assert "bootstrap" in lines
-    assert taugate.main(["release", "diff", "--releases", str(folder), old, old]) == 0
+    assert cli.main(["release", "diff", "--releases", str(folder), old, old]) == 0
     assert capfd.readouterr().out == "no difference\n"
-    assert taugate.main(["release", "correlations", "--releases", str(folder)]) == 2
+    assert cli.main(["release", "correlations", "--releases", str(folder)]) == 2
     assert "3 different encoders" in capfd.readouterr().err

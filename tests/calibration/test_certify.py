@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Units
-from calibration.risk import words
-from calibration.risk.certify import Limited, certify, queries_needed
-from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
-from retrieval.index.topk import TopK
-from retrieval.release.evidence import Certificate
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.risk import words
+from taugate.calibration.risk.certify import Limited, certify, queries_needed
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.release.evidence import Certificate
 
 HIGH = Rule("risk-control", "similarity", max_loss=0.05)
 EXPECTED = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)

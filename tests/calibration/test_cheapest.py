@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.metrics.bootstrap import Split
-from calibration.query_set.clusters import Units
-from calibration.relevance.parts import FEWEST_QUERIES, Parts
-from calibration.risk.cheapest import Way, remedy
-from calibration.risk.rule import Rule
-from retrieval.release.evidence import Certificate
+from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.parts import FEWEST_QUERIES, Parts
+from taugate.calibration.risk.cheapest import Way, remedy
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from calibration.metrics.judged import JudgedQueries
-from calibration.relevance.choose import choose
-from calibration.risk.rule import Rule
-from retrieval.index.topk import TopK
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.relevance.choose import choose
+from taugate.calibration.settings.rule import Rule
+from taugate.retrieval.index.topk import TopK
 
 
 def queries(grades: np.ndarray) -> JudgedQueries:

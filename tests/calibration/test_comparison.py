@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.correlations import correlations
-from calibration.report.compare import comparison, same_queries
-from retrieval.release.catalog import current_id
-from retrieval.release.manifest import Manifest
+from taugate.calibration.report.compare import comparison, same_queries
+from taugate.registry.catalog import current_id
+from taugate.registry.correlations import correlations
+from taugate.retrieval.release.manifest import Manifest
 
 
 @pytest.fixture(scope="module")

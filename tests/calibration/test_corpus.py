@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from calibration.data.dataset import read_dataset
-from calibration.encoding.cache import EmbeddingCache
-from calibration.encoding.corpus import encode_dataset
-from calibration.stopwatch import Stopwatch
-from retrieval.encoder import OnnxEncoder
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.stopwatch import Stopwatch
+from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from tests.fake_encoder import write_fake_encoder
 
 

@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.alternatives import alternatives
-from calibration.contenders import Contender
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Units
-from calibration.relevance.estimate import estimate
-from calibration.relevance.parts import FEWEST_QUERIES, Parts
-from calibration.risk.rule import Rule
-from calibration.scored import Scored
-from calibration.threshold import bootstrap_threshold
-from retrieval.errors import InputError
-from retrieval.index.topk import TopK
-from retrieval.policy import relative
-from retrieval.release.manifest import PolicyRecord
-from retrieval.relevance.features import features
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.parts import FEWEST_QUERIES, Parts
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.estimate import estimate
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.threshold.alternatives import alternatives
+from taugate.calibration.threshold.contenders import Contender
+from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.threshold import bootstrap_threshold
+from taugate.errors import InputError
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.features import features
+from taugate.retrieval.policy.policy import relative
+from taugate.retrieval.release.manifest import PolicyRecord
 from tests.calibration.test_relevance_fit import QUERIES, K, World, unit
 
 AUTO = Rule("risk-control", "auto", max_loss=0.1)

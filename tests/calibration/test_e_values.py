@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from calibration.margin import WIDEST_MARGIN, default_margin
-from calibration.metrics.bootstrap import Split
-from calibration.metrics.judged import JudgedQueries
-from calibration.metrics.ndcg import ideal_dcg
-from calibration.query_set.clusters import Units
-from calibration.risk.certify import p_values, upper_limit
-from calibration.risk.e_values import (
+from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ndcg import ideal_dcg
+from taugate.calibration.risk.certify import p_values, upper_limit
+from taugate.calibration.risk.e_values import (
     STAKES,
     DocumentLosses,
     log_e,
@@ -20,10 +19,11 @@ from calibration.risk.e_values import (
     worst_of_documents,
     worst_of_queries,
 )
-from calibration.risk.paired import least_loss, more, paired_losses
-from calibration.risk.steps import LossSteps
-from retrieval.index.topk import TopK
-from retrieval.policy import keep
+from taugate.calibration.risk.paired import least_loss, more, paired_losses
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.margin import WIDEST_MARGIN, default_margin
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.policy import keep
 
 SHARES = [0.4, 0.12, 0.12, 0.12, 0.12, 0.12]  # of the wealth, one for each stake
 TRIALS = 2000

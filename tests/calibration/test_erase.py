@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from calibration.releases.erase import erase
-from retrieval.errors import InputError
-from retrieval.lexical.forward import ForwardIndex
-from retrieval.release.catalog import current_id, find, release_ids
-from retrieval.release.layout import MANIFEST
-from retrieval.release.manifest import Manifest
-from retrieval.release.outline import parent
-from retrieval.release.promotion import promote
-from retrieval.release.prune import prune
-from retrieval.release.reader import Release, load
-from retrieval.release.signing import read_private_key, sign
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
-from retrieval.relevance.background import mean_and_covariance
-from retrieval.retriever import Query
+from taugate.cli import main as cli
+from taugate.errors import InputError
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.erasure import erase
+from taugate.registry.outline import parent
+from taugate.registry.promotion import promote
+from taugate.registry.prune import prune
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.policy.background import mean_and_covariance
+from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
+from taugate.retrieval.retriever import Query
 from tests.calibration.commands import arguments, small
 from tests.keys import write_keys
 
@@ -47,7 +47,7 @@ def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Taugate:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = taugate.main(["release", *arguments, "--releases", str(copy)])
+        code = cli.main(["release", *arguments, "--releases", str(copy)])
         printed = capfd.readouterr()
         assert "Traceback" not in printed.err
         return code, printed.out, printed.err
@@ -237,7 +237,7 @@ def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
     def calibrated(documents: list[dict], folder: str) -> Path:
         lines = "".join(json.dumps(document) + "\n" for document in documents)
         (data / "corpus.jsonl").write_text(lines, encoding="utf-8")
-        assert taugate.main(arguments(data, tmp_path / folder, encoder, *refuse, "--no-promote")) == 0
+        assert cli.main(arguments(data, tmp_path / folder, encoder, *refuse, "--no-promote")) == 0
         return tmp_path / folder / release_ids(tmp_path / folder)[0]
 
     never = calibrated(corpus, "never")
@@ -265,7 +265,7 @@ def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
 
 def test_a_graph_is_built_anew_and_what_it_finds_is_said(sample: Path, encoder: Path, tmp_path: Path) -> None:
     asked = ["--index", "hnsw", "--margin", "0.05", "--holdout", "0"]
-    assert taugate.main(arguments(sample, tmp_path, encoder, *asked)) == 0
+    assert cli.main(arguments(sample, tmp_path, encoder, *asked)) == 0
     was = load(find(tmp_path))
     made = load(tmp_path / erase(tmp_path, was.manifest.release_id, answered(was)).manifest.release_id).manifest
     assert made.index.model_dump() == was.manifest.index.model_dump() | {"documents": len(was.documents) - 3}

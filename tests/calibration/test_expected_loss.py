@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from calibration.risk.certify import Limited, certify
-from calibration.risk.rule import Rule
-from calibration.risk.steps import LossSteps
-from calibration.risk.words import guarantee
+from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.risk.words import guarantee
+from taugate.calibration.settings.rule import Rule
 
 RULE = Rule.asked(max_loss=[0.05], guarantee="expected-loss")
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.encoding.probes import PROBES
-from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from retrieval.encoder import CONFIG, OnnxEncoder
-from retrieval.errors import EncoderError
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.export.probes import PROBES
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import CONFIG, OnnxEncoder
 
 pytestmark = pytest.mark.model
 

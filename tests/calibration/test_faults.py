@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import taugate
+from taugate.cli import main as cli
 
 FILES = {
     "corpus.jsonl": [
@@ -155,9 +155,7 @@ def write_lines(path: Path, lines: list[bytes]) -> None:
 
 
 def calibrate(data: Path, encoder: Path) -> int:
-    return taugate.main(
-        ["calibrate", str(data), "--releases", str(data.parent / "releases"), "--encoder", str(encoder)]
-    )
+    return cli.main(["calibrate", str(data), "--releases", str(data.parent / "releases"), "--encoder", str(encoder)])
 
 
 def refusal(data: Path, encoder: Path, capsys: pytest.CaptureFixture[str]) -> str:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.data.dataset import LabelledQuery
-from calibration.gate import Candidate, Outcome, holm, judge
-from calibration.margin import Gate
-from calibration.metrics.mean_loss import Losses
-from calibration.query_set.clusters import Units
-from calibration.terminal import gate_line
-from retrieval.errors import InputError
+from taugate.calibration.gate.gate import Candidate, Outcome, holm, judge
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.mean_loss import Losses
+from taugate.calibration.report.terminal import gate_line
+from taugate.calibration.settings.margin import Gate
+from taugate.errors import InputError
+from taugate.ingestion.dataset.dataset import LabelledQuery
 
 ALPHA = 0.05
 ALONE = Units.of(np.arange(1000))

@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from calibration.data.dataset import LabelledQuery
-from calibration.gate import Candidate, judge
-from calibration.indexes.admit import admit_index, kinds_asked
-from calibration.indexes.breadth import recall, set_breadth
-from calibration.margin import Gate
-from calibration.query_set.clusters import Units, clusters
-from calibration.trial import Trial
-from retrieval.errors import InputError
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import FEWEST_FOR_CODES, build
-from retrieval.index.files import INDEX
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.gate import GateRecord
-from retrieval.release.reader import load
-from retrieval.retriever import Query
+from taugate.calibration.gate.breadth import recall, set_breadth
+from taugate.calibration.gate.gate import Candidate, judge
+from taugate.calibration.gate.index_admit import admit_index, kinds_asked
+from taugate.calibration.gate.trial import Trial
+from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.settings.margin import Gate
+from taugate.cli import main as cli
+from taugate.errors import InputError
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.registry.catalog import current_id, release_ids
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
+from taugate.retrieval.index.files import INDEX
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.release.gate import GateRecord
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
 
 N, D, QUERIES = 4000, 32, 1000
 
@@ -180,7 +180,7 @@ def test_the_first_that_is_admitted_is_taken(trial: Trial) -> None:
 
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
-    return taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
+    return cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
 
 
 LENIENT = ("--margin", "0.05", "--holdout", "0")

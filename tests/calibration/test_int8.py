@@ -9,16 +9,16 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import taugate
-from calibration.encoding.int8 import quantize
-from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, int8_encoder
-from retrieval.encoder import MODEL, OnnxEncoder
-from retrieval.errors import EncoderError, ReleaseError
-from retrieval.release import golden
-from retrieval.release.catalog import current_id
-from retrieval.release.golden import GoldenQuery
-from retrieval.release.reader import load
-from retrieval.retriever import Query, Retriever
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder, int8_encoder
+from taugate.calibration.export.int8 import quantize
+from taugate.cli import main as cli
+from taugate.errors import EncoderError, ReleaseError
+from taugate.registry.catalog import current_id
+from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.golden import GoldenQuery
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query, Retriever
 
 WIDTHS = (24, 40, 16)  # embedding, two layers
 
@@ -124,7 +124,7 @@ def test_it_is_made_once_and_of_float32_only(both: tuple[OnnxEncoder, OnnxEncode
 
 
 def calibrate(data: Path, releases: Path, *more: str) -> int:
-    return taugate.main(["calibrate", str(data), "--releases", str(releases), *more])
+    return cli.main(["calibrate", str(data), "--releases", str(releases), *more])
 
 
 @pytest.mark.model

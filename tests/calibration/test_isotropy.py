@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from IsoScore.IsoScore import IsoScore
 
-from calibration.encoding.probes import PROBES
-from calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from calibration.metrics.isotropy import isotropy
-from retrieval.encoder import OnnxEncoder
-from retrieval.similarity import Float32
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.export.probes import PROBES
+from taugate.calibration.metrics.isotropy import isotropy
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.vectors.similarity import Float32
 
 
 def unit(vectors: np.ndarray) -> Float32:

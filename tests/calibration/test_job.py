@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.layout import content_digest
-from retrieval.release.verify import verify
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id, release_ids
+from taugate.retrieval.release.layout import content_digest
+from taugate.retrieval.release.verify import verify
 from tests.fake_encoder import DIMENSION
 
 
@@ -22,7 +22,7 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def calibrate(data: Path, releases: Path, encoder: Path, *options: str) -> int:
-    return taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *options])
+    return cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *options])
 
 
 def digests(releases: Path) -> set[str]:

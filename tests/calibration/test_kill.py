@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.reader import load
-from retrieval.release.verify import verify
+from taugate.registry.catalog import current_id, release_ids
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.verify import verify
 
 MOMENTS = 20
 

@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-import taugate
-from retrieval.release.catalog import release_ids
+from taugate.cli import main as cli
+from taugate.registry.catalog import release_ids
 from tests.calibration.commands import refusal
 from tests.object_storage import ObjectStorage, object_storage
 
@@ -47,7 +47,7 @@ def refused(url: str, releases: Path, encoder: Path, capfd: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("end", ["", "/"])
 def test_it_is_the_same_release(store: ObjectStorage, releases: Path, encoder: Path, tmp_path: Path, end: str) -> None:
-    assert taugate.main(command(f"{store.url}/zaragoza{end}", tmp_path / "r", encoder)) == 0
+    assert cli.main(command(f"{store.url}/zaragoza{end}", tmp_path / "r", encoder)) == 0
     (there,), (here,) = release_ids(tmp_path / "r"), release_ids(releases)
     assert there[-12:] == here[-12:]
     assert list((tmp_path / "tmp").iterdir()) == []
@@ -121,8 +121,8 @@ def test_a_disk_without_room_is_said_before_anything_is_fetched(
     sizes = {name: (sample / name).stat().st_size for name in FILES}
     needed = sum(sizes.values()) + sizes["corpus.jsonl"]
     with (
-        patch("calibration.data.location.shutil.disk_usage") as usage,
-        patch("retrieval.object_store.Store.download", side_effect=AssertionError("fetched")),
+        patch("taugate.ingestion.dataset.location.shutil.disk_usage") as usage,
+        patch("taugate.storage.object_store.Store.download", side_effect=AssertionError("fetched")),
     ):
         usage.return_value.free = needed - 1
         said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
@@ -132,14 +132,14 @@ def test_a_disk_without_room_is_said_before_anything_is_fetched(
 def test_a_file_that_changes_meanwhile(
     store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with patch("retrieval.object_store.Store.size", return_value=100):
+    with patch("taugate.storage.object_store.Store.size", return_value=100):
         said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
     assert "not the 100 bytes that it had before" in said
 
 
 def test_other_stores_do_as_well(sample: Path, releases: Path, encoder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(sample, tmp_path / "somewhere" / "zaragoza")
-    assert taugate.main(command(f"file://{copy}", tmp_path / "r", encoder)) == 0
+    assert cli.main(command(f"file://{copy}", tmp_path / "r", encoder)) == 0
     assert release_ids(tmp_path / "r")[0][-12:] == release_ids(releases)[0][-12:]
 
 

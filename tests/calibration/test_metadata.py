@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.filters.conditions import OneOf, Range, all_of
-from retrieval.filters.metadata import MOST_FIELDS
-from retrieval.release.layout import METADATA
-from retrieval.release.reader import load
-from retrieval.release.verify import verify
+from taugate.errors import ReleaseError
+from taugate.retrieval.documents.conditions import OneOf, Range, all_of
+from taugate.retrieval.documents.metadata import MOST_FIELDS
+from taugate.retrieval.release.layout import METADATA
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
-import taugate
-from calibration.data.dataset import LabelledQuery
-from calibration.metrics.judged import JudgedQueries
-from retrieval.encoder import OnnxEncoder
-from retrieval.index.files import load
-from retrieval.index.flat import FlatIndex
-from retrieval.release.layout import ENCODER_FOLDER
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.cli import main as cli
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.files import load
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release.layout import ENCODER_FOLDER
 from tests.fake_encoder import write_fake_encoder
 
 TOLERANCE = 1e-9
@@ -179,7 +179,7 @@ def interval(values: list[float]) -> dict[str, float]:
 def calibrate(folders: tuple[Path, Path], releases: Path, capfd: pytest.CaptureFixture[str], *more: str) -> dict:
     data, encoder = folders
     options = ["--releases", str(releases), "--encoder", str(encoder), "--json"]
-    assert taugate.main(["calibrate", str(data), *options, *more]) == 0
+    assert cli.main(["calibrate", str(data), *options, *more]) == 0
     return json.loads(capfd.readouterr().out)
 
 

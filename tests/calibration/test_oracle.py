@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from retrieval.encoder import OnnxEncoder
-from retrieval.index.files import load
-from retrieval.index.flat import FlatIndex
-from retrieval.release.layout import ENCODER_FOLDER
+from taugate.cli import main as cli
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.files import load
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release.layout import ENCODER_FOLDER
 from tests.oracle import Oracle, transcribe
 
 TOLERANCE = 1e-9
 
 
 def calibrate(capfd: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert taugate.main(["calibrate", *arguments, "--json"]) == 0
+    assert cli.main(["calibrate", *arguments, "--json"]) == 0
     return json.loads(capfd.readouterr().out)
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from calibration.metrics.bootstrap import Draw, Split
-from calibration.query_set.clusters import Units
-from calibration.relevance.parts import FEWEST_QUERIES, SHARES, Parts
-from calibration.settings import CalibrationSettings
+from taugate.calibration.metrics.bootstrap import Draw, Split
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.parts import FEWEST_QUERIES, SHARES, Parts
+from taugate.calibration.settings.settings import CalibrationSettings
 
 
 def alone(queries: int) -> Units:

@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from calibration.data.dataset import LabelledQuery
-from calibration.projection.admit import _chosen
-from calibration.projection.folds import cross_validated
-from calibration.projection.pca import fit_pca, retained
-from calibration.trial import Trial
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id
-from retrieval.release.gate import GateRecord, PairedLoss
-from retrieval.release.interval import Interval
-from retrieval.release.layout import PROJECTION
-from retrieval.release.reader import load
-from retrieval.retriever import Query
+from taugate.calibration.gate.folds import cross_validated
+from taugate.calibration.gate.pca import fit_pca, retained
+from taugate.calibration.gate.projection_admit import _chosen
+from taugate.calibration.gate.trial import Trial
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.registry.catalog import current_id
+from taugate.retrieval.release.gate import GateRecord, PairedLoss
+from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.release.layout import PROJECTION
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
 
@@ -94,7 +94,7 @@ def test_every_query_is_judged_by_a_projection_that_has_not_seen_it(trial: Trial
 
 
 def calibrate(data: Path, releases: Path, encoder: Path, *more: str) -> int:
-    return taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
+    return cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder), *more])
 
 
 def manifest_of(releases: Path) -> dict:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from calibration.encoding import source
-from calibration.encoding.source import DEFAULT_ENCODER
-from retrieval.release import history
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.lock import CALIBRATING, calibrating
+from taugate.calibration.encoding import source
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.cli import main as cli
+from taugate.registry import history
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.lock import CALIBRATING, calibrating
 from tests.calibration.commands import arguments
 from tests.fake_encoder import write_fake_encoder
 
@@ -36,7 +36,7 @@ def texts(sample: Path) -> list[str]:
 
 def failure(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     capfd.readouterr()
-    assert taugate.main(arguments) == 2
+    assert cli.main(arguments) == 2
     printed = capfd.readouterr()
     assert printed.out == ""
     (said,) = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
@@ -48,7 +48,7 @@ def test_an_encoder_that_is_named_is_promoted_whatever_was_before(
 ) -> None:
     for named in (another, encoder):
         before = set(release_ids(copy))
-        assert taugate.main(arguments(sample, copy, named)) == 0
+        assert cli.main(arguments(sample, copy, named)) == 0
         assert {current_id(copy)} == set(release_ids(copy)) - before
     assert [event.forced for event in history.read(copy).events] == [(), ("new encoder",), ("new encoder",)]
 
@@ -73,14 +73,14 @@ def default(another: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     config = (another / "encoder.json").read_text(encoding="utf-8")
     (another / "encoder.json").write_text(config.replace('"fake"', f'"{DEFAULT_ENCODER}"'), encoding="utf-8")
     monkeypatch.setattr(
-        "calibration.job.exported_encoder", lambda name: another if name == DEFAULT_ENCODER else Path(name)
+        "taugate.calibration.job.job.exported_encoder", lambda name: another if name == DEFAULT_ENCODER else Path(name)
     )
     return another
 
 
 def test_without_a_promotion_any_encoder_will_do(sample: Path, copy: Path, default: Path) -> None:
     before = current_id(copy)
-    assert taugate.main(["calibrate", str(sample), "--releases", str(copy), "--no-promote"]) == 0
+    assert cli.main(["calibrate", str(sample), "--releases", str(copy), "--no-promote"]) == 0
     assert len(release_ids(copy)) == 2
     assert current_id(copy) == before
 
@@ -89,8 +89,8 @@ def test_another_export_of_the_default_is_another_encoder(
     sample: Path, tmp_path: Path, default: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plain = ["calibrate", str(sample), "--releases", str(tmp_path / "r")]
-    assert taugate.main(plain) == 0
-    assert taugate.main(plain) == 0, "the same export"
+    assert cli.main(plain) == 0
+    assert cli.main(plain) == 0, "the same export"
     write_fake_encoder(default, texts(sample), seed=2)
     config = (default / "encoder.json").read_text(encoding="utf-8")
     (default / "encoder.json").write_text(config.replace('"fake"', f'"{DEFAULT_ENCODER}"'), encoding="utf-8")
@@ -99,7 +99,7 @@ def test_another_export_of_the_default_is_another_encoder(
     assert f"another export of {DEFAULT_ENCODER}" in said
     assert "--encoder" in said
     assert release_ids(tmp_path / "r") == before
-    assert taugate.main([*plain, "--encoder", DEFAULT_ENCODER]) == 0
+    assert cli.main([*plain, "--encoder", DEFAULT_ENCODER]) == 0
 
 
 def test_what_is_refused_at_the_end_is_not_lost(
@@ -111,8 +111,8 @@ def test_what_is_refused_at_the_end_is_not_lost(
     def full(*_: object) -> None:
         raise OSError("history.jsonl: cannot be written")
 
-    monkeypatch.setattr("retrieval.release.pointer.record", full)
-    assert taugate.main(arguments(sample, copy, encoder, "--seed", "1")) == 1
+    monkeypatch.setattr("taugate.registry.pointer.record", full)
+    assert cli.main(arguments(sample, copy, encoder, "--seed", "1")) == 1
     (name,) = set(release_ids(copy)) - {before}
     error = capfd.readouterr().err.splitlines()
     assert error[-2:] == [
@@ -121,7 +121,7 @@ def test_what_is_refused_at_the_end_is_not_lost(
     ]
     assert current_id(copy) == before
     monkeypatch.undo()
-    assert taugate.main(["release", "promote", "--releases", str(copy), name]) == 0
+    assert cli.main(["release", "promote", "--releases", str(copy), name]) == 0
 
 
 def test_one_calibration_at_a_time(
@@ -132,9 +132,9 @@ def test_one_calibration_at_a_time(
         said = failure(arguments(sample, copy, encoder), capfd)
         assert f"process {os.getpid()} on " in said
         assert "is calibrating into it; wait until that is done" in said
-        assert taugate.main(arguments(sample, tmp_path / "elsewhere", encoder)) == 0
+        assert cli.main(arguments(sample, tmp_path / "elsewhere", encoder)) == 0
     assert sorted(path.name for path in copy.iterdir()) == before
-    assert taugate.main(arguments(sample, copy, encoder)) == 0
+    assert cli.main(arguments(sample, copy, encoder)) == 0
 
 
 def holder(copy: Path) -> str:
@@ -157,4 +157,4 @@ def test_a_calibration_shows_that_it_runs_and_leaves_no_lock_when_killed(
         said = failure(arguments(sample, copy, encoder), capfd)
         assert f"process {process.pid} on " in said
         process.send_signal(signal.SIGKILL)
-    assert taugate.main(arguments(sample, copy, encoder)) == 0
+    assert cli.main(arguments(sample, copy, encoder)) == 0

@@ -8,21 +8,21 @@ from scipy import stats
 from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
-from calibration.data.dataset import LabelledQuery
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import (
+from taugate.calibration.metrics.clusters import (
     cluster_bootstrap,
     clusters,
     effective_sample_size,
     intra_cluster_correlation,
 )
-from calibration.query_set.diversity import cosine_distance, silhouette, topics
-from calibration.query_set.labels import duplicates
-from calibration.query_set.measure import measure_query_set
-from calibration.query_set.warnings import Signs, query_set_warnings
-from retrieval.index.flat import FlatIndex
-from retrieval.release.query_set import QuerySetRecord
-from retrieval.similarity import Float32, pair_similarity
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.query_set.diversity import cosine_distance, silhouette, topics
+from taugate.calibration.query_set.labels import duplicates
+from taugate.calibration.query_set.measure import measure_query_set
+from taugate.calibration.query_set.warnings import Signs, query_set_warnings
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release.query_set import QuerySetRecord
+from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 
 def query(*relevant: int, text: str = "?") -> LabelledQuery:

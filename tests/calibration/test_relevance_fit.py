@@ -5,17 +5,17 @@ import math
 import numpy as np
 import pytest
 
-from calibration.data.dataset import LabelledQuery
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Units
-from calibration.relevance.estimate import Estimated, estimate
-from calibration.relevance.fit import Fit
-from calibration.relevance.fit import fit as fit_by_document
-from calibration.relevance.parts import Parts
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.relevance.features import FEATURES
-from retrieval.similarity import similarity
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.relevance.estimate import Estimated, estimate
+from taugate.calibration.relevance.fit import Fit
+from taugate.calibration.relevance.fit import fit as fit_by_document
+from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.features import FEATURES
+from taugate.retrieval.vectors.similarity import similarity
 
 K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12
 

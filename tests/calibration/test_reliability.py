@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibration.metrics.reliability import (
+from taugate.calibration.metrics.reliability import (
     BINS,
     LIKELY,
     Sums,

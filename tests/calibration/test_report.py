@@ -13,28 +13,28 @@ import numpy as np
 import pytest
 from scipy.stats import gaussian_kde
 
-from calibration.admit import admit
-from calibration.artifact.facts import manifest_facts
-from calibration.data.dataset import Dataset, read_dataset
-from calibration.encoding.cache import EmbeddingCache
-from calibration.encoding.corpus import encode_dataset
-from calibration.report.axis import Axis
-from calibration.report.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Dot
-from calibration.report.compare import comparison, same_queries
-from calibration.report.curves import drawn, spaced
-from calibration.report.densities import density
-from calibration.report.lost import lost, shortened
-from calibration.report.numbers import brief, fixed, percent, signed
-from calibration.report.page import render
-from calibration.report.shown import shown
-from calibration.report.tradeoff import least_kept, standings
-from calibration.risk.rule import Rule
-from calibration.settings import CalibrationSettings
-from calibration.stopwatch import Stopwatch
-from calibration.study import Findings, study
-from retrieval.encoder import OnnxEncoder
-from retrieval.policy import keep
-from retrieval.release.manifest import Manifest
+from taugate.calibration.charts.axis import Axis
+from taugate.calibration.charts.chart import BOTTOM, LEFT, RIGHT, TOP, Chart, Dot
+from taugate.calibration.charts.numbers import brief, fixed, percent, signed
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.gate.admit import admit
+from taugate.calibration.job.facts import manifest_facts
+from taugate.calibration.job.study import Findings, study
+from taugate.calibration.report.compare import comparison, same_queries
+from taugate.calibration.report.curves import drawn, spaced
+from taugate.calibration.report.densities import density
+from taugate.calibration.report.lost import lost, shortened
+from taugate.calibration.report.page import render
+from taugate.calibration.report.shown import shown
+from taugate.calibration.report.tradeoff import least_kept, standings
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.stopwatch import Stopwatch
+from taugate.ingestion.dataset.dataset import Dataset, read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.policy.policy import keep
+from taugate.retrieval.release.manifest import Manifest
 
 SECTIONS = ["headline", "numbers", "densities-section", "curves", "kept", "rules", "abstaining", "relevance", "lost"]
 SECTIONS += ["query-set", "gate", "comparison"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from calibration.risk.rule import Rule
-from retrieval.errors import InputError
+from taugate.calibration.settings.rule import Rule
+from taugate.errors import InputError
 
 # What is asked for, and the method, policy, guarantee, loss and confidence that follow.
 COMPLETED = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-import taugate
+from taugate.cli import main as cli
 
 # Name, arguments, setting that the message names, what it says of it. The sample has 503 documents and 503 queries.
 REFUSED = [
@@ -46,7 +46,7 @@ def arguments(sample: Path, releases: Path, encoder: Path, *more: str) -> list[s
 
 def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that a command ends with, less "taugate: "."""
-    assert taugate.main(argv) == 2
+    assert cli.main(argv) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert len(printed.err.splitlines()) == 1, printed.err
@@ -67,7 +67,7 @@ def test_setting_that_cannot_be_used(row, sample, encoder, tmp_path, capsys):
 def test_usage_that_argparse_refuses(row, sample, encoder, tmp_path, capsys):
     _, more, option = row
     with pytest.raises(SystemExit) as stop:
-        taugate.main(arguments(sample, tmp_path / "releases", encoder, *more))
+        cli.main(arguments(sample, tmp_path / "releases", encoder, *more))
     assert stop.value.code == 2
     assert option in capsys.readouterr().err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
@@ -86,7 +86,7 @@ def test_encoder_folder_without_a_model(sample, tmp_path, capsys):
 def test_releases_directory_that_is_a_file(sample, encoder, tmp_path, capsys):
     releases = tmp_path / "releases"
     releases.write_bytes(b"kept")
-    assert taugate.main(arguments(sample, releases, encoder)) == 2
+    assert cli.main(arguments(sample, releases, encoder)) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"taugate: {releases}: ")
     assert releases.read_bytes() == b"kept"
@@ -101,4 +101,4 @@ def test_refusal_leaves_an_existing_releases_directory_alone(sample, encoder, tm
 
 def test_a_holdout_of_zero_and_one_document_a_query_are_fine(sample, encoder, tmp_path):
     more = ["--holdout", "0", "--k", "1", "--bootstraps", "1", "--sample-size", "1"]
-    assert taugate.main(arguments(sample, tmp_path / "releases", encoder, *more)) == 0
+    assert cli.main(arguments(sample, tmp_path / "releases", encoder, *more)) == 0

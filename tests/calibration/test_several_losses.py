@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import taugate
-from calibration.decide import decide
-from calibration.evidence import Evidence
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Units
-from calibration.risk.rule import Rule
-from calibration.scored import Scored
-from retrieval.index.topk import TopK
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.threshold.decide import decide
+from taugate.cli import main as cli
+from taugate.retrieval.index.topk import TopK
 from tests.calibration.commands import arguments
 
 
@@ -90,7 +90,7 @@ def test_what_is_no_list_of_shares_is_named(
     text: str, sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        taugate.main(arguments(sample, tmp_path / "r", encoder, "--max-loss", text))
+        cli.main(arguments(sample, tmp_path / "r", encoder, "--max-loss", text))
     assert ended.value.code == 2
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.endswith(f'argument --max-loss: "{text}": give a share such as 0.01, or several such as 0.01,0.02')

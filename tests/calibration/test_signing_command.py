@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.release.catalog import current_id, find, release_ids
-from retrieval.release.layout import SIGNATURE
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.retrieval.release.layout import SIGNATURE
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
 
 
@@ -20,17 +20,17 @@ def test_it_is_signed_verified_and_promoted(
     private, public = write_keys(tmp_path)
     name = str(current_id(copy))
     asked = ["--releases", str(copy), name]
-    assert taugate.main(["release", "verify", *asked, "--trusted-keys", str(public)]) == 1
+    assert cli.main(["release", "verify", *asked, "--trusted-keys", str(public)]) == 1
     assert "not signed" in capfd.readouterr().err
     monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
-    assert taugate.main(["release", "promote", *asked]) == 2
+    assert cli.main(["release", "promote", *asked]) == 2
     assert "not signed" in capfd.readouterr().err
-    assert taugate.main(["release", "verify", *asked]) == 1
-    assert taugate.main(["release", "sign", *asked, "--key", str(private)]) == 0
+    assert cli.main(["release", "verify", *asked]) == 1
+    assert cli.main(["release", "sign", *asked, "--key", str(private)]) == 0
     assert f"signed {name} " in capfd.readouterr().out
-    assert taugate.main(["release", "verify", *asked]) == 0
-    assert taugate.main(["release", "promote", *asked]) == 0
-    assert taugate.main(["release", "sign", *asked, "--key", str(tmp_path / "none")]) == 2
+    assert cli.main(["release", "verify", *asked]) == 0
+    assert cli.main(["release", "promote", *asked]) == 0
+    assert cli.main(["release", "sign", *asked, "--key", str(tmp_path / "none")]) == 2
     assert "none" in capfd.readouterr().err
 
 
@@ -43,11 +43,11 @@ def test_a_calibration_signs_what_it_promotes(
     asked = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]
     monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
     for options in ([], ["--sign-with", str(strange)], ["--sign-with", str(tmp_path / "none")]):
-        assert taugate.main([*asked, *options]) == 2  # before any work
+        assert cli.main([*asked, *options]) == 2  # before any work
         assert not folder.exists()
     assert "none" in capfd.readouterr().err
-    assert taugate.main([*asked, "--sign-with", str(private)]) == 0
+    assert cli.main([*asked, "--sign-with", str(private)]) == 0
     verify(find(folder), TrustedKeys.load(public))
-    assert taugate.main([*asked, "--seed", "1", "--no-promote"]) == 0
+    assert cli.main([*asked, "--seed", "1", "--no-promote"]) == 0
     (second,) = set(release_ids(folder)) - {current_id(folder)}
     assert not (folder / second / SIGNATURE).exists()

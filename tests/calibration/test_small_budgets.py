@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from calibration.risk.cheapest import Way
-from calibration.risk.rule import Rule
-from retrieval.release import history
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.layout import REPORT
+from taugate.calibration.risk.cheapest import Way
+from taugate.calibration.settings.rule import Rule
+from taugate.cli import main as cli
+from taugate.registry import history
+from taugate.registry.catalog import current_id, release_ids
+from taugate.retrieval.release.layout import REPORT
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 CERTIFIED = ("--max-loss", "0.05")
@@ -152,8 +152,8 @@ def test_a_provisional_release_leaves_a_calibrated_one_in_force(
     assert "label 1 more" in message(error)
 
     capfd.readouterr()
-    assert taugate.main(["release", "promote", third["release_id"], "--releases", str(tmp_path / "r")]) == 4
-    assert taugate.main(["release", "promote", third["release_id"], "--releases", str(tmp_path / "r"), "--force"]) == 0
+    assert cli.main(["release", "promote", third["release_id"], "--releases", str(tmp_path / "r")]) == 4
+    assert cli.main(["release", "promote", third["release_id"], "--releases", str(tmp_path / "r"), "--force"]) == 0
     assert history.read(tmp_path / "r").events[-1].forced == ("provisional",)
 
 

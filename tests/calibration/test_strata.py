@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.risk.words import of_strata
-from retrieval.filters.conditions import OneOf, Range, all_of
-from retrieval.release.catalog import release_ids
-from retrieval.release.evidence import StrataRecord, StratumRecord
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
+from taugate.calibration.risk.words import of_strata
+from taugate.registry.catalog import release_ids
+from taugate.retrieval.documents.conditions import OneOf, Range, all_of
+from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
 from tests.calibration.commands import Capture, arguments, refusal
 from tests.fake_encoder import write_fake_encoder
 

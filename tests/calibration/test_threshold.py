@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from calibration.metrics.bootstrap import Draw, Split, bootstrapped
-from calibration.metrics.judged import JudgedQueries
-from calibration.query_set.clusters import Units
-from calibration.settings import CalibrationSettings
-from calibration.threshold import bootstrap_threshold, gamma
-from retrieval.index.topk import TopK
-from retrieval.overlap import overlap_thresholds, share_above
-from retrieval.policy import keep
+from taugate.calibration.metrics.bootstrap import Draw, Split, bootstrapped
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.threshold import bootstrap_threshold, gamma
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.policy import keep
+from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
 
 
 def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:

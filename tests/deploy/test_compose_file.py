@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from service.access.keys import keys_of, parse_entries
-from service.settings import Settings
+from taugate.service.access.keys import keys_of, parse_entries
+from taugate.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))

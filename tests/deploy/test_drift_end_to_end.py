@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.release.catalog import find
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
 from tests.prometheus_process import Alertmanager, Prometheus, free_port, until
 from tests.service.drift.traffic import NO_ALARM, ordinary, send, told
 from tests.service_process import ServiceProcess
@@ -34,7 +34,7 @@ def promoted(tmp_path_factory: pytest.TempPathFactory, releases: Path, sample: P
     answers = dict(line.split("\t")[:2] for line in qrels.read_text(encoding="utf-8").splitlines()[1:])
     lines = (json.dumps({"_id": query, "text": documents[document]}) for query, document in answers.items())
     (strange / "queries.jsonl").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    assert taugate.main(["calibrate", str(strange), "--releases", str(folder), "--encoder", str(encoder)]) == 0
+    assert cli.main(["calibrate", str(strange), "--releases", str(folder), "--encoder", str(encoder)]) == 0
     return folder
 
 
@@ -64,7 +64,7 @@ def test_from_traffic_to_the_alert_and_back(
         assert info["metric"]["release"] == bad
         assert "topk_similarity" in told(service)["signals"]
 
-        assert taugate.main(["release", "promote", "--releases", str(promoted), good]) == 0
+        assert cli.main(["release", "promote", "--releases", str(promoted), good]) == 0
         service.process.send_signal(signal.SIGHUP)
         until(lambda: service.http.get("/readyz").json()["release"] == good)
         send(service, questions)

@@ -14,8 +14,8 @@ from types import ModuleType
 import pytest
 import yaml
 
-from retrieval.release import promotion
-from retrieval.release.catalog import find
+from taugate.registry import promotion
+from taugate.registry.catalog import find
 from tests.deploy.test_rules import ALERTS, RULES
 from tests.prometheus_process import DEPLOY, Prometheus, until
 from tests.retrieval.release.clones import clone

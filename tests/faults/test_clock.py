@@ -11,12 +11,12 @@ import numpy as np
 import orjson
 import pytest
 
-from retrieval.drift.observations import Judgements
-from retrieval.drift.window import Window
-from service.access.keys import digest
-from service.app import create_app
-from service.drift.fleet import Fleet
-from service.settings import Settings
+from taugate.drift.observations import Judgements
+from taugate.drift.window import Window
+from taugate.service.access.keys import digest
+from taugate.service.api.app import create_app
+from taugate.service.drift.fleet import Fleet
+from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.inprocess import serving, status, until
 
@@ -28,7 +28,7 @@ TIME_OF_DAY = {
     "service/drift/watch.py": "queries of all replicas are compared, and logged, by date",
     "service/drift/judging.py": "as they are, and for which of Redis's keys has a reply",
     "service/drift/look.py": "now, as windows have it",
-    "retrieval/staging.py": "the age of a file, which only counts where nobody has locked it",
+    "storage/staging.py": "the age of a file, which only counts where nobody has locked it",
 }
 
 
@@ -49,7 +49,7 @@ def test_nothing_else_reads_the_time_of_day() -> None:
     """Everything else that waits, paces or expires goes by time.monotonic() or the event loop's clock."""
     readers = {
         str(path.relative_to(ROOT))
-        for folder in ("service", "retrieval")
+        for folder in ("service", "drift", "registry", "retrieval", "storage")
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"\btime\.time\(", path.read_text(encoding="utf-8"))
     }

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import httpx
 
-from retrieval.release.layout import MANIFEST
-from retrieval.release.promotion import promote, rollback
+from taugate.registry.promotion import promote, rollback
+from taugate.retrieval.release.layout import MANIFEST
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until
 from tests.service.conftest import Two

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.release import history
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.promotion import promote
-from retrieval.release.prune import prune
-from retrieval.release.verify import verify
+from taugate.cli import main as cli
+from taugate.registry import history
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.promotion import promote
+from taugate.registry.prune import prune
+from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import arguments
 from tests.faults.disks import fill, small_disk
 from tests.service.conftest import Two
@@ -29,7 +29,7 @@ def kilobytes(folder: Path) -> int:
 def refused(command: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     """The last line of a command that could not write."""
     capfd.readouterr()
-    assert taugate.main(command) in {1, 2}
+    assert cli.main(command) in {1, 2}
     said = capfd.readouterr().err
     assert "Traceback" not in said
     last = said.splitlines()[-1]
@@ -49,7 +49,7 @@ def test_a_calibration(
             before = sorted(path.name for path in own.iterdir() if path.name != ".lock")
             command = arguments(sample, own, encoder, "--seed", str(number + 1))
             capfd.readouterr()
-            code = taugate.main(command)
+            code = cli.main(command)
             said = capfd.readouterr().err
             assert "Traceback" not in said
             if code:
@@ -61,7 +61,7 @@ def test_a_calibration(
                 verify(own / name)
             assert current_id(own) == current_id(releases) or not code
             (disk / ".ballast").unlink()
-            assert taugate.main(arguments(sample, own, encoder, "--seed", "9")) == 0
+            assert cli.main(arguments(sample, own, encoder, "--seed", "9")) == 0
 
 
 def test_a_promotion(two: Two, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

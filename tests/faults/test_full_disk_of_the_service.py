@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from retrieval.release.catalog import find, release_ids
-from retrieval.release.promotion import promote
-from retrieval.release.prune import prune
-from service.drift.query_log import QueryLog
-from service.drift.seen import Seen, observations
-from service.worker_folder import reserve
+from taugate.registry.catalog import find, release_ids
+from taugate.registry.promotion import promote
+from taugate.registry.prune import prune
+from taugate.service.drift.query_log import QueryLog
+from taugate.service.drift.seen import Seen, observations
+from taugate.service.process.worker_folder import reserve
 from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until

@@ -5,10 +5,10 @@ import signal
 import time
 from contextlib import ExitStack
 
-from retrieval.release.catalog import release_ids
-from retrieval.release.lock import locked
-from retrieval.release.promotion import promote
-from retrieval.release.prune import prune
+from taugate.registry.catalog import release_ids
+from taugate.registry.lock import locked
+from taugate.registry.promotion import promote
+from taugate.registry.prune import prune
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until
 from tests.service.conftest import Two

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.access.shared_rate import SharedRates
-from service.cache.redis_store import RedisStore
-from service.drift import fleet as fleet_module
-from service.drift.fleet import Fleet
+from taugate.service.access.shared_rate import SharedRates
+from taugate.service.cache.redis_store import RedisStore
+from taugate.service.drift import fleet as fleet_module
+from taugate.service.drift.fleet import Fleet
 from tests.faults.between import Between
 from tests.redis_process import RedisProcess
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.release.promotion import promote, shadow
+from taugate.registry.promotion import promote, shadow
 from tests.faults.load import CLIENTS, NOT_CACHED, QUERIES, Load
 from tests.faults.test_killed_service import both
 from tests.prometheus_process import until

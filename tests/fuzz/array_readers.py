@@ -4,20 +4,20 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.promotion.difference import loss
-from calibration.promotion.quantity import QUANTITIES
-from retrieval.abstention import MODEL_SIGNALS, AnswerScore, Signals
-from retrieval.documents import DocumentStore
-from retrieval.drift.reference import Reference
-from retrieval.filters.conditions import OneOf, Range
-from retrieval.filters.metadata import Metadata
-from retrieval.index.topk import TopK
-from retrieval.projection import Projection
-from retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
-from retrieval.release.outcomes import Outcomes
-from retrieval.relevance.background import Background
-from retrieval.relevance.features import FEATURES
-from retrieval.relevance.model import Logistic, Relevance
+from taugate.calibration.comparison.difference import loss
+from taugate.calibration.comparison.quantity import QUANTITIES
+from taugate.retrieval.documents.conditions import OneOf, Range
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
+from taugate.retrieval.policy.background import Background
+from taugate.retrieval.policy.features import FEATURES
+from taugate.retrieval.policy.model import Logistic, Relevance
+from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
+from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.vectors.projection import Projection
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
 
 K = 5  # of the release

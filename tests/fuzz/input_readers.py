@@ -8,16 +8,16 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from calibration.data.dataset import read_dataset
-from calibration.replay.log import read_log
-from retrieval.documents import Document
-from retrieval.drift.blocks import FEWEST
-from retrieval.drift.monitor import Monitor, Rules, theta_of
-from retrieval.errors import InputError
-from retrieval.filters.metadata import Metadata
-from service.drift.shown import Judgeable
-from service.errors import _explain
-from service.schemas import BatchRequest, FeedbackRequest, SearchRequest
+from taugate.calibration.replay.log import read_log
+from taugate.drift.blocks import FEWEST
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.errors import InputError
+from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document
+from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
+from taugate.service.drift.shown import Judgeable
+from taugate.service.errors import _explain
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 from tests.retrieval.drift.similarities import reference, traffic
 

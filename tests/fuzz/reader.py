@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from retrieval.errors import TaugateError
+from taugate.errors import TaugateError
 
 
 @dataclass(frozen=True)

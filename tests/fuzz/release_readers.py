@@ -9,16 +9,16 @@ import orjson
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
-from retrieval.documents import OFFSETS, TEXTS, DocumentStore, DocumentWriter
-from retrieval.encoder import CONFIG, TOKENIZER, EncoderConfig
-from retrieval.filters.metadata import Metadata
-from retrieval.index.topk import TopK
-from retrieval.policy import Policy
-from retrieval.release import golden
-from retrieval.release.catalog import current_id, find
-from retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
-from retrieval.release.manifest import Manifest, PolicyRecord
-from retrieval.release.verify import verify
+from taugate.registry.catalog import current_id, find
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore, DocumentWriter
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.policy import Policy
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest
+from taugate.retrieval.release.manifest import Manifest, PolicyRecord
+from taugate.retrieval.release.verify import verify
 from tests.fuzz.array_readers import array_readers
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 

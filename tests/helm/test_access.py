@@ -5,7 +5,7 @@ import json
 import helm_python
 import pytest
 
-from service.access.keys import parse_entries
+from taugate.service.access.keys import parse_entries
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, render, secrets
 
 ANYONE = at("settings.allow_anyone", True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.access.rules import RULES
-from service.settings import Settings
+from taugate.service.access.rules import RULES
+from taugate.service.settings import Settings
 from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 
 

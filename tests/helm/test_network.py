@@ -5,9 +5,9 @@ from pathlib import Path
 import helm_python
 import pytest
 
-from service.access.hosts import Hosts
-from service.errors import Forbidden
-from service.settings import Settings
+from taugate.service.access.hosts import Hosts
+from taugate.service.errors import Forbidden
+from taugate.service.settings import Settings
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
 
 POLICY = at("networkPolicy.enabled", True)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import calibration.command
-import calibration.releases.command
+from taugate.cli import calibrate
+from taugate.cli.release import command as release
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
@@ -197,8 +197,8 @@ def test_its_own_resources_nodes_and_cache() -> None:
 def test_the_command_accepts_its_arguments(name: str) -> None:
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(required=True)
-    calibration.command.add_parser(commands)
-    calibration.releases.command.add_parser(commands)
+    calibrate.add_parser(commands)
+    release.add_parser(commands)
     rendered = render(VARIANTS[name])
     jobs = [each["spec"] for each in rendered.of("Job")]
     jobs += [each["spec"]["jobTemplate"]["spec"] for each in rendered.of("CronJob")]

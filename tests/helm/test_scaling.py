@@ -41,7 +41,7 @@ def test_an_autoscaler_by_processors_or_by_queries_in_hand(values: Values, metri
 
 
 def test_the_metric_of_the_queue_is_one_that_the_service_has() -> None:
-    from service.metrics import Metrics
+    from taugate.service.metrics import Metrics
 
     assert "taugate_queue_depth" in {family.name for family in Metrics().registry.collect()}
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from helm.values.settings import OWNED, ServiceSettings
-from service.settings import Settings
+from taugate.service.settings import Settings
 from tests.helm.rendered import KEYS, Rendered, Values, at, merged, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}

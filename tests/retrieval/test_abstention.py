@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from retrieval.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName, Signals
-from retrieval.errors import ReleaseError
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.relevance.model import Logistic
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName, Signals
+from taugate.retrieval.policy.model import Logistic
 
 N, D, K = 40, 8, 5
 RNG = np.random.default_rng(3)

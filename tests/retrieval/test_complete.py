@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from retrieval.index.complete import complete
-from retrieval.index.topk import MOST_CANDIDATES, SPARE
-from retrieval.similarity import Float32, pair_similarity
+from taugate.retrieval.index.complete import complete
+from taugate.retrieval.index.topk import MOST_CANDIDATES, SPARE
+from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 N, D = 4000, 24
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.documents import OFFSETS, TEXTS, Document, DocumentStore, DocumentWriter
-from retrieval.errors import ReleaseError
+from taugate.errors import ReleaseError
+from taugate.retrieval.documents.store import OFFSETS, TEXTS, Document, DocumentStore, DocumentWriter
 
 DOCUMENTS = [
     Document("a", "plain text"),

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import zaragoza_construction_faq
 
-from retrieval.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
-from retrieval.errors import EncoderError
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, OnnxEncoder
 from tests.fake_encoder import DIMENSION, MAX_LENGTH, write_fake_encoder
 
 TEXTS = [entry["a"] for entry in zaragoza_construction_faq.load(lang="en")][:200]

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from retrieval.documents import Document
-from retrieval.errors import InputError
-from retrieval.filters.conditions import Filter, OneOf, Range, all_of
-from retrieval.filters.metadata import Metadata
-from retrieval.index.build import build
-from retrieval.policy import Policy, PolicyKind
-from retrieval.relevance.background import Background
-from retrieval.relevance.features import FEATURES
-from retrieval.relevance.model import Logistic, Relevance
-from retrieval.retriever import Answer, Query, Retriever
+from taugate.errors import InputError
+from taugate.retrieval.documents.conditions import Filter, OneOf, Range, all_of
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.build import build
+from taugate.retrieval.policy.background import Background
+from taugate.retrieval.policy.features import FEATURES
+from taugate.retrieval.policy.model import Logistic, Relevance
+from taugate.retrieval.policy.policy import Policy, PolicyKind
+from taugate.retrieval.retriever import Answer, Query, Retriever
 
 N, D, K = 400, 16, 5
 TAU: dict[PolicyKind, float | None] = {"similarity": 0.3, "relative": 0.8, "probability": 0.5, "none": None}

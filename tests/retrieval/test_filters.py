@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from retrieval.documents import Document, Scalar
-from retrieval.errors import InputError, ReleaseError
-from retrieval.filters.conditions import Condition, Filter, OneOf, Range, all_of
-from retrieval.filters.metadata import Metadata
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.documents.conditions import Condition, Filter, OneOf, Range, all_of
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document, Scalar
 
 MIXED: list[Scalar] = [
     True, False, 0, 1, 1.0, 0.0, -0.0, -1, 2, 2.5, 2**53, 2**53 + 1, float(2**53), -(2**63), 2**64 - 1, 1e308, 5e-324,

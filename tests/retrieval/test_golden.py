@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id
-from retrieval.release.golden import GoldenQuery, check, read
-from retrieval.release.layout import GOLDEN
-from retrieval.release.reader import load
-from retrieval.retriever import Retriever
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id
+from taugate.retrieval.release.golden import GoldenQuery, check, read
+from taugate.retrieval.release.layout import GOLDEN
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Retriever
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
-from retrieval.errors import TaugateError
-from retrieval.release.catalog import find
-from retrieval.release.layout import MANIFEST, content_digest
-from retrieval.release.reader import load
+from taugate.errors import TaugateError
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import MANIFEST, content_digest
+from taugate.retrieval.release.reader import load
 
 
 def forge(release: Path, change: Callable[[Path, dict], None]) -> Path:

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.index.files import load, save
-from retrieval.index.flat import FlatIndex
-from retrieval.similarity import rounding_bound
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.vectors.similarity import rounding_bound
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

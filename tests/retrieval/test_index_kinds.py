@@ -7,11 +7,11 @@ import faiss
 import numpy as np
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.index.approximate import ApproximateIndex
-from retrieval.index.build import AnyIndex, build
-from retrieval.index.files import INDEX, VECTORS, load, save, sizes
-from retrieval.index.kinds import Kind
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import AnyIndex, build
+from taugate.retrieval.index.files import INDEX, VECTORS, load, save, sizes
+from taugate.retrieval.index.kinds import Kind
 from tests.retrieval.vectors import KINDS, D, K, N, clustered, unit
 
 EXACT = ("flat", "hnsw", "ivf-flat", "ivf-pq")  # rank by the vectors themselves

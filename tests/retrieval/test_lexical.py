@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.lexical.forward import ForwardIndex
-from retrieval.lexical.terms import sentences, terms
+from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.index.terms import sentences, terms
 
 WORDS = ["oil", "crisis", "OPEC", "began", "in", "1973", "Straße", "été", "the", "the", "price"]
 

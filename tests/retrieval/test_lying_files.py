@@ -11,13 +11,13 @@ import numpy as np
 import onnx
 import pytest
 
-from retrieval.digest import sha256_files
-from retrieval.encoder import FILES
-from retrieval.errors import ReleaseError, TaugateError
-from retrieval.index.build import build
-from retrieval.index.files import INDEX, load, save
-from retrieval.release import reader
-from retrieval.release.catalog import find
+from taugate.errors import ReleaseError, TaugateError
+from taugate.registry.catalog import find
+from taugate.retrieval.encoder.encoder import FILES
+from taugate.retrieval.index.build import build
+from taugate.retrieval.index.files import INDEX, load, save
+from taugate.retrieval.release import reader
+from taugate.storage.digest import sha256_files
 from tests.retrieval.test_hostile_release import forge
 
 D = 32

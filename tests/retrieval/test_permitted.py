@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from retrieval.abstention import AnswerRule, AnswerScore, Signals
-from retrieval.documents import Document
-from retrieval.errors import InputError
-from retrieval.filters.conditions import Filter, OneOf, Range, all_of, both
-from retrieval.filters.metadata import Metadata
-from retrieval.index.flat import FlatIndex
-from retrieval.policy import Policy, Strata
-from retrieval.retriever import Answer, Query, Retriever
-from service.filter_schema import read_filter
+from taugate.errors import InputError
+from taugate.retrieval.documents.conditions import Filter, OneOf, Range, all_of, both
+from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.retrieval.policy.policy import Policy, Strata
+from taugate.retrieval.retriever import Answer, Query, Retriever
 from tests.service.test_filter_properties import meets
 
 N, D, K, TAU = 240, 16, 5, np.float32(0.3)

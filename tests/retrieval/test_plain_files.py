@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.plain_file import read_plain
-from retrieval.release.catalog import find
-from retrieval.release.layout import MANIFEST, SIGNATURE
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
+from taugate.storage.plain_file import read_plain
 from tests.keys import write_keys
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from retrieval.index.topk import TopK
-from retrieval.policy import Policy, keep
-from retrieval.retriever import Query, Retriever
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.policy import Policy, keep
+from taugate.retrieval.retriever import Query, Retriever
 
 SCORES = np.array([[0.9, 0.5, 0.25, 0.0, -0.1]], dtype=np.float32)
 

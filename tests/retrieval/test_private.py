@@ -7,15 +7,15 @@ from unittest.mock import patch
 
 import pytest
 
-from retrieval.errors import InputError, ReleaseError
-from retrieval.release.catalog import find, release_ids
-from retrieval.release.lock import Hold
-from retrieval.release.private import OwnRelease, PrivateFolder, copied, entered
-from retrieval.release.push import promote_there, push
-from retrieval.release.reader import load
-from retrieval.release.remote import bring
-from retrieval.release.signing import read_private_key, sign
-from retrieval.release.trusted_keys import TrustedKeys
+from taugate.errors import InputError, ReleaseError
+from taugate.registry.catalog import find, release_ids
+from taugate.registry.lock import Hold
+from taugate.registry.remote.private import OwnRelease, PrivateFolder, copied, entered
+from taugate.registry.remote.push import promote_there, push
+from taugate.registry.remote.remote import bring
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.trusted_keys import TrustedKeys
 from tests.keys import write_keys
 from tests.retrieval.release.clones import clone
 
@@ -103,7 +103,7 @@ def test_nothing_that_nobody_trusted_signed_is_copied(release: Path, folder: Pat
 def test_a_disk_without_room_is_said_before_anything_is_copied(
     release: Path, folder: Path, trusted: TrustedKeys
 ) -> None:
-    with patch("retrieval.release.fetch.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.fetch.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match=rf"{folder}.*1000 are free.*TAUGATE_RELEASES_COPY"):
             copied(release, folder, trusted)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from retrieval.errors import ReleaseError
-from retrieval.projection import Projection
+from taugate.errors import ReleaseError
+from taugate.retrieval.vectors.projection import Projection
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.errors import InputError, ReleaseError
-from retrieval.release import history
-from retrieval.release.catalog import current_id, find, release_ids
-from retrieval.release.layout import CURRENT
-from retrieval.release.promotion import promote
-from retrieval.release.pull import pull
-from retrieval.release.push import promote_there, push
-from retrieval.release.signing import read_private_key, sign
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
+from taugate.cli import main as cli
+from taugate.errors import InputError, ReleaseError
+from taugate.registry import history
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.promotion import promote
+from taugate.registry.remote.pull import pull
+from taugate.registry.remote.push import promote_there, push
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.release.layout import CURRENT
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
 from tests.object_storage import ObjectStorage, object_storage
 from tests.retrieval.release.clones import clone, without_a_cut
@@ -127,14 +127,14 @@ def test_what_nobody_here_knows_is_not_replaced(
     promote(here, name)
     names = store.names()
     push_it = ["release", "push", "--releases", str(here), "--to", store.url]
-    assert taugate.main([*push_it, "--promote"]) == 2
+    assert cli.main([*push_it, "--promote"]) == 2
     said = capfd.readouterr().err
     assert said.startswith(f"taugate: {store.url}: its current release {there} is not in {here}, and nothing was ")
     assert f"`taugate release pull {there}`, then push again" in said
     assert (store.names(), store.get(CURRENT).decode().strip()) == (names, there)
-    assert taugate.main(push_it) == 0, "without --promote it takes nobody's place"
-    assert taugate.main(["release", "pull", "--releases", str(here), "--from", store.url, there]) == 0
-    assert taugate.main([*push_it, "--promote"]) == 0
+    assert cli.main(push_it) == 0, "without --promote it takes nobody's place"
+    assert cli.main(["release", "pull", "--releases", str(here), "--from", store.url, there]) == 0
+    assert cli.main([*push_it, "--promote"]) == 0
     assert store.get(CURRENT).decode().strip() == name
 
 
@@ -143,10 +143,10 @@ def test_a_pointer_that_names_nothing_is_not_replaced_until_it_is_removed(
 ) -> None:
     asked = ["release", "push", "--releases", str(releases), "--to", store.url, "--promote"]
     store.put(CURRENT, b"../../etc")
-    assert taugate.main(asked) == 2
+    assert cli.main(asked) == 2
     assert "current: is not one line with a release id; look who put it there, remove it" in capfd.readouterr().err
     store.remove(CURRENT)
-    assert taugate.main(asked) == 0
+    assert cli.main(asked) == 0
     assert store.get(CURRENT).decode().strip() == there
 
 
@@ -160,7 +160,7 @@ def cron(store: ObjectStorage, data: str, releases: Path, encoder: Path, *more: 
     codes: list[int] = []
     for command in commands:
         if not any(codes):
-            codes.append(taugate.main(command if command[0] == "calibrate" else ["release", *command]))
+            codes.append(cli.main(command if command[0] == "calibrate" else ["release", *command]))
     return codes
 
 

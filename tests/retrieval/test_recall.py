@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from retrieval.filters.conditions import OneOf, all_of, key
-from retrieval.release.catalog import find
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Answer, Query
-from retrieval.similarity import Float32
+from taugate.registry.catalog import find
+from taugate.retrieval.documents.conditions import OneOf, all_of, key
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Answer, Query
+from taugate.retrieval.vectors.similarity import Float32
 
 QUERY = Query("Do I need a building permit?", 5)
 KNOBS = [

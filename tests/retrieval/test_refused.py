@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from retrieval.abstention import AnswerRule, AnswerScore, Signals
-from retrieval.filters.conditions import OneOf
-from retrieval.index.topk import TopK
-from retrieval.policy import Policy, Strata
-from retrieval.retriever import Query, Retriever
+from taugate.retrieval.documents.conditions import OneOf
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
+from taugate.retrieval.policy.policy import Policy, Strata
+from taugate.retrieval.retriever import Query, Retriever
 
 SCORES = {"near": [0.9, 0.5, 0.25, 0.1], "far": [0.4, 0.39, 0.2, 0.1], "edge": [0.5, 0.3, 0.2, 0.1]}
 TAU = 0.5  # of the best similarity, below which a query is refused

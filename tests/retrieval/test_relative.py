@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from retrieval.index.topk import TopK
-from retrieval.policy import Policy, decision_scores, keep, relative
-from retrieval.retriever import Query, Retriever
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.policy import Policy, decision_scores, keep, relative
+from taugate.retrieval.retriever import Query, Retriever
 
 # Best first. The last two queries resemble nothing: their best score is 0, and below it.
 SCORES = np.array(

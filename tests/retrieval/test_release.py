@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id, find, release_ids
-from retrieval.release.history import read
-from retrieval.release.layout import FILES, MANIFEST, REPORT, content_digest, release_id
-from retrieval.release.manifest import Manifest
-from retrieval.release.promotion import promote
-from retrieval.release.reader import load
-from retrieval.release.verify import verify
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.history import read
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.layout import FILES, MANIFEST, REPORT, content_digest, release_id
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.verify import verify
 from tests.retrieval.release.clones import clone
 
 
@@ -150,27 +150,27 @@ def test_a_pointer_to_nothing_stops_neither_listing_nor_calibrating(
     copy: Path, sample: Path, encoder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(find(copy))
-    assert taugate.main(["release", "list", "--releases", str(copy)]) == 0
+    assert cli.main(["release", "list", "--releases", str(copy)]) == 0
     assert "names" in capfd.readouterr().err
-    assert taugate.main(["calibrate", str(sample), "--releases", str(copy), "--encoder", str(encoder)]) == 0
+    assert cli.main(["calibrate", str(sample), "--releases", str(copy), "--encoder", str(encoder)]) == 0
     assert "warning: " in capfd.readouterr().err
     assert verify(find(copy)).parent is None
 
 
 def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = current_id(copy)
-    assert taugate.main(["release", "list", "--releases", str(copy)]) == 0
+    assert cli.main(["release", "list", "--releases", str(copy)]) == 0
     assert capfd.readouterr().out == f"* {name}\n"
-    assert taugate.main(["release", "show", "--releases", str(copy)]) == 0
+    assert cli.main(["release", "show", "--releases", str(copy)]) == 0
     assert json.loads(capfd.readouterr().out)["release_id"] == name
-    assert taugate.main(["release", "verify", "--releases", str(copy)]) == 0
+    assert cli.main(["release", "verify", "--releases", str(copy)]) == 0
     assert capfd.readouterr().out == f"ok {name}\n"
     (find(copy) / "index.faiss").write_bytes(b"")
-    assert taugate.main(["release", "verify", "--releases", str(copy), name]) == 1
+    assert cli.main(["release", "verify", "--releases", str(copy), name]) == 1
     out, error = capfd.readouterr()
     assert out == f"failed {name}\n"
     assert "index.faiss" in error
-    assert taugate.main(["release", "show", "--releases", str(copy), "nonsense"]) == 2
+    assert cli.main(["release", "show", "--releases", str(copy), "nonsense"]) == 2
     assert release_ids(copy) == [name]
 
 
@@ -179,14 +179,14 @@ def test_the_command_promotes_what_verifies_and_nothing_else(
 ) -> None:
     first = str(current_id(copy))
     options = ["--releases", str(copy), "--encoder", str(encoder), "--seed", "1", "--no-promote"]
-    assert taugate.main(["calibrate", str(sample), *options]) == 0
+    assert cli.main(["calibrate", str(sample), *options]) == 0
     (second,) = set(release_ids(copy)) - {first}
     capfd.readouterr()
-    assert taugate.main(["release", "promote", "--releases", str(copy), second]) == 0
+    assert cli.main(["release", "promote", "--releases", str(copy), second]) == 0
     assert capfd.readouterr().out == f"* {second}\n"
     assert current_id(copy) == second
     (copy / first / "index.faiss").write_bytes(b"")
-    assert taugate.main(["release", "promote", "--releases", str(copy), first]) == 2
+    assert cli.main(["release", "promote", "--releases", str(copy), first]) == 2
     assert "index.faiss" in capfd.readouterr().err
     assert current_id(copy) == second
 

@@ -15,12 +15,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id, find, release_ids
-from retrieval.release.layout import CURRENT, FILES, MANIFEST, OPTIONAL_FILES, content_digest, is_release_id
-from retrieval.release.promotion import promote
-from retrieval.release.verify import verify
-from retrieval.release.writer import write
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.promotion import promote
+from taugate.registry.writer import write
+from taugate.retrieval.release.layout import CURRENT, FILES, MANIFEST, OPTIONAL_FILES, content_digest, is_release_id
+from taugate.retrieval.release.verify import verify
 
 JSON = st.recursive(
     st.one_of(

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from retrieval.errors import ReleaseError
-from retrieval.index.flat import FlatIndex
-from retrieval.index.topk import TopK
-from retrieval.relevance.background import Background
-from retrieval.relevance.features import FEATURES
-from retrieval.relevance.model import Logistic, Recalibration, Relevance
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.background import Background
+from taugate.retrieval.policy.features import FEATURES
+from taugate.retrieval.policy.model import Logistic, Recalibration, Relevance
 
 K = 5
 

@@ -10,17 +10,17 @@ from unittest.mock import patch
 import fsspec.registry  # noqa: F401 (a test looks it up, where the package has something else by its name)
 import pytest
 
-from retrieval.errors import InputError, ReleaseError, StoreError
-from retrieval.object_store import Store
-from retrieval.release.catalog import current_id, find, release_ids
-from retrieval.release.layout import CURRENT, MANIFEST
-from retrieval.release.promotion import promote
-from retrieval.release.push import promote_there, push
-from retrieval.release.reader import load
-from retrieval.release.remote import ORIGIN, bring
-from retrieval.release.signing import read_private_key, sign
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
+from taugate.errors import InputError, ReleaseError, StoreError
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.promotion import promote
+from taugate.registry.remote.push import promote_there, push
+from taugate.registry.remote.remote import ORIGIN, bring
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.release.layout import CURRENT, MANIFEST
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
+from taugate.storage.object_store import Store
 from tests.keys import write_keys
 from tests.object_storage import ObjectStorage, object_storage
 from tests.retrieval.test_hostile_release import forge
@@ -237,7 +237,7 @@ def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
     release: Path, store: ObjectStorage, tmp_path: Path
 ) -> None:
     pushed(release, store)
-    with patch("retrieval.release.fetch.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.fetch.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="1000 are free"):
             bring(store.url, tmp_path / "copy")

@@ -9,13 +9,13 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from retrieval.errors import InputError, ReleaseError
-from retrieval.release.catalog import find
-from retrieval.release.layout import MANIFEST, SIGNATURE
-from retrieval.release.reader import load
-from retrieval.release.signing import read_private_key, sign
-from retrieval.release.trusted_keys import TrustedKeys
-from retrieval.release.verify import verify
+from taugate.errors import InputError, ReleaseError
+from taugate.registry.catalog import find
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
 
 
@@ -59,7 +59,7 @@ def test_one_of_several_signatures_is_enough(release: Path, tmp_path: Path) -> N
 def test_an_unsigned_release_is_refused_before_its_manifest_is_read(release: Path, tmp_path: Path) -> None:
     trusted = TrustedKeys.load(write_keys(tmp_path)[1])
     with (
-        patch("retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
+        patch("taugate.retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
         pytest.raises(ReleaseError, match=r"manifest\.sig: the release is not signed"),
     ):
         verify(release, trusted)
@@ -71,7 +71,7 @@ def test_a_changed_manifest_is_refused_before_it_is_read(release: Path, tmp_path
     path = release / MANIFEST
     path.write_bytes(path.read_bytes() + b"\n")  # the same JSON
     with (
-        patch("retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
+        patch("taugate.retrieval.release.verify.orjson.loads", side_effect=AssertionError("parsed")),
         pytest.raises(ReleaseError, match=r"the signature does not fit manifest\.json"),
     ):
         load(release, trusted=TrustedKeys.load(public))

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError, StoreError, TaugateError
-from retrieval.object_store import Store
-from retrieval.release import history
-from retrieval.release.catalog import current_id, find
-from retrieval.release.layout import CURRENT, HISTORY, MANIFEST
-from retrieval.release.push import promote_there, push
-from retrieval.release.remote import bring
-from retrieval.release.verify import verify
+from taugate.errors import ReleaseError, StoreError, TaugateError
+from taugate.registry import history
+from taugate.registry.catalog import current_id, find
+from taugate.registry.remote.push import promote_there, push
+from taugate.registry.remote.remote import bring
+from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
+from taugate.retrieval.release.verify import verify
+from taugate.storage.object_store import Store
 
 
 def pipe(path: Path) -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.index.build import AnyIndex, build
-from retrieval.index.files import load, save
-from retrieval.index.kinds import Kind
-from retrieval.index.topk import SPARE, TopK
-from retrieval.index.within import Within
+from taugate.retrieval.index.build import AnyIndex, build
+from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.index.topk import SPARE, TopK
+from taugate.retrieval.index.within import Within
 from tests.retrieval.vectors import KINDS, D, K, N, clustered, unit
 
 FEW = N // 128  # up to so many are scored one by one

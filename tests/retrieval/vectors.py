@@ -4,8 +4,8 @@ from typing import get_args
 
 import numpy as np
 
-from retrieval.index.build import FEWEST_FOR_CODES
-from retrieval.index.kinds import Kind
+from taugate.retrieval.index.build import FEWEST_FOR_CODES
+from taugate.retrieval.index.kinds import Kind
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 N, D, K = FEWEST_FOR_CODES, 26, 10  # a dimension that codes of four components do not divide

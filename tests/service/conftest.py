@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-import taugate
-from retrieval.release.catalog import find, release_ids
+from taugate.cli import main as cli
+from taugate.registry.catalog import find, release_ids
 
 
 class Two(NamedTuple):
@@ -22,7 +22,7 @@ class Two(NamedTuple):
 def _two(releases: Path, sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Two:
     folder = shutil.copytree(releases, tmp_path_factory.mktemp("two") / "releases")
     command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder)]
-    assert taugate.main([*command, "--k", "3", "--seed", "1", "--no-promote"]) == 0
+    assert cli.main([*command, "--k", "3", "--seed", "1", "--no-promote"]) == 0
     old = find(folder).name
     (new,) = set(release_ids(folder)) - {old}
     return Two(folder, old, new)

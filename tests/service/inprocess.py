@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from retrieval.encoder import Tokens
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Observe, Retriever
-from retrieval.similarity import Float32
-from service.app import create_app
-from service.settings import Settings
+from taugate.retrieval.encoder.encoder import Tokens
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Observe, Retriever
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.api.app import create_app
+from taugate.service.settings import Settings
 
 PATIENCE = 10  # seconds before a test that waits for something gives up
 

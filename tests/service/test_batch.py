@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import zaragoza_construction_faq
 
-from service.schemas import BatchResponse
+from taugate.service.api.schemas import BatchResponse
 from tests.service_process import ServiceProcess
 
 QUESTIONS = [entry["q"] for entry in zaragoza_construction_faq.load(lang="en")]

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from service.batcher import Batcher, Job, tell
-from service.errors import NotReady
+from taugate.service.errors import NotReady
+from taugate.service.pipeline.batcher import Batcher, Job, tell
 
 PATIENCE = 10
 

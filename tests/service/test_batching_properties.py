@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batcher import Batcher, Job, tell
-from service.combiner import Combiner
-from service.errors import NotReady
+from taugate.service.errors import NotReady
+from taugate.service.pipeline.batcher import Batcher, Job, tell
+from taugate.service.pipeline.combiner import Combiner
 
 PATIENCE = 10
 MOST = 10

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from service.access.keys import Key
-from service.errors import Overloaded
-from service.in_hand import InHand
-from service.settings import Settings
+from taugate.service.access.keys import Key
+from taugate.service.api.in_hand import InHand
+from taugate.service.errors import Overloaded
+from taugate.service.settings import Settings
 
 LIMIT, MOST, OF_A_KEY, BATCHES = 1000, 64, 8, 4
 SETTINGS = Settings(

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-import taugate
-from retrieval.filters.conditions import OneOf, Range
-from retrieval.release.catalog import find
-from retrieval.release.layout import METADATA
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
-from service.filter_schema import read_filter
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
+from taugate.retrieval.documents.conditions import OneOf, Range
+from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.release.layout import METADATA
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
 
@@ -36,7 +36,7 @@ def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) 
         record["metadata"] |= {"checked": row % 5 == 0} if row % 4 else {"checked": None}
     (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
     calibrate = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
-    assert taugate.main(calibrate) == 0
+    assert cli.main(calibrate) == 0
     return folder / "releases"
 
 
@@ -200,7 +200,7 @@ def test_documents_without_metadata_cannot_be_filtered(rich: Path, sample: Path,
     plain = [json.dumps({name: line[name] for name in ("_id", "text")}) for line in lines]
     (data / "corpus.jsonl").write_text("\n".join(plain) + "\n", encoding="utf-8")
     releases = tmp_path / "releases"
-    assert taugate.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]) == 0
+    assert cli.main(["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]) == 0
     assert not (find(releases) / METADATA).exists()
     assert (find(rich) / METADATA).exists()
     with ServiceProcess(releases) as process:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from retrieval.documents import Document, DocumentStore, DocumentWriter
-from retrieval.errors import InputError
-from retrieval.filters.metadata import Metadata
-from service.schemas import SearchRequest
+from taugate.errors import InputError
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.service.api.schemas import SearchRequest
 
 TEXTS = st.text(max_size=6) | st.sampled_from(["", "a", "A", "å", "1", "true", "\x00", '"', "\\", "\U0001f3d7"])
 WHOLE = st.integers(-(2**63), 2**64 - 1) | st.sampled_from([0, 1, -1, 2**53, 2**53 + 1, 2**63, 2**64 - 1])

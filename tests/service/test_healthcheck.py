@@ -1,4 +1,4 @@
-"""`python -m service.healthcheck`, as an image asks it."""
+"""`python -m taugate.service.process.healthcheck`, as an image asks it."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from tests.service_process import ServiceProcess
 
 def check(port: int, host: str = "127.0.0.1") -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"TAUGATE_PORT": str(port), "TAUGATE_HOST": host}
-    command = [sys.executable, "-m", "service.healthcheck"]
+    command = [sys.executable, "-m", "taugate.service.process.healthcheck"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

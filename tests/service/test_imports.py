@@ -14,10 +14,10 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_service_imports_no_pytorch() -> None:
-    done = python("-X", "importtime", "-c", "import service.app, service.command")
+    done = python("-X", "importtime", "-c", "import taugate.service.api.app, taugate.cli.serve")
     assert done.returncode == 0, done.stderr
     imported = set(re.findall(r"^import time:.*\|\s+([\w.]+)$", done.stderr, re.MULTILINE))
-    assert {"service.app", "onnxruntime"} <= imported
+    assert {"taugate.service.api.app", "onnxruntime"} <= imported
     assert not {name for name in imported if name.split(".")[0] in EXTRAS}
     # FastAPI and redis import other parts of OpenTelemetry by themselves.
     assert not {name for name in imported if name.startswith(("opentelemetry.exporter", "opentelemetry.sdk.trace"))}
@@ -25,7 +25,7 @@ def test_the_service_imports_no_pytorch() -> None:
 
 def test_the_command_works_without_the_extras(releases: Path, tmp_path: Path) -> None:
     without = f"import sys; sys.modules |= dict.fromkeys({sorted(EXTRAS)})"
-    code = f"{without}; import taugate; sys.exit(taugate.main(sys.argv[1:]))"
+    code = f"{without}; from taugate.cli.main import main; sys.exit(main(sys.argv[1:]))"
     listed = python("-c", code, "release", "list", "--releases", str(releases))
     assert listed.returncode == 0, listed.stderr
     served = python("-c", code, "serve", "--releases", str(tmp_path))

@@ -8,11 +8,11 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from retrieval.errors import ReleaseError
-from retrieval.release.encoders import AskedPrecision
-from retrieval.release.reader import Release, load
-from service.app import create_app
-from service.settings import Settings
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.encoders import AskedPrecision
+from taugate.retrieval.release.reader import Release, load
+from taugate.service.api.app import create_app
+from taugate.service.settings import Settings
 from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import orjson
 
-from service.app import create_app
-from service.openapi import document
-from service.settings import Settings
+from taugate.service.api.app import create_app
+from taugate.service.api.openapi_command import document
+from taugate.service.settings import Settings
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from service.server import accepting
+from taugate.service.process.server import accepting
 from tests.service_process import ServiceProcess
 
 WORD = "marmalade"  # in every query, so in no log line
@@ -22,7 +22,7 @@ BATCHES, SIZE = 16, 64
 # A service that is told to stop by its own log line `listening`, the earliest moment a supervisor knows of it.
 STOPPED_AT_ONCE = """
 import logging, os, signal, sys, threading
-import taugate
+from taugate.cli import main as cli
 
 def stop(record):
     if record.getMessage() == "listening":
@@ -31,7 +31,7 @@ def stop(record):
 
 logging.getLogger("taugate.serve").addFilter(stop)
 threading.Thread(target=lambda: threading.Event().wait(3) or os._exit(124), daemon=True).start()
-sys.exit(taugate.main(["serve", "--releases", sys.argv[1], "--port", "0"]))
+sys.exit(cli.main(["serve", "--releases", sys.argv[1], "--port", "0"]))
 """
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import httpx
 
-from retrieval.release.catalog import find
-from retrieval.release.promotion import promote
-from service.app import create_app
-from service.settings import Settings
+from taugate.registry.catalog import find
+from taugate.registry.promotion import promote
+from taugate.service.api.app import create_app
+from taugate.service.settings import Settings
 from tests.retrieval.release.clones import clone
 from tests.service.inprocess import serving, status, until
 

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service import request_scope
-from service.metrics import Metrics
-from service.request_scope import RequestScope
+from taugate.service.api import request_scope
+from taugate.service.api.request_scope import RequestScope
+from taugate.service.metrics import Metrics
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.inprocess import until
 from tests.service_process import ServiceProcess

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import zaragoza_construction_faq
 
-from retrieval.release.catalog import find
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
-from service.schemas import SearchResponse
+from taugate.registry.catalog import find
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
+from taugate.service.api.schemas import SearchResponse
 from tests.fake_encoder import MAX_LENGTH
 from tests.service_process import ServiceProcess
 

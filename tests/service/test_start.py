@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.release.catalog import find
+from taugate.registry.catalog import find
 
 
 @pytest.fixture

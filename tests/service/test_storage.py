@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import taugate
-from retrieval.release.catalog import current_id, release_ids
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id, release_ids
 from tests.object_storage import object_storage
 from tests.service_process import ServiceProcess
 
@@ -47,10 +47,10 @@ def test_it_serves_what_is_pushed_and_starts_from_its_copy_when_the_store_is_dow
 def test_only_what_is_current_here_becomes_current_there(releases: Path, tmp_path: Path, capfd) -> None:
     url = f"file://{tmp_path}/store"
     asked = ["release", "push", "--releases", str(releases), "--to", url]
-    assert taugate.main([*asked, "20200101T000000Z-000000000000", "--promote"]) == 2
+    assert cli.main([*asked, "20200101T000000Z-000000000000", "--promote"]) == 2
     assert "no release" in capfd.readouterr().err
-    assert taugate.main(asked) == 0
+    assert cli.main(asked) == 0
     assert capfd.readouterr().out == f"  {url}/{current_id(releases)}\n"
     assert not (tmp_path / "store" / "current").exists()
-    assert taugate.main([*asked, "--promote"]) == 0
+    assert cli.main([*asked, "--promote"]) == 0
     assert (tmp_path / "store" / "current").read_text() == f"{current_id(releases)}\n"

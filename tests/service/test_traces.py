@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from retrieval.errors import InputError
-from service import traces
-from service.command import listen, read_settings
-from service.traces import SpanRef, Trace, observing
+from taugate.cli.serve import listen, read_settings
+from taugate.errors import InputError
+from taugate.service.runtime import traces
+from taugate.service.runtime.traces import SpanRef, Trace, observing
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.collector import Collector, Span
 from tests.service_process import ServiceProcess

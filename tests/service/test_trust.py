@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from onnxruntime import InferenceSession
 
-from retrieval import encoder
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import find, release_ids
-from retrieval.release.private import PRIVATE
-from retrieval.release.reader import load
-from retrieval.release.signing import read_private_key, sign
-from service.loading import trusting
-from service.settings import Settings
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import find, release_ids
+from taugate.registry.remote.private import PRIVATE
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.encoder import encoder
+from taugate.retrieval.release.reader import load
+from taugate.service.lifecycle.loading import trusting
+from taugate.service.settings import Settings
 from tests.keys import write_keys
 from tests.service_process import ServiceProcess
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import taugate
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import find
-from retrieval.release.layout import ABSTENTION
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import ABSTENTION
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
 from tests.retrieval.test_hostile_release import forge
 from tests.service.test_metrics import scrape
 from tests.service_process import ServiceProcess
@@ -42,7 +42,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Pa
     (data / "qrels" / "test.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
     limits = ["--max-answered", "0.9", "--max-empty", "0.5"]
     command = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder), *limits]
-    assert taugate.main(command) == 0
+    assert cli.main(command) == 0
     return folder / "releases"
 
 

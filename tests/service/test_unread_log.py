@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from service.logs import _MOST_LINES
+from taugate.service.runtime.logs import _MOST_LINES
 from tests.service_process import ServiceProcess
 
 QUERY = json.dumps({"query": "What does a building permit cost?"})

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.admission import Admission
-from service.cache.flights import Flights
-from service.errors import DeadlineExceeded, Overloaded
+from taugate.service.cache.flights import Flights
+from taugate.service.errors import DeadlineExceeded, Overloaded
+from taugate.service.pipeline.admission import Admission
 
 KEYS = ("a", "b")
 JOIN = st.tuples(st.just("join"), st.sampled_from(KEYS))

@@ -16,7 +16,7 @@ from client import HOST
 from servers import Server
 
 from benchmarks.reliability.attacks.setting import Row, Setting
-from retrieval.release.layout import HISTORY
+from taugate.retrieval.release.layout import HISTORY
 
 _RELOAD_SECONDS = 10.0
 _KEYS, _RELEASES, _JUDGEMENTS = 12, 200, 30

@@ -16,7 +16,7 @@ from pathlib import Path
 from servers import Server
 from services import taugate
 
-from retrieval.release.layout import CURRENT, MANIFEST
+from taugate.retrieval.release.layout import CURRENT, MANIFEST
 
 _START_SECONDS = 60.0  # a service starts within two
 
@@ -95,7 +95,7 @@ class Setting:
     def run(self, *arguments: str) -> "subprocess.Popen[str]":
         """A command of the checkout, begun."""
         return subprocess.Popen(
-            [sys.executable, "-c", "import sys, taugate; sys.exit(taugate.main())", *arguments],
+            [sys.executable, "-c", "import runpy; runpy.run_module('taugate', run_name='__main__')", *arguments],
             cwd=self.root,
             env=os.environ | {"PYTHONPATH": str(self.root)},
             stdout=subprocess.PIPE,

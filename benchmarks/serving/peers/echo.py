@@ -8,7 +8,7 @@ import os
 from fastapi import FastAPI
 from fastapi.responses import Response
 
-from service.schemas import SearchRequest
+from taugate.service.api.schemas import SearchRequest
 
 _REPLY = b'{"results":"' + b"x" * (int(os.environ["ECHO_BYTES"]) - 14) + b'"}'
 app = FastAPI()

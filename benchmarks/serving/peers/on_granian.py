@@ -2,8 +2,8 @@
 
 from fastapi import FastAPI
 
-from service.app import create_app
-from service.settings import Settings
+from taugate.service.api.app import create_app
+from taugate.service.settings import Settings
 
 
 def app() -> FastAPI:

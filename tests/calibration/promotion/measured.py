@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from retrieval.release.layout import OUTCOMES
-from retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.layout import OUTCOMES
+from taugate.retrieval.release.outcomes import Outcomes
 from tests.retrieval.release.clones import clone
 
 K = 5

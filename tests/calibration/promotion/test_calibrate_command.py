@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from calibration.data import dataset
-from retrieval.release import history
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.promotion import promote
+from taugate.cli import main as cli
+from taugate.ingestion.dataset import dataset
+from taugate.registry import history
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.promotion import promote
 from tests.calibration.commands import arguments, refusal
 from tests.calibration.promotion.measured import hits, release_with
 from tests.retrieval.release.clones import clone
@@ -25,7 +25,7 @@ def calibrated(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFix
 
     def run(*more: str, rule: str = RULE) -> tuple[int, dict, str]:
         capfd.readouterr()
-        code = taugate.main(arguments(sample, copy, encoder, "--json", "--promote-if", rule, *more))
+        code = cli.main(arguments(sample, copy, encoder, "--json", "--promote-if", rule, *more))
         printed = capfd.readouterr()
         return code, json.loads(printed.out), printed.err
 
@@ -69,7 +69,7 @@ def test_a_cut_that_keeps_more_is_written_and_not_promoted(copy: Path, first: st
 
 
 def test_the_first_release_is_promoted(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    assert taugate.main(arguments(sample, tmp_path / "new", encoder, "--promote-if", RULE)) == 0
+    assert cli.main(arguments(sample, tmp_path / "new", encoder, "--promote-if", RULE)) == 0
     assert current_id(tmp_path / "new") == release_ids(tmp_path / "new")[0]
 
 
@@ -104,7 +104,7 @@ def test_nothing_is_said_of_a_promotion_that_was_not_asked_for(
     sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     capfd.readouterr()
-    assert taugate.main(arguments(sample, copy, encoder, "--json", "--no-promote")) == 0
+    assert cli.main(arguments(sample, copy, encoder, "--json", "--no-promote")) == 0
     assert "promotion" not in json.loads(capfd.readouterr().out)
 
 
@@ -143,7 +143,7 @@ def test_what_the_current_release_cannot_be_asked_is_said_before_any_work(  # no
 ) -> None:
     monkeypatch.setattr(dataset, "read_objects", lambda *_: pytest.fail("read"))
     capfd.readouterr()
-    assert taugate.main(arguments(sample, copy, encoder, "--promote-if", rule, *more)) == 2
+    assert cli.main(arguments(sample, copy, encoder, "--promote-if", rule, *more)) == 2
     assert capfd.readouterr().err.startswith(f"taugate: {says.format(first=first)}")
     assert release_ids(copy) == [first]
 
@@ -152,7 +152,7 @@ def test_a_current_release_that_is_damaged_is_said_before_any_work(
     sample: Path, encoder: Path, copy: Path, first: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (copy / first / "index.faiss").write_bytes(b"")
-    assert taugate.main(arguments(sample, copy, encoder, "--promote-if", RULE)) == 2
+    assert cli.main(arguments(sample, copy, encoder, "--promote-if", RULE)) == 2
     assert "index.faiss" in capfd.readouterr().err.splitlines()[-1]
     assert release_ids(copy) == [first]
 
@@ -167,8 +167,8 @@ def test_what_is_not_promoted_in_the_end_is_not_lost(
 ) -> None:
     """Somebody promotes another release while this one is calibrated."""
     other = clone(copy / first, 0, lambda manifest: manifest["policy"].update(k=6))
-    monkeypatch.setattr("calibration.job.check_sizes", lambda *_: promote(copy, other))
-    assert taugate.main(arguments(sample, copy, encoder, "--promote-if", RULE)) == 2
+    monkeypatch.setattr("taugate.calibration.job.job.check_sizes", lambda *_: promote(copy, other))
+    assert cli.main(arguments(sample, copy, encoder, "--promote-if", RULE)) == 2
     (name,) = set(release_ids(copy)) - {first, other}
     error = capfd.readouterr().err.splitlines()
     assert error[-2] == f"{copy / name} is written, and is not promoted:"
@@ -178,6 +178,6 @@ def test_what_is_not_promoted_in_the_end_is_not_lost(
 
 def test_the_help_has_a_group_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        taugate.main(["calibrate", "--help"])
+        cli.main(["calibrate", "--help"])
     shown = capsys.readouterr().out
     assert shown.index("\npromotion:\n") < shown.rindex("--promote-if RULE") < shown.rindex("--no-promote")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibration.promotion.difference import Difference, loss
-from calibration.promotion.quantity import Sample
-from calibration.query_set.clusters import Units
-from calibration.risk.paired import paired_losses
+from taugate.calibration.comparison.difference import Difference, loss
+from taugate.calibration.comparison.quantity import Sample
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.risk.paired import paired_losses
 
 CONFIDENCE = 0.95
 

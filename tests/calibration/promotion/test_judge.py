@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.promotion.decision import Decision
-from calibration.promotion.judge import Measured, Verdict, judge
-from calibration.promotion.rule import PromotionRule
-from calibration.promotion.words import report
-from calibration.query_set.clusters import Units
-from calibration.risk.paired import least_loss
-from retrieval.errors import InputError, ReleaseError
-from retrieval.release.catalog import find
-from retrieval.release.layout import OUTCOMES
-from retrieval.release.manifest import Manifest
-from retrieval.release.outcomes import Outcomes
-from retrieval.release.verify import verify
+from taugate.calibration.comparison.decision import Decision
+from taugate.calibration.comparison.judge import Measured, Verdict, judge
+from taugate.calibration.comparison.rule import PromotionRule
+from taugate.calibration.comparison.words import report
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.risk.paired import least_loss
+from taugate.errors import InputError, ReleaseError
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import OUTCOMES
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.verify import verify
 from tests.calibration.promotion.measured import K, outcomes, share
 
 

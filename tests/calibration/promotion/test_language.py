@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.promotion.quantity import QUANTITIES
-from calibration.promotion.rule import Clause, PromotionRule
-from retrieval.errors import InputError
+from taugate.calibration.comparison.quantity import QUANTITIES
+from taugate.calibration.comparison.rule import Clause, PromotionRule
+from taugate.errors import InputError
 
 
 def parsed(text: str) -> list[tuple[str, str, float | None]]:

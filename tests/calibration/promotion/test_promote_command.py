@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from calibration.promotion import decision
-from retrieval.release import history
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import HISTORY, OUTCOMES
-from retrieval.release.promotion import promote
-from retrieval.release.signing import read_private_key, sign
+from taugate.calibration.comparison import decision
+from taugate.cli import main as cli
+from taugate.registry import history
+from taugate.registry.catalog import current_id
+from taugate.registry.promotion import promote
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.release.layout import HISTORY, OUTCOMES
 from tests.calibration.promotion.measured import hits, other_queries, release_with
 from tests.keys import write_keys
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
@@ -27,7 +27,7 @@ def promoted(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tup
 
     def run(name: str, rule: str = RULE, *more: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = taugate.main(["release", "promote", name, "--releases", str(copy), "--if", rule, *more])
+        code = cli.main(["release", "promote", name, "--releases", str(copy), "--if", rule, *more])
         printed = capfd.readouterr()
         assert "Traceback" not in printed.err
         return code, printed.out, printed.err
@@ -218,7 +218,7 @@ def test_the_history_shows_the_rule_and_reads_lines_without_one(
     )
     assert promoted(name)[0] == 0
     capfd.readouterr()
-    assert taugate.main(["release", "history", "--releases", str(copy)]) == 0
+    assert cli.main(["release", "history", "--releases", str(copy)]) == 0
     shown = capfd.readouterr().out.splitlines()
     assert [line.endswith(f"  as {RECORDED}") for line in shown] == [False, False, True]
     assert [event.rule for event in history.read(copy).events] == [None, None, RECORDED]

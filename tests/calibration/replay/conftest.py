@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import taugate
+from taugate.cli import main as cli
 from tests.calibration.replay.records import Service, day
 
 Command = Callable[..., dict]
@@ -30,7 +30,7 @@ def replayed(releases: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     def run(*arguments: object) -> dict:
         capsys.readouterr()
         command = ["drift", "replay", *map(str, arguments), "--releases", str(releases), "--json"]
-        assert taugate.main(command) == 0
+        assert cli.main(command) == 0
         found: dict = json.loads(capsys.readouterr().out)
         return found
 
@@ -43,7 +43,7 @@ def refused(releases: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
     def run(*arguments: object, releases: Path = releases) -> str:
         capsys.readouterr()
-        assert taugate.main(["drift", *map(str, arguments), "--releases", str(releases)]) == 2
+        assert cli.main(["drift", *map(str, arguments), "--releases", str(releases)]) == 2
         said = capsys.readouterr()
         assert said.out == ""
         assert said.err.startswith("taugate: ")

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import taugate
-from calibration.replay.answered import Answered
-from retrieval.drift.baseline import load_baseline
-from retrieval.drift.monitor import Rules
-from retrieval.release.layout import baseline_path
+from taugate.calibration.replay.answered import Answered
+from taugate.cli import main as cli
+from taugate.drift.baseline import load_baseline
+from taugate.drift.monitor import Rules
+from taugate.retrieval.release.layout import baseline_path
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 
@@ -40,7 +40,7 @@ def week(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def learn(own: Path, capsys: pytest.CaptureFixture[str]) -> Learn:
     def run(*arguments: object) -> tuple[str, str]:
         capsys.readouterr()
-        assert taugate.main(["drift", "baseline", *map(str, arguments), "--releases", str(own)]) == 0
+        assert cli.main(["drift", "baseline", *map(str, arguments), "--releases", str(own)]) == 0
         said = capsys.readouterr()
         return said.out, said.err
 

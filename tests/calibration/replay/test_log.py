@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from calibration.replay.log import read_log
-from retrieval.drift.observations import hashed, judgement_key, query_key
+from taugate.calibration.replay.log import read_log
+from taugate.drift.observations import hashed, judgement_key, query_key
 from tests.calibration.replay.records import START, Service, write
 
 

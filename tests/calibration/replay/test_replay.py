@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import taugate
+from taugate.cli import main as cli
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import START, Service, write
 from tests.service_process import ServiceProcess
@@ -18,7 +18,7 @@ def test_it_says_when_it_would_have_alarmed_and_draws_it(
     releases: Path, lines: list[dict], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = write(tmp_path / "queries.log", lines)
-    assert taugate.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
+    assert cli.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
     said = capsys.readouterr()
     first, *_, last = said.out.splitlines()
     # 2,400 queries of 18 s after 01:46:40 it is 13:46:40, and an alarm takes 200 more or somewhat more.
@@ -47,7 +47,7 @@ def test_without_the_change_there_is_nothing(
 ) -> None:
     start, end = (START + number * 18 for number in (2400, 3000))
     log = write(tmp_path / "queries.log", [line for line in lines if not start <= line["at"] < end])
-    assert taugate.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
+    assert cli.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
     said = capsys.readouterr()
     assert said.out == ""
     assert "0 alarms" in said.err
@@ -130,6 +130,6 @@ def test_the_log_of_a_real_service(releases: Path, tmp_path: Path, capsys: pytes
     text = log.read_text(encoding="utf-8")
     assert "permit" not in text
     assert all(re.fullmatch("[0-9a-f]{16}", json.loads(line)["query"]) for line in text.splitlines())  # hashed
-    assert taugate.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
+    assert cli.main(["drift", "replay", str(log), "--releases", str(releases)]) == 0
     assert "30 queries, 0 judgements, 0 blocks: 0 alarms" in capsys.readouterr().err
     assert "too few different queries for one block" in (tmp_path / "queries.log.html").read_text(encoding="utf-8")

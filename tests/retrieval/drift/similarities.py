@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.drift.reference import Reference
+from taugate.drift.observations import Judgements, Observations
+from taugate.retrieval.release.reference import Reference
 
 K, TAU = 5, 0.45
 

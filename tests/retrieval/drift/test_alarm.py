@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from retrieval.drift.alarm import Alarm, threshold
-from retrieval.drift.blocks import Fifth
-from retrieval.drift.signals import Bounds
+from taugate.drift.alarm import Alarm, threshold
+from taugate.drift.blocks import Fifth
+from taugate.drift.signals import Bounds
 from tests.retrieval.drift.test_evidence import AVERAGE_STAKE, literal
 
 BOUNDS = Bounds(np.array([0.4, 0.0]), np.array([0.6, 0.1]))

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.drift.baseline import Baseline, load_baseline
-from retrieval.drift.monitor import Monitor, Rules, theta_of
-from retrieval.drift.observations import Observations
-from retrieval.errors import InputError
-from retrieval.release.layout import baseline_path
+from taugate.drift.baseline import Baseline, load_baseline
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.observations import Observations
+from taugate.errors import InputError
+from taugate.retrieval.release.layout import baseline_path
 from tests.retrieval.drift.similarities import reference, traffic
 
 CALIBRATION = reference(np.random.default_rng(0))

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from retrieval.drift.block_size import BlockSize, autocorrelation_time
-from retrieval.drift.blocks import Blocks
+from taugate.drift.block_size import BlockSize, autocorrelation_time
+from taugate.drift.blocks import Blocks
 from tests.retrieval.drift.similarities import keys
 
 Packed = dict[str, np.ndarray]

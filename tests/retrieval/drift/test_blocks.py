@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrieval.drift.blocks import MOST, Blocks, Fifth
+from taugate.drift.blocks import MOST, Blocks, Fifth
 from tests.retrieval.drift.similarities import keys
 
 NEUTRAL = np.array([0.5, 0.1])

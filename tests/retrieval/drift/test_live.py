@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.drift.live import FEWEST, live_overlap
-from retrieval.drift.observations import Judgements
-from retrieval.release.catalog import find
-from retrieval.release.manifest import BootstrapRecord
-from retrieval.release.reader import load
+from taugate.drift.live import FEWEST, live_overlap
+from taugate.drift.observations import Judgements
+from taugate.registry.catalog import find
+from taugate.retrieval.release.manifest import BootstrapRecord
+from taugate.retrieval.release.reader import load
 from tests.retrieval.drift.similarities import judged, reference, traffic
 
 DRAWN = BootstrapRecord(bootstraps=500, sample_size=100, seed=0, holdout=0.3, overlap_percentile=5)

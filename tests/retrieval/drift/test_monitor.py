@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from retrieval.drift.alarm import Change
-from retrieval.drift.monitor import Monitor, Rules, theta_of
-from retrieval.drift.observations import Observations
-from retrieval.drift.reference import Reference
-from retrieval.drift.signals import Bounds
+from taugate.drift.alarm import Change
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.observations import Observations
+from taugate.drift.signals import Bounds
+from taugate.retrieval.release.reference import Reference
 from tests.retrieval.drift.similarities import bursts, judged, reference, traffic
 
 CALIBRATION = reference(np.random.default_rng(0))

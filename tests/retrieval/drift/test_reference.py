@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from retrieval.drift.reference import Reference
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import find
-from retrieval.release.reader import load
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import find
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.reference import Reference
 from tests.retrieval.drift.similarities import reference
 
 

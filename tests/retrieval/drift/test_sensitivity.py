@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from retrieval.drift.monitor import Monitor, theta_of
-from retrieval.drift.observations import Observations
-from retrieval.drift.sensitivity import WITHIN, sensitivity
-from retrieval.release.evidence import DriftRecord, Shift
+from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.observations import Observations
+from taugate.drift.sensitivity import WITHIN, sensitivity
+from taugate.retrieval.release.evidence import DriftRecord, Shift
 from tests.retrieval.drift.similarities import reference, traffic
 
 CALIBRATION = reference(np.random.default_rng(0))

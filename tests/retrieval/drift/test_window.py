@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.drift.window import Window
+from taugate.drift.observations import Judgements, Observations
+from taugate.drift.window import Window
 from tests.retrieval.drift.similarities import traffic
 
 

@@ -5,11 +5,11 @@ import random
 import sys
 from pathlib import Path
 
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import find, release_ids
-from retrieval.release.lock import hold
-from retrieval.release.promotion import promote, rollback, shadow
-from retrieval.release.prune import prune
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import find, release_ids
+from taugate.registry.lock import hold
+from taugate.registry.promotion import promote, rollback, shadow
+from taugate.registry.prune import prune
 from tests.retrieval.release.clones import clone
 
 KEEP, MANY = 4, 12

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.release.catalog import current_id
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id
 from tests.retrieval.release.clones import clone
 
 
@@ -34,7 +34,7 @@ def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tupl
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capfd.readouterr()
-        code = taugate.main(["release", *arguments, "--releases", str(copy)])
+        code = cli.main(["release", *arguments, "--releases", str(copy)])
         printed = capfd.readouterr()
         assert "Traceback" not in printed.err
         return code, printed.out, printed.err

@@ -5,12 +5,12 @@ import signal
 import time
 from pathlib import Path
 
-from retrieval.release import history
-from retrieval.release.catalog import current_id, pointed_id, release_ids
-from retrieval.release.layout import CURRENT, SHADOW
-from retrieval.release.lineage import earlier
-from retrieval.release.promotion import promote, rollback
-from retrieval.release.verify import verify
+from taugate.registry import history
+from taugate.registry.catalog import current_id, pointed_id, release_ids
+from taugate.registry.lineage import earlier
+from taugate.registry.promotion import promote, rollback
+from taugate.retrieval.release.layout import CURRENT, SHADOW
+from taugate.retrieval.release.verify import verify
 from tests.retrieval.release.clones import clone
 from tests.retrieval.release.watched import start_changing, watched
 

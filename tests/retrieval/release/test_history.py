@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.release.history import Event, read, record, took_effect
-from retrieval.release.layout import HISTORY
-from retrieval.release.lock import locked
-from retrieval.release.promotion import promote, rollback, shadow
-from retrieval.release.prune import prune
+from taugate.registry.history import Event, read, record, took_effect
+from taugate.registry.lock import locked
+from taugate.registry.promotion import promote, rollback, shadow
+from taugate.registry.prune import prune
+from taugate.retrieval.release.layout import HISTORY
 
 Release = Callable[..., tuple[int, str, str]]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.flock import ALONE, acquire, is_at
-from retrieval.release import lock
-from retrieval.release.lock import CALIBRATING, LOCK, calibrating, locked
-from retrieval.release.promotion import promote
+from taugate.errors import ReleaseError
+from taugate.registry import lock
+from taugate.registry.lock import CALIBRATING, LOCK, calibrating, locked
+from taugate.registry.promotion import promote
+from taugate.storage.flock import ALONE, acquire, is_at
 
 PROGRAM = """
 import sys

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.release import history
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import CURRENT, HISTORY, MANIFEST
-from retrieval.release.lock import LOCK
-from retrieval.release.promotion import promote
+from taugate.errors import ReleaseError
+from taugate.registry import history
+from taugate.registry.catalog import current_id
+from taugate.registry.lock import LOCK
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]

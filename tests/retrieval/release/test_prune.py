@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.release import history, lock
-from retrieval.release.catalog import current_id, release_ids
-from retrieval.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
-from retrieval.release.lock import hold, unheld
-from retrieval.release.promotion import promote, rollback, shadow
-from retrieval.release.prune import KEEP, prune
-from retrieval.release.verify import verify
+from taugate.errors import ReleaseError
+from taugate.registry import history, lock
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.lock import hold, unheld
+from taugate.registry.promotion import promote, rollback, shadow
+from taugate.registry.prune import KEEP, prune
+from taugate.retrieval.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
+from taugate.retrieval.release.verify import verify
 from tests.retrieval.release.clones import clone
 
 Release = Callable[..., tuple[int, str, str]]

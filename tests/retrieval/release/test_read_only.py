@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import MANIFEST
-from retrieval.release.lock import hold
-from retrieval.release.promotion import promote
-from retrieval.release.reader import load
+from taugate.registry.catalog import current_id
+from taugate.registry.lock import hold
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.reader import load
 
 Release = Callable[..., tuple[int, str, str]]
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.release import promotion
-from retrieval.release.catalog import current_id
-from retrieval.release.history import record
-from retrieval.release.layout import CURRENT, HISTORY, MANIFEST
-from retrieval.release.lineage import earlier
-from retrieval.release.promotion import promote, rollback
+from taugate.errors import ReleaseError
+from taugate.registry import promotion
+from taugate.registry.catalog import current_id
+from taugate.registry.history import record
+from taugate.registry.lineage import earlier
+from taugate.registry.promotion import promote, rollback
+from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
 
 Release = Callable[..., tuple[int, str, str]]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import ReleaseError
-from retrieval.release import history
-from retrieval.release.catalog import current_id, shadow_id
-from retrieval.release.layout import MANIFEST, SHADOW
+from taugate.errors import ReleaseError
+from taugate.registry import history
+from taugate.registry.catalog import current_id, shadow_id
+from taugate.retrieval.release.layout import MANIFEST, SHADOW
 from tests.retrieval.release.clones import clone, of_another_encoder
 
 Release = Callable[..., tuple[int, str, str]]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.release import history
-from retrieval.release.catalog import current_id
-from retrieval.release.layout import MANIFEST
-from retrieval.release.reader import load
-from retrieval.retriever import Query
+from taugate.registry import history
+from taugate.registry.catalog import current_id
+from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
 from tests.retrieval.release.clones import clone, of_another_encoder
 
 Release = Callable[..., tuple[int, str, str]]

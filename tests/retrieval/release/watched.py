@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from retrieval.errors import ReleaseError
-from retrieval.release.catalog import current_id
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id
 
 _ROOT = Path(__file__).resolve().parents[3]
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from service.access.keys import digest
+from taugate.service.access.keys import digest
 
 APP, OLD, OPS, SCRAPER, JUDGE = "app-secret", "old-secret", "ops-secret", "scraper-secret", "judge-secret"
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.errors import InputError
-from service.access.source import check
-from service.command import listen
-from service.settings import Settings
+from taugate.cli.serve import listen
+from taugate.errors import InputError
+from taugate.service.access.source import check
+from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
 from tests.service.test_start import refusal
 

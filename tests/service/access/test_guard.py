@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from service.access.rules import rule_of
-from service.app import create_app
-from service.settings import Settings
+from taugate.service.access.rules import rule_of
+from taugate.service.api.app import create_app
+from taugate.service.settings import Settings
 from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write
 
 PASSED = {200, 404, 405, 503}  # what routes answer while no release is loaded

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from service.access.hosts import Hosts
-from service.errors import Forbidden
-from service.settings import Settings
+from taugate.service.access.hosts import Hosts
+from taugate.service.errors import Forbidden
+from taugate.service.settings import Settings
 from tests.service.access.test_guard import app, ask
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-import taugate
-from retrieval.filters.conditions import OneOf, Range, all_of
-from service.access import command
-from service.access.access import find
-from service.access.keys import keys_of, parse_entries
+from taugate.cli import key as command
+from taugate.cli import main as cli
+from taugate.retrieval.documents.conditions import OneOf, Range, all_of
+from taugate.service.access.access import find
+from taugate.service.access.keys import keys_of, parse_entries
 from tests.service.access.files import entry
 
 
 def new(*arguments: str) -> int:
-    return taugate.main(["key", "new", *arguments])
+    return cli.main(["key", "new", *arguments])
 
 
 def test_the_key_on_stdout_and_its_entry_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from retrieval.errors import InputError
-from service.access import access
-from service.access.keys import Key, digest, keys_of, parse_entries
+from taugate.errors import InputError
+from taugate.service.access import access
+from taugate.service.access.keys import Key, digest, keys_of, parse_entries
 from tests.service.access.files import APP, ENTRIES, entry
 
 GOOD = entry(APP, "app", "search")

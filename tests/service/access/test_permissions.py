@@ -10,19 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
-import taugate
-from retrieval.errors import InputError
-from retrieval.filters.conditions import OneOf, all_of
-from retrieval.release.catalog import find
-from retrieval.release.promotion import promote
-from retrieval.release.reader import Release, load
-from retrieval.retriever import Query
-from service.access.keys import Key, digest
-from service.access.rules import RULES
-from service.answering import Answering
-from service.drift.verdict import said as alarm
-from service.ids import may_judge, reply_id
-from service.shadow.compare import answered
+from taugate.cli import main as cli
+from taugate.errors import InputError
+from taugate.registry.catalog import find
+from taugate.registry.promotion import promote
+from taugate.retrieval.documents.conditions import OneOf, all_of
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
+from taugate.service.access.keys import Key, digest
+from taugate.service.access.rules import RULES
+from taugate.service.drift.verdict import said as alarm
+from taugate.service.pipeline.answering import Answering
+from taugate.service.runtime.ids import may_judge, reply_id
+from taugate.service.shadow.compare import answered
 from tests.prometheus_process import until
 from tests.service.access.files import OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse
@@ -58,7 +58,7 @@ def calibrated(data: Path, releases: Path, encoder: Path, **more: Any) -> Path:
             record["metadata"] = {}
     (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
     command = ["calibrate", str(data), "--releases", str(releases), "--encoder", str(encoder)]
-    assert taugate.main(command) == 0
+    assert cli.main(command) == 0
     return releases
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from service.access.keys import Key
-from service.access.rate import OwnRates
-from service.access.spending import Spending
-from service.errors import RateLimited
-from service.metrics import Metrics
-from service.settings import Settings
+from taugate.service.access.keys import Key
+from taugate.service.access.rate import OwnRates
+from taugate.service.access.spending import Spending
+from taugate.service.errors import RateLimited
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
 from tests.service_process import ServiceProcess
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.cache.flights import Flights
+from taugate.service.cache.flights import Flights
 
 
 class Work:

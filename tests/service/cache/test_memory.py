@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from retrieval.release.catalog import find
-from retrieval.release.reader import load
-from retrieval.retriever import Query
-from service.cache.memory import Memory, Value
-from service.drift.shown import Shown
-from service.engine import Found
-from service.ids import new_id
-from service.reply import Reply
+from taugate.registry.catalog import find
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
+from taugate.service.cache.memory import Memory, Value
+from taugate.service.drift.shown import Shown
+from taugate.service.pipeline.engine import Found
+from taugate.service.pipeline.reply import Reply
+from taugate.service.runtime.ids import new_id
 
 KEY = "taugate:4:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cache.redis_store import RedisStore
+from taugate.service.cache.redis_store import RedisStore
 from tests.redis_process import RedisProcess
 
 TIMEOUT = 0.1  # ten times the default, for a busy machine

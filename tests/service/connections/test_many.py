@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.connections.table import Connections
-from service.metrics import Metrics
-from service.settings import Settings
+from taugate.service.api.table import Connections
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
 from tests.service.access.files import APP, bearer, entry, write
 from tests.service.connections.wire import HALF, WHOLE, connected, error, refused, rest
 from tests.service_process import ServiceProcess

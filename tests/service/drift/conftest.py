@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.release.catalog import find
-from retrieval.release.reader import Release, load
+from taugate.registry.catalog import find
+from taugate.retrieval.release.reader import Release, load
 
 
 @pytest.fixture(scope="module")

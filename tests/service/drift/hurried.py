@@ -5,12 +5,12 @@ Run as a program, and never imported by a test: workers import it again, and so 
 
 import sys
 
-import taugate
-from service.drift import fleet, look, watch
+from taugate.cli import main as cli
+from taugate.service.drift import fleet, look, watch
 
 _WEIGH_SECONDS = 0.5
 watch._LOOK_SECONDS, look._WEIGH_SECONDS, look._SHOW_SECONDS = _WEIGH_SECONDS / 5, _WEIGH_SECONDS, 3 * _WEIGH_SECONDS
 fleet._PAUSE_SECONDS = _WEIGH_SECONDS
 
 if __name__ == "__main__":
-    sys.exit(taugate.main())
+    sys.exit(cli.main())

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from retrieval.drift.baseline import Baseline, Range
-from retrieval.release.catalog import find
-from retrieval.release.layout import baseline_path
-from retrieval.release.reader import Release
+from taugate.drift.baseline import Baseline, Range
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import baseline_path
+from taugate.retrieval.release.reader import Release
 from tests.prometheus_process import until
 from tests.retrieval.release.clones import clone
 from tests.service.drift.traffic import NO_ALARM, Reloading, metrics, told, watching

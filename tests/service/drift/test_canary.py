@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from retrieval.index.flat import FlatIndex
-from retrieval.release.reader import Release
-from retrieval.retriever import Retriever
-from service.drift.canary import Canary
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Retriever
+from taugate.service.drift.canary import Canary
 
 
 def with_index(release: Release, index: FlatIndex) -> Release:

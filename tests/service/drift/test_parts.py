@@ -7,11 +7,11 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
-from service.drift.histogram import BulkHistogram
-from service.drift.query_log import QueryLog
-from service.drift.seen import Judged, Seen, comparable, judgements, observations
-from service.drift.verdict import NOT_WATCHED, said
-from service.reply import Reply
+from taugate.service.drift.histogram import BulkHistogram
+from taugate.service.drift.query_log import QueryLog
+from taugate.service.drift.seen import Judged, Seen, comparable, judgements, observations
+from taugate.service.drift.verdict import NOT_WATCHED, said
+from taugate.service.pipeline.reply import Reply
 
 
 def seen(at: float, kept: int = 2, text: str = "a query") -> Seen:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from retrieval.release.catalog import find
+from taugate.registry.catalog import find
 from tests.prometheus_process import until
 from tests.redis_process import RedisProcess
 from tests.retrieval.release.clones import clone

@@ -9,13 +9,13 @@ import httpx
 import numpy as np
 import pytest
 
-from retrieval.index.flat import FlatIndex
-from retrieval.release.reader import Release
-from retrieval.retriever import Retriever
-from service.app import create_app
-from service.openapi import document
-from service.schemas import BatchResponse, SearchResponse
-from service.settings import Settings
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Retriever
+from taugate.service.api.app import create_app
+from taugate.service.api.openapi_command import document
+from taugate.service.api.schemas import BatchResponse, SearchResponse
+from taugate.service.settings import Settings
 from tests.prometheus_process import until
 from tests.service.drift.traffic import NO_ALARM, SIGNAL, ask, by_signal, foreign, metrics, ordinary, send, told
 from tests.service.inprocess import PATIENCE, serving

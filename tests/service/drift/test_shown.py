@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.drift import shown as module
-from service.drift.shown import RING_BYTES, Judgeable, Ring, Shown
-from service.ids import new_id
+from taugate.service.drift import shown as module
+from taugate.service.drift.shown import RING_BYTES, Judgeable, Ring, Shown
+from taugate.service.runtime.ids import new_id
 
 RELEASE, RESULTS, SECONDS = "20260101T000000Z-0123456789ab", 5, 10.0
 Made = Callable[[], Shown]

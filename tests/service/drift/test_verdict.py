@@ -14,15 +14,15 @@ from prometheus_client import CollectorRegistry
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from retrieval.drift.baseline import Baseline, Range
-from retrieval.drift.observations import Judgements, Observations
-from retrieval.release.reader import Release
-from service.drift import verdict
-from service.drift.fleet import Fleet
-from service.drift.gauges import DriftGauges
-from service.drift.verdict import Verdict
-from service.metrics import SHARED_FOLDER
-from service.settings import Settings
+from taugate.drift.baseline import Baseline, Range
+from taugate.drift.observations import Judgements, Observations
+from taugate.retrieval.release.reader import Release
+from taugate.service.drift import verdict
+from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.verdict import Verdict
+from taugate.service.metrics import SHARED_FOLDER
+from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
 from tests.service.drift.traffic import NO_ALARM, SIGNAL, enough, foreign, observed
 

@@ -9,12 +9,12 @@ from typing import Any
 import httpx
 import numpy as np
 
-from retrieval.drift.monitor import Monitor, theta_of
-from retrieval.drift.observations import Observations, query_key
-from retrieval.release.promotion import promote
-from retrieval.release.reader import Release
-from retrieval.retriever import Query
-from service.engine import RANDOM_DOCUMENTS
+from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.observations import Observations, query_key
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Query
+from taugate.service.pipeline.engine import RANDOM_DOCUMENTS
 from tests.service.access.files import entry
 from tests.service_process import ServiceProcess
 

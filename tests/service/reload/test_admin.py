@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from retrieval.release.layout import MANIFEST
-from retrieval.release.promotion import promote
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.layout import MANIFEST
 from tests.prometheus_process import until
 from tests.service.access.files import entry
 from tests.service.conftest import Two

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from prometheus_client.utils import floatToGoString
 
-from retrieval.release.layout import MANIFEST
-from retrieval.release.promotion import promote
-from retrieval.release.reader import load
-from service.drift.gauges import similarity_buckets
+from taugate.registry.promotion import promote
+from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.reader import load
+from taugate.service.drift.gauges import similarity_buckets
 from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.test_metrics import scrape

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx
 
-from retrieval.release.promotion import promote
-from retrieval.release.push import promote_there, push
-from service.app import create_app
-from service.settings import Settings
+from taugate.registry.promotion import promote
+from taugate.registry.remote.push import promote_there, push
+from taugate.service.api.app import create_app
+from taugate.service.settings import Settings
 from tests.service.access.files import OPS, bearer, entry
 from tests.service.conftest import Two
 from tests.service.inprocess import serving, status, until

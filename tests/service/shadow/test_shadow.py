@@ -5,14 +5,14 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from retrieval.filters.conditions import OneOf, all_of
-from retrieval.release.layout import MANIFEST
-from retrieval.release.promotion import promote
-from retrieval.release.reader import load
-from retrieval.retriever import Query
-from service.engine import Engine, Threads
-from service.shadow.compare import answered, overlap
-from service.shadow.shadow import Shadow
+from taugate.registry.promotion import promote
+from taugate.retrieval.documents.conditions import OneOf, all_of
+from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.retriever import Query
+from taugate.service.pipeline.engine import Engine, Threads
+from taugate.service.shadow.compare import answered, overlap
+from taugate.service.shadow.shadow import Shadow
 from tests.prometheus_process import until
 from tests.service.conftest import Two
 from tests.service.test_metrics import scrape

@@ -1,1 +1,0 @@
-"""What a calibration leaves behind: the contents of a release and the words of its manifest."""

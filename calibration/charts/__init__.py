@@ -1,0 +1,1 @@
+"""Charts as inline SVG, and numbers as a page writes them."""

@@ -1,0 +1,135 @@
+"""Charts as inline SVG: lines, bands, bars, dots and marks on two axes.
+
+Colours, dashes and fonts come from the page's style sheet, by class: a drawing follows light and dark, and the width of
+the screen. A series is told from the next by colour and by dash. Nothing is clipped: callers stay within the axes.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup
+
+from taugate.calibration.charts.axis import Axis
+
+# Drawn for a phone, where it is shown at 0.85 of this width: a text of 14 units has 12 px there.
+WIDTH, HEIGHT = 420.0, 280.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 396.0, 28.0, 234.0
+_DIGIT = 8.0  # width of a digit of 14 units
+_ROOM = 15.0  # between the centres of a dot's label and of whatever is near it
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A marked point: `label` is written beside it, `hint` is said by a screen reader and shown under a mouse."""
+
+    x: float
+    y: float
+    label: str
+    hint: str
+
+
+@dataclass
+class Chart:
+    """name: of letters, unique on the page; title and description: for those who do not see the drawing."""
+
+    name: str
+    title: str
+    description: str
+    x: Axis
+    y: Axis
+    _marks: list[Markup] = field(default_factory=list)
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """The pixel of a point."""
+        return self.x.place(x, LEFT, RIGHT), self.y.place(y, BOTTOM, TOP)
+
+    def line(self, xs: Iterable[float], ys: Iterable[float], series: str) -> None:
+        """A line through points."""
+        self._add('<path class="line {}" d="{}"/>', series, self._path(xs, ys))
+
+    def steps(self, xs: Sequence[float], ys: Sequence[float], series: str) -> None:
+        """A staircase: each y holds from its x to the next."""
+        corners = [(x, y) for at, x in enumerate(xs) for y in ([ys[at - 1], ys[at]] if at else [ys[0]])]
+        self.line([x for x, _ in corners], [y for _, y in corners], series)
+
+    def band(self, xs: Sequence[float], lower: Sequence[float], upper: Sequence[float], series: str) -> None:
+        """The area between two lines over the same xs."""
+        path = self._path([*xs, *reversed(xs)], [*lower, *reversed(upper)])
+        self._add('<path class="band {}" d="{}Z"/>', series, path)
+
+    def bar(self, left: float, right: float, height: float, label: str, series: str) -> None:
+        """A bar from 0 with its label on top."""
+        (x0, y0), (x1, y1) = self.at(left, height), self.at(right, 0)
+        sizes = (_px(x0 + 2), _px(y0), _px(x1 - x0 - 4), _px(y1 - y0))
+        self._add('<rect class="bar {}" x="{}" y="{}" width="{}" height="{}"/>', series, *sizes)
+        self._text("small", "middle", (x0 + x1) / 2, y0 - 4, label)
+
+    def upright(self, x: float, label: str, kind: str, *, low: bool = False) -> None:
+        """A vertical mark over the whole height; its label, if any, is at the top, or low."""
+        px, _ = self.at(x, self.y.low)
+        self._add('<path class="mark {}" d="M{} {}V{}"/>', kind, _px(px), _px(TOP), _px(BOTTOM))
+        if not label:
+            return
+        anchor, shift = ("start", 5) if px < (LEFT + RIGHT) / 2 else ("end", -5)
+        self._text("label", anchor, px + shift, BOTTOM - 8 if low else TOP + 13, label)
+
+    def level(self, y: float, kind: str) -> None:
+        """A horizontal mark over the whole width."""
+        _, py = self.at(self.x.low, y)
+        self._add('<path class="mark {}" d="M{} {}H{}"/>', kind, _px(LEFT), _px(py), _px(RIGHT))
+
+    def dots(self, dots: Sequence[Dot]) -> None:
+        """Dots with labels that keep clear of each other and of the other dots, as far as there is room."""
+        taken = [self.at(dot.x, dot.y) for dot in dots]
+        for dot, (px, py) in zip(dots, list(taken), strict=True):
+            self._add(
+                '<circle class="dot" r="5" cx="{}" cy="{}"><title>{}</title></circle>', _px(px), _px(py), dot.hint
+            )
+            if dot.label:
+                spots = [(px + dx, py + dy) for dx, dy in _AROUND if LEFT < px + dx < RIGHT and TOP < py + dy < BOTTOM]
+                spot = next((s for s in spots if all(math.dist(s, t) >= _ROOM for t in taken)), (px, py - _ROOM))
+                taken.append(spot)
+                self._text("label", "middle", spot[0], spot[1] + 5, dot.label)
+
+    def svg(self) -> Markup:
+        """The drawing. Same calls, same characters."""
+        head = Markup(
+            '<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-labelledby="{}-title {}-desc">'
+            '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>'
+        ).format(WIDTH, HEIGHT, *[self.name] * 3, self.title, self.name, self.description)
+        return head + self._axes() + Markup("").join(self._marks) + Markup("</svg>")
+
+    def _axes(self) -> Markup:
+        drawn = Chart(self.name, "", "", self.x, self.y)
+        for value, text in self.y.ticks():
+            drawn.level(value, "grid")
+            drawn._text("tick", "end", LEFT - 8, self.at(self.x.low, value)[1] + 5, text)
+        free = 0.0  # where the next tick may be written
+        for value, text in self.x.ticks():
+            px, _ = self.at(value, self.y.low)
+            drawn._add('<path class="mark grid" d="M{} {}v5"/>', _px(px), _px(BOTTOM))
+            if px - _DIGIT * len(text) / 2 >= free:
+                drawn._text("tick", "middle", px, BOTTOM + 20, text)
+                free = px + _DIGIT * (len(text) / 2 + 1)
+        drawn._add('<path class="mark axis" d="M{} {}H{}"/>', _px(LEFT), _px(BOTTOM), _px(RIGHT))
+        drawn._text("name", "start", 4, 15, self.y.label)
+        drawn._text("name", "middle", (LEFT + RIGHT) / 2, HEIGHT - 6, self.x.label)
+        return Markup("").join(drawn._marks)
+
+    def _path(self, xs: Iterable[float], ys: Iterable[float]) -> str:
+        points = (self.at(x, y) for x, y in zip(xs, ys, strict=True))
+        return "M" + "L".join(f"{_px(x)} {_px(y)}" for x, y in points)
+
+    def _text(self, kind: str, anchor: str, x: float, y: float, text: str) -> None:
+        self._add('<text class="{}" text-anchor="{}" x="{}" y="{}">{}</text>', kind, anchor, _px(x), _px(y), text)
+
+    def _add(self, pattern: str, *values: object) -> None:
+        self._marks.append(Markup(pattern).format(*values))  # noqa: S704 (the patterns are ours, values are escaped)
+
+
+_AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
+
+
+def _px(value: float) -> str:
+    return f"{value:z.1f}"

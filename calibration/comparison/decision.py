@@ -1,0 +1,123 @@
+"""A release that is promoted where a rule holds: what is read, compared and moved, in this order."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from taugate.calibration.comparison.judge import Measured, Verdict, judge
+from taugate.calibration.comparison.rule import PromotionRule
+from taugate.errors import InputError, NotPromoted, ReleaseError
+from taugate.registry import promotion
+from taugate.registry.catalog import current_id, find
+from taugate.registry.promotion import Ruled
+from taugate.retrieval.release.layout import OUTCOMES
+from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
+
+# Why nothing had to be compared.
+Reason = Literal["first release", "same content"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of a release under a rule.
+
+    current: the release that it was compared with, None before the first; reason: why it holds without verdicts;
+    optimistic: ids of those releases that had no held-out queries, whose figures are of the queries that chose their
+    threshold; provisional: whether the release is.
+    """
+
+    rule: PromotionRule
+    name: str
+    current: str | None
+    verdicts: list[Verdict]
+    reason: Reason | None = None
+    optimistic: tuple[str, ...] = ()
+    provisional: bool = False
+
+    @property
+    def judged(self) -> PromotionRule:
+        """The rule with the margins that were judged by."""
+        return PromotionRule(tuple(verdict.clause for verdict in self.verdicts)) if self.verdicts else self.rule
+
+    @property
+    def holds(self) -> bool:
+        """Whether every clause does."""
+        return all(verdict.finding == "holds" for verdict in self.verdicts)
+
+    @property
+    def promoted(self) -> bool:
+        """Whether it became current: what has the same content takes nobody's place, and no service loads it anew."""
+        return self.holds and self.reason != "same content"
+
+
+def promote_if(
+    releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None = None, *, new_encoder: bool = False
+) -> Decision:
+    """Promote a release where the rule holds against the current one; before the first release it does.
+
+    One of the same content as the current release holds, and stays what it is.
+
+    trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, NotPromoted where limits
+    of refusals are not certified, and NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
+    """
+    decision = _decide(releases, name, rule, trusted)
+    if decision.promoted:
+        ruled = Ruled(str(decision.judged), decision.current)
+        promotion.promote(releases, name, trusted, new_encoder=new_encoder, ruled=ruled)
+    return decision
+
+
+def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
+    """Find out before the work of a calibration what would keep its release from being compared.
+
+    k: that it is going to have. Raises InputError or ReleaseError.
+    """
+    current = current_id(releases) if releases.is_dir() else None
+    if current is None:
+        return
+    measured = _measured(releases, current)
+    if measured.k != k:
+        raise InputError(
+            f"--k {k}: the current release {current} has K = {measured.k}, and no rule compares the "
+            "two; give the same, or --no-promote"
+        )
+    for clause in rule.clauses:
+        measured.sample(clause.quantity)
+
+
+def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> Decision:
+    current = current_id(releases)
+    new = _measured(releases, name, trusted)
+    if new.manifest.policy.kind == "none":
+        raise ReleaseError(
+            f"{name}: its policy is none, which keeps every result, and no rule promotes that; calibrate with more "
+            "labelled queries"
+        )
+    refusals = new.manifest.abstention
+    if refusals is not None and not refusals.certified:
+        raise NotPromoted(
+            f"{name}: the limits asked for of its refusals are not certified, and no rule promotes that; calibrate "
+            "with larger ones, or promote it without a rule",
+            "abstention",
+        )
+    provisional = new.manifest.state == "provisional"
+    if current is None:
+        return Decision(rule, name, current, [], "first release", provisional=provisional)
+    if current[-12:] == name[-12:]:  # the content digest: what is the same cannot be worse
+        return Decision(rule, name, current, [], "same content")
+    old = _measured(releases, current)
+    optimistic = tuple(each.manifest.release_id for each in (old, new) if "heldout" not in each.manifest.metrics)
+    return Decision(rule, name, current, judge(rule, old, new), optimistic=optimistic, provisional=provisional)
+
+
+def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> Measured:
+    release = find(releases, name)
+    manifest = verify(release, trusted)
+    if OUTCOMES not in manifest.files:
+        raise InputError(
+            f"{release}: was written before releases said what each query got, and no rule can be asked of it; "
+            "calibrate again with --no-promote, and promote the new release without a rule once"
+        )
+    return Measured(manifest, Outcomes.load(release / OUTCOMES, manifest.policy.k))

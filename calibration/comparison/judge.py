@@ -1,0 +1,121 @@
+"""Whether a rule holds between two releases, clause by clause.
+
+A clause holds when the data show, with the confidence, that the new release is not worse than the current one by more
+than the margin: non-inferiority, not "no significant difference", which few queries would always give. All clauses have
+to hold, so that each is tested at the full level: whichever is false, the rule holds no more often than that one clause
+would (intersection–union, Berger 1982).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from taugate.calibration.comparison.difference import Difference, Test, loss, queries_needed
+from taugate.calibration.comparison.quantity import QUANTITIES, Sample
+from taugate.calibration.comparison.rule import MARGIN, Clause, PromotionRule
+from taugate.calibration.metrics.clusters import Unit
+from taugate.calibration.settings.margin import default_margin
+from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.errors import InputError
+from taugate.retrieval.release.gate import GateStatement
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.outcomes import Outcomes
+
+Finding = Literal["holds", "not shown", "worse"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A release as it is judged."""
+
+    manifest: Manifest
+    outcomes: Outcomes
+
+    @property
+    def k(self) -> int:
+        """Results that a query has."""
+        return self.manifest.policy.k
+
+    def sample(self, name: str) -> Sample:
+        """A quantity of each query. Raises InputError where the release has no query of that kind."""
+        found = QUANTITIES[name](self.outcomes, self.k)
+        if not len(found):
+            raise InputError(
+                f"{self.manifest.release_id}: was calibrated without unanswerable queries, and has no {name}; label "
+                "some (score 0), or leave the clause out"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One clause: means of both releases over queries, how much worse the new one is at most, and what that says.
+
+    clause: with its margin; widened: from the default, as these queries cannot show less; finding: "worse" where the
+    mean itself is worse by more than the margin, "not shown" where only the limit is; unit: of whose mean `most`
+    speaks; statement: of whose mean the clause holds; least: the most it would be had nothing changed; needed: so many
+    queries would tell; queries: of the current release and of the new one, documents: of the new one.
+    """
+
+    clause: Clause
+    widened: bool
+    current: float
+    new: float
+    most: float
+    confidence: float
+    finding: Finding
+    test: Test
+    unit: Unit
+    statement: GateStatement | None
+    least: float | None
+    needed: int | None
+    queries: tuple[int, int]
+    documents: int
+
+
+def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict]:
+    """A verdict for each clause. Raises InputError where the two cannot be compared."""
+    if current.k != new.k:
+        raise InputError(
+            f"{new.manifest.release_id}: has K = {new.k}, the current release {current.manifest.release_id} "
+            f"{current.k}, and no rule compares the two; calibrate with the same --k, or promote without a rule"
+        )
+    return [_verdict(clause, current.sample(clause.quantity), new.sample(clause.quantity)) for clause in rule.clauses]
+
+
+def _verdict(clause: Clause, current: Sample, new: Sample) -> Verdict:
+    ways = (current, new) if clause.way == "lower" else (_turned(current), _turned(new))
+    found = loss(*ways, CONFIDENCE)
+    margin = clause.margin
+    if margin is None:
+        margin = MARGIN if found.least is None else default_margin(MARGIN, found.least)
+    finding: Finding = "worse" if found.mean > margin else "not shown"
+    if found.most <= margin:
+        finding = "holds"
+    return Verdict(
+        clause=replace(clause, margin=margin),
+        widened=clause.margin is None and margin > MARGIN,
+        current=float(current.values.mean()),
+        new=float(new.values.mean()),
+        most=found.most,
+        confidence=CONFIDENCE,
+        finding=finding,
+        test=found.test,
+        unit=found.units.unit,
+        statement=_statement(found, margin) if finding == "holds" else None,
+        least=found.least,
+        needed=queries_needed(*ways, margin, CONFIDENCE) if finding == "not shown" else None,
+        queries=(len(current), len(new)),
+        documents=found.units.documents,
+    )
+
+
+def _statement(found: Difference, margin: float) -> GateStatement:
+    """The average query's where queries are the units, the average document's, or both."""
+    if found.most_of_queries is not None and found.most_of_queries <= margin:
+        return "document and query"
+    return found.units.unit
+
+
+def _turned(sample: Sample) -> Sample:
+    """What must not rise, as what must not fall."""
+    return replace(sample, values=1 - sample.values)

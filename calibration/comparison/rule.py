@@ -1,0 +1,88 @@
+"""The language of promotion rules: "accuracy not lower and kept share not higher by more than 0.05"."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from taugate.calibration.comparison.quantity import QUANTITIES, quantity
+from taugate.calibration.settings.rule import MAX_LOSS
+from taugate.errors import InputError
+
+# What a difference may be where a clause does not say: one query in a hundred, which is what an intended cut may cost
+# where nobody says otherwise.
+MARGIN = MAX_LOSS
+_LEAST = 1e-6  # to show less takes more than a million queries
+_NOT, _MORE = "not", "by more than"
+_CLAUSE = re.compile(rf"(?P<what>.*?)\s{_NOT}\s(?P<way>\S+)(?:\s(?P<rest>.*))?", re.IGNORECASE)
+_EXAMPLES = '"accuracy not lower" or "kept share not higher"'
+_KNOWN = ", ".join(QUANTITIES)
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A quantity of the new release is not lower, or not higher, than the current one's by more than a margin.
+
+    margin: None where the rule names none: then MARGIN, or the least that the queries can show (docs/promotion.md).
+    """
+
+    quantity: str
+    way: Literal["lower", "higher"]
+    margin: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.quantity} not {self.way} by more than {MARGIN if self.margin is None else self.margin:g}"
+
+
+@dataclass(frozen=True)
+class PromotionRule:
+    """Clauses that all have to hold."""
+
+    clauses: tuple[Clause, ...]
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> Self:
+        """Raises InputError, which names the option and the word that cannot be read."""
+        try:
+            parts = re.split(r"\s*\band\b\s*", " ".join(text.split()), flags=re.IGNORECASE)
+            return cls(tuple(_clause(part) for part in parts))
+        except ValueError as error:
+            raise InputError(f'{option} "{_shown(text)}": {error}') from error
+
+    def __str__(self) -> str:
+        """As it is recorded: every margin said."""
+        return " and ".join(map(str, self.clauses))
+
+
+def _clause(text: str) -> Clause:
+    """Raises ValueError with what is wrong, and what would be right."""
+    found = _CLAUSE.fullmatch(text)
+    if not text:
+        raise ValueError(f'a clause is missing; give one such as {_EXAMPLES}, with "and" between two')
+    if found is None:
+        raise ValueError(f'"{_shown(text)}" is no clause; give one such as {_EXAMPLES}')
+    what, way, rest = quantity(found["what"]), found["way"].casefold(), found["rest"]
+    if what is None:
+        raise ValueError(f'"{_shown(found["what"])}" is not known; known are {_KNOWN}')
+    if way not in ("lower", "higher"):
+        raise ValueError(f'"{_shown(found["way"])}" after "not"; give "not lower" or "not higher"')
+    return Clause(what, way, None if rest is None else _margin(rest))  # type: ignore[arg-type] # one of the two
+
+
+def _margin(text: str) -> float:
+    words, _, number = text.rpartition(" ")
+    if words.casefold() != _MORE:
+        raise ValueError(f'"{_shown(text)}" after the clause; give "{_MORE} {MARGIN:g}", or "and" before another')
+    try:
+        margin = float(number)
+    except ValueError:
+        margin = math.nan
+    if not _LEAST <= margin < 1:
+        raise ValueError(f'"{_shown(number)}" is no margin; give a share from {_LEAST:g} and below 1, as {MARGIN:g}')
+    return margin
+
+
+def _shown(text: str) -> str:
+    """A message is one line, and a terminal obeys what is not printable."""
+    words = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else "?" for letter in words)[:100]

@@ -1,0 +1,117 @@
+"""What a promotion rule came to, for people and as JSON."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from taugate.calibration.charts.numbers import fixed
+from taugate.calibration.comparison.ending import NOT_PROMOTED, Ending
+from taugate.calibration.comparison.rule import MARGIN, PromotionRule
+
+if TYPE_CHECKING:  # what compares needs the extra `calibration`, and these words are known to every command
+    from taugate.calibration.comparison.decision import Decision
+    from taugate.calibration.comparison.judge import Verdict
+
+_REASONS = {
+    "first release": "no release is current, and there is nothing to compare with",
+    "same content": "the same content as the current release, which stays",
+}
+
+PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
+
+
+def report(decision: "Decision", say: Callable[[str], object]) -> int:
+    """Say what each clause came to, and what to do. Returns the exit code."""
+    for line in _lines(decision):
+        say(line)
+    if decision.holds:
+        return 0
+    failed = ", ".join(f'"{each.clause}" ({each.finding})' for each in decision.verdicts if each.finding != "holds")
+    say(
+        f"taugate: {decision.name}: not promoted, as the rule does not hold: {failed}; look at `taugate release diff "
+        f"{decision.name}`, and promote it without a rule where it is wanted all the same"
+    )
+    return NOT_PROMOTED
+
+
+def _lines(decision: "Decision") -> list[str]:
+    """One line a clause, after what limits their worth."""
+    found = [
+        f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
+        for name in decision.optimistic
+    ]
+    if decision.reason is not None:
+        found.append(f"promotion: {_REASONS[decision.reason]}")
+    for verdict in decision.verdicts:
+        found += [_widened(verdict)] if verdict.widened else []
+        found.append(_line(verdict))
+    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
+
+
+def as_json(rule: PromotionRule, ending: Ending) -> dict[str, Any]:
+    """The object `promotion` of `taugate calibrate --json`; without a decision something else was against it."""
+    decision = ending.decision
+    if decision is None:
+        return {"rule": str(rule), "current": None, "promoted": False, "reason": ending.reason, "clauses": []}
+    return {
+        "rule": str(decision.judged),
+        "current": decision.current,
+        "promoted": decision.promoted,
+        "reason": decision.reason,
+        "clauses": [_clause(verdict) for verdict in decision.verdicts],
+    }
+
+
+def _clause(verdict: "Verdict") -> dict[str, Any]:
+    return {
+        "quantity": verdict.clause.quantity,
+        "not": verdict.clause.way,
+        "margin": verdict.clause.margin,
+        "widened": verdict.widened,
+        "current": verdict.current,
+        "new": verdict.new,
+        "worse_by_at_most": verdict.most,
+        "confidence": verdict.confidence,
+        "finding": verdict.finding,
+        "test": verdict.test,
+        "unit": verdict.unit,
+        "statement": verdict.statement,
+        "could_have_shown": verdict.least,
+        "queries_needed": verdict.needed,
+        "queries": list(verdict.queries),
+    }
+
+
+def _widened(verdict: "Verdict") -> str:
+    clause = verdict.clause
+    return (
+        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
+        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
+    )
+
+
+def _line(verdict: "Verdict") -> str:
+    clause, (before, after) = verdict.clause, verdict.queries
+    queries = f"{after:,} queries" if verdict.test == "paired" else f"{before:,} and {after:,} queries"
+    if verdict.unit == "document":
+        queries += f" about {verdict.documents:,} documents"
+    line = (
+        f"promotion: {clause}: {verdict.finding}, {fixed(verdict.new)} after {fixed(verdict.current)}, "
+        f"{'the average document ' if verdict.unit == 'document' else ''}{_limit(verdict)} "
+        f"({verdict.confidence:.0%} confidence; {queries}, {verdict.test})"
+    )
+    if verdict.statement == "document and query":
+        line += "; so is the average query"
+    if verdict.least is not None:
+        line += f"; these could show {fixed(verdict.least)} at best"
+    if verdict.needed is not None:
+        line += f"; about {verdict.needed:,} queries like these would tell"
+    elif verdict.finding == "not shown" and verdict.test == "paired":
+        line += "; more queries like these would not tell"
+    return line
+
+
+def _limit(verdict: "Verdict") -> str:
+    way = verdict.clause.way
+    if verdict.most >= 0:
+        return f"{way} by at most {fixed(verdict.most)}"
+    return f"{'higher' if way == 'lower' else 'lower'} by at least {fixed(-verdict.most)}"

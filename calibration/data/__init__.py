@@ -1,1 +1,0 @@
-"""Reading a labelled data set in the layout of docs/calibration.md."""

@@ -1,0 +1,1 @@
+"""One calibration from a data set to a release."""

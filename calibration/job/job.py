@@ -1,0 +1,105 @@
+"""One calibration from data set to release. `calibrate` reads top to bottom in the order in which it happens."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from taugate.calibration.encoding.asked import AskedEncoder
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.gate.admit import admit
+from taugate.calibration.job.contents import Contents, golden_queries
+from taugate.calibration.job.facts import manifest_facts
+from taugate.calibration.job.outcomes import outcomes
+from taugate.calibration.job.sizes import check_sizes
+from taugate.calibration.job.study import study
+from taugate.calibration.report.page import render
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.stopwatch import Stopwatch
+from taugate.errors import EncoderError, InputError, ReleaseError
+from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.ingestion.dataset.location import local_folder
+from taugate.registry import writer
+from taugate.registry.catalog import current_id
+from taugate.registry.lock import calibrating
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.layout import FLOAT32_FOLDER
+from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.verify import verify
+
+
+def calibrate(
+    data: str,
+    releases: Path,
+    asked: AskedEncoder,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> Manifest:
+    """Read a data set, measure, choose a threshold and write a release into `releases`; it is not promoted.
+
+    data: a folder or a URL; say: told one line of progress or warning at a time. Raises InputError, EncoderError or
+    ReleaseError; then nothing has been written. One calibration at a time in a directory.
+    """
+    _check_releases(releases, say)
+    asked.check_name(releases)
+    with calibrating(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+        with watch.stage("read"), local_folder(data, settings.split) as folder:
+            dataset = read_dataset(folder, settings.split, Path(spool))
+        check_sizes(dataset, settings)
+        with watch.stage("export"):
+            encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
+        asked.check(releases, encoder)
+        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        encoded = encode_dataset(dataset, encoder, cache, say, watch)
+        admitted = admit(dataset, encoded, encoder, settings, say, watch)
+        found = study(dataset, admitted.encoded, admitted.index, settings, watch)
+        for warning in found.query_set.warnings:
+            say(f"warning: {warning}")
+        with watch.stage("write"):
+            facts = manifest_facts(dataset, admitted, found, settings)
+            report = render(dataset, facts, found, _parent(releases))
+            contents = Contents(
+                admitted.encoder.folder,
+                None if admitted.float32 is None else admitted.float32.folder,
+                Path(spool),
+                golden_queries(dataset, found),
+                outcomes(dataset, found),
+                found,
+                admitted.projection,
+                report,
+            )
+            return writer.write(releases, facts, contents.fill)
+
+
+def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
+    if encoder.config.precision != "float32":
+        raise EncoderError(
+            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the one it "
+            f"was made of, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
+        )
+    return encoder
+
+
+def _parent(releases: Path) -> Manifest | None:
+    """The promoted release's manifest, for the report; a broken one must not keep a new release from being written."""
+    try:
+        name = current_id(releases)
+        return None if name is None else verify(releases / name)
+    except (ReleaseError, OSError):
+        return None
+
+
+def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
+    """Find out now, and not after the work, what would keep a release from being written."""
+    existing = next(path for path in (releases.absolute(), *releases.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"{existing}: is a file; name a directory for releases")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise InputError(f"{existing}: cannot be written to; name another directory, or mend its permissions")
+    try:
+        current_id(releases)
+    except ReleaseError as error:
+        say(f"warning: {error}")

@@ -1,0 +1,1 @@
+"""What a calibration is asked for, checked before anything is read."""

@@ -1,0 +1,1 @@
+"""Which threshold is in force."""

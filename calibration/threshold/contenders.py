@@ -1,0 +1,168 @@
+"""Which policies are certified, on which queries and with which part of the error, and which of them is taken.
+
+A named policy is certified alone. `auto` has two ways. A statement that holds with high probability is made of
+two policies at once, and the one that keeps fewer results is taken afterwards: with the error divided between them
+(Bonferroni) whichever it is, it errs no more often than one would. So no query has to be set aside for the choice, and
+a policy that fits nothing is certified by all of them. An expected loss is no statement that errs, and nothing can be
+divided: one policy is chosen by queries that certify nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.relevance.choose import choose
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.risk import bounds
+from taugate.calibration.risk.certify import Certified, Limited, certify, queries_needed
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.threshold.limits import limits
+from taugate.errors import InputError
+from taugate.retrieval.policy.policy import PolicyKind, keep
+from taugate.retrieval.release.evidence import Candidate, Choice
+
+# The first policy's part of the error, as nothing says beforehand which will keep less; what it cannot use the second
+# has. What that costs is in docs/benchmarks/calibration.md, "Auto and the named policies".
+_FIRST = 0.5
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy, the positions of the queries that certify it, and the rule: its confidence is what this one needs."""
+
+    kind: PolicyKind
+    queries: NDArray[np.int64]
+    rule: Rule
+
+    def certify(self, evidence: Evidence) -> list[Certified]:
+        """For each largest loss that the rule has, the one in force first."""
+        return [certify(limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.each()]
+
+
+def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Choice | None]:
+    """The policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
+
+    Returns it with what is certified of it, for each largest loss, and how it was chosen, None where it was named.
+    Raises InputError where it cannot be had.
+    """
+    _check(rule, evidence)
+    rule = _named(rule, evidence)
+    if rule.policy != "auto":
+        entry = Contender(rule.policy, certifying_queries(rule, rule.policy, evidence), rule)
+        return entry, entry.certify(evidence), None
+    if rule.statement == "expected-loss":
+        kind, choice = _chosen_before(rule, evidence)
+        entry = Contender(kind, certifying_queries(rule, kind, evidence), rule)
+        return entry, entry.certify(evidence), choice
+    entries = _divided(rule, evidence)
+    certified = [entry.certify(evidence) for entry in entries]
+    return _fewest(entries, certified, evidence)
+
+
+def contender(rule: Rule, kind: PolicyKind, evidence: Evidence) -> Contender:
+    """The one of this kind: what else is certified of it needs the same queries and the same confidence."""
+    rule = _named(rule, evidence)
+    if rule.policy == "auto" and rule.statement == "high-probability":
+        return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
+    return Contender(kind, certifying_queries(rule, kind, evidence), rule)
+
+
+def certifying_queries(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDArray[np.int64]:
+    """Queries that had no say in what they certify: those that did not fit the model, for a policy that uses it."""
+    if evidence.parts is None:
+        return evidence.calibration
+    if rule.policy == "auto" and rule.statement == "expected-loss":
+        return evidence.parts.certify
+    return evidence.parts.rest if kind == "probability" else evidence.calibration
+
+
+def _named(rule: Rule, evidence: Evidence) -> Rule:
+    """`auto` with too few queries to fit a model is `relative`, which needs none and keeps fewer than `similarity`."""
+    return replace(rule, policy="relative") if rule.policy == "auto" and evidence.parts is None else rule
+
+
+def _check(rule: Rule, evidence: Evidence) -> None:
+    if rule.policy == "probability" and evidence.parts is None:
+        raise InputError(f"--policy probability: {evidence.lacking}")
+    if rule.policy == "probability" and evidence.estimated is None:
+        raise InputError(
+            "--policy probability: the queries to fit on have no relevant document in their top K, or nothing else; "
+            "check the qrels, or give --policy similarity"
+        )
+
+
+def _divided(rule: Rule, evidence: Evidence) -> list[Contender]:
+    """The two policies that are preferred, the error divided between them.
+
+    `similarity` is one of them only where there is no model.
+    """
+    first, second = evidence.scored.kinds[:2]
+    error = 1 - rule.confidence
+    leading = Contender(first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error))
+    left = error - sum(_used(limits(each, evidence, leading.queries, first), each) for each in leading.rule.each())
+    other = Contender(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
+    return [leading, other]
+
+
+def _used(limited: Sequence[Limited], rule: Rule) -> float:
+    """How often the test of these limits errs at most, which is known before any loss is seen.
+
+    Nothing where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as
+    the one that errs most often (intersection–union test).
+    """
+    if any(queries_needed(limit, rule) > limit.steps.queries for limit in limited):
+        return 0.0
+    return max(_level(limit, 1 - rule.confidence) for limit in limited)
+
+
+def _level(limit: Limited, error: float) -> float:
+    """Of one limit: a count of losses moves in steps, and the largest that passes is rarer than it might be."""
+    if limit.steps.documents is not None or not limit.steps.binary:
+        return error
+    p_values = bounds.exact_p_values(np.arange(limit.steps.queries + 1.0), limit.steps.queries, limit.most)
+    return min(error, float(p_values[p_values <= error * (1 + 1e-9)].max(initial=0.0)))
+
+
+def _fewest(
+    entries: Sequence[Contender], certified: Sequence[list[Certified]], evidence: Evidence
+) -> tuple[Contender, list[Certified], Choice]:
+    """By the share of results kept of queries that fitted nothing; where nothing is certified, by what it lacks."""
+    parts = evidence.parts
+    if parts is None:
+        raise AssertionError("auto without parts has been refused")
+    scored = evidence.scored.take(parts.rest)
+    candidates, ranks = [], []
+    for entry, (in_force, *_) in zip(entries, certified, strict=True):
+        tau = None if in_force.tau is None else np.float32(in_force.tau)
+        kept = keep(scored.decisions(entry.kind), tau).mean(axis=1)
+        lacking = max(each.queries_needed / each.queries for each in in_force.certificates)
+        ranks.append((tau is None, float(kept.mean()) if tau is not None else lacking))
+        candidates.append(
+            Candidate(
+                kind=entry.kind,
+                kept_fraction=float(kept.mean()),
+                standard_error=float(kept.std() / np.sqrt(len(kept))),
+                tau=in_force.tau,
+                queries=len(entry.queries),
+                confidence=entry.rule.confidence,
+            )
+        )
+    best = ranks.index(min(ranks))
+    sizes = {"fit_queries": len(parts.fit), "choose_queries": 0, "certify_queries": len(entries[best].queries)}
+    return entries[best], certified[best], Choice(**sizes, candidates=candidates)
+
+
+def _chosen_before(rule: Rule, evidence: Evidence) -> tuple[PolicyKind, Choice]:
+    """The policy that keeps the fewest results near the allowed loss, by queries that certify nothing."""
+    parts = evidence.parts
+    if parts is None:
+        raise AssertionError("auto without parts has been refused")
+    scored = evidence.scored.take(np.concatenate([parts.fit, parts.choose]))
+    decisions = {kind: scored.decisions(kind) for kind in scored.kinds}
+    if evidence.estimated is not None:  # what the model says of the queries it was fitted on is too good
+        decisions["probability"] = np.concatenate([evidence.estimated.fit.out_of_fold, evidence.estimated.choosing])
+    kind, candidates = choose(scored.judged, decisions, rule, np.random.default_rng([evidence.seed, 2]))
+    sizes = {"fit_queries": len(parts.fit), "choose_queries": len(parts.choose), "certify_queries": len(parts.certify)}
+    return kind, Choice(**sizes, candidates=candidates)

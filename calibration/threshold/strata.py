@@ -1,0 +1,161 @@
+"""A threshold for each stratum, the documents that share a value of one metadata field, and one that holds in all.
+
+A loss of 2 % over all queries may be 1 % of the English ones and 9 % of the Swedish ones. A query belongs to a stratum
+where a relevant document of it does. Two things are certified of each:
+
+- of a search without a filter, that the stratum's queries lose at most δ. The threshold in force is the lowest of the
+  strata's. That it holds in all of them is an intersection–union test (Berger 1982): nothing is divided.
+- of a search filtered on the value, the same with a threshold of its own, measured on lists found within the filter.
+  There are as many thresholds as strata, and the error is divided among them (Bonferroni).
+
+Strata whose queries could certify nothing even without a loss are one stratum together; a search filtered on one of
+them has no certified threshold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.risk import words
+from taugate.calibration.risk.certify import certificate, certify, queries_needed
+from taugate.calibration.settings.rule import Rule
+from taugate.calibration.threshold.limits import limits
+from taugate.errors import InputError
+from taugate.ingestion.dataset.dataset import Dataset
+from taugate.retrieval.documents.conditions import OneOf, Value, all_of
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.index.topk import Index, TopK
+from taugate.retrieval.index.within import Within
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
+from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.vectors.similarity import Float32
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Every answerable query by the values that its relevant documents have of a field; several, where they differ."""
+
+    field: str
+    metadata: Metadata
+    members: Mapping[Value, Positions]
+
+    @classmethod
+    def of(cls, dataset: Dataset, field: str) -> "Strata":
+        """Raises InputError where no document, or none that is relevant, has the field."""
+        metadata = Metadata.of(dataset.documents)
+        try:
+            metadata.check(all_of(OneOf.of(field, "")))
+        except InputError as error:
+            raise InputError(f"--strata metadata.{field}: {error}") from error
+        column = metadata.columns[field]
+        found: dict[Value, list[int]] = {}
+        for number, query in enumerate(dataset.answerable):
+            keys = {each for position in query.relevant if (each := column.at(position)) is not None}
+            for _, value in sorted(keys):
+                found.setdefault(value, []).append(number)
+        if not found:
+            raise InputError(f"--strata metadata.{field}: no relevant document has the field; name one that they have")
+        return cls(field, metadata, {value: np.array(found[value]) for value in found})
+
+
+@dataclass(frozen=True)
+class _Filtered:
+    """An index as a search filtered on one value sees it."""
+
+    index: Index
+    within: Within
+
+    def search(self, queries: Float32, k: int) -> TopK:
+        return self.index.search_within(queries, k, self.within)
+
+    def score(self, queries: Float32, positions: Positions) -> Float32:
+        return self.index.score(queries, positions)
+
+    def __len__(self) -> int:
+        return len(self.within)
+
+
+@dataclass(frozen=True)
+class StrataStudy:
+    """What strata are certified with. certifying: positions of the queries that had no say in the policy."""
+
+    dataset: Dataset
+    vectors: Float32
+    index: Index
+    evidence: Evidence
+    certifying: Positions
+    kind: PolicyKind
+    rule: Rule
+
+    def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
+        """The policy, whose τ is certified for all queries, with one that is for each stratum, too."""
+        each = [*strata.strata, *([strata.others] if strata.others else [])]
+        taus = [stratum.tau_without_filter for stratum in each if stratum.tau_without_filter is not None]
+        tau = min([*taus, policy.tau]) if policy.tau is not None else None
+        found = limits(self.rule, self.evidence, self.certifying, self.kind)
+        changes = {
+            "tau": tau,
+            "certificates": [certificate(limit, tau, self.rule) for limit in found],
+            "guarantee": f"{policy.guarantee} {words.of_strata(strata)}",
+        }
+        return policy.model_copy(update=changes)
+
+    def certify(self, strata: Strata) -> StrataRecord:
+        """Both thresholds of each stratum that is large enough, and the first of the others together."""
+        among = {value: np.intersect1d(members, self.certifying) for value, members in strata.members.items()}
+        large = {value: members for value, members in among.items() if self._large_enough(members)}
+        small = [value for value in among if value not in large]
+        rule = replace(self.rule, confidence=1 - (1 - self.rule.confidence) / max(1, len(large)))
+        records = []
+        for value, members in large.items():
+            within = Within(strata.metadata.where(all_of(OneOf.of(strata.field, value))))
+            filtered = certify(limits(rule, *self._within(members, within), self.kind), rule)
+            records.append(self._record(value, members, filtered.tau))
+        rest = np.unique(np.concatenate([among[value] for value in small])) if small else np.arange(0)
+        return StrataRecord(
+            field=strata.field,
+            strata=records,
+            others=self._record(None, rest, None) if len(rest) else None,
+            other_values=small,
+        )
+
+    def _large_enough(self, members: Positions) -> bool:
+        """Whether it could be certified were nothing lost: by how many queries there are, not by how they fare."""
+        if not len(members):
+            return False
+        found = limits(self.rule, self.evidence, members, self.kind)
+        return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in found)
+
+    def _record(self, value: Value | None, members: Positions, filtered: float | None) -> StratumRecord:
+        """With what is certified of a search without a filter."""
+        certified = certify(limits(self.rule, self.evidence, members, self.kind), self.rule)
+        loss, units = certified.certificates[0], self.evidence.units.take(members)
+        return StratumRecord(
+            value=value,
+            tau=filtered,
+            tau_without_filter=certified.tau,
+            queries=len(members),
+            units=units.count,
+            queries_needed=max(each.queries_needed for each in certified.certificates),
+            found=loss.found,
+        )
+
+    def _within(self, members: Positions, within: Within) -> tuple[Evidence, Positions]:
+        """The stratum's queries as they are answered within its documents."""
+        vectors = self.vectors[members]
+        queries = [self.dataset.answerable[position] for position in members.tolist()]
+        depth = min(self.evidence.scored.judged.grades.shape[1], len(within))
+        judged = JudgedQueries.judge(queries, vectors, _Filtered(self.index, within), depth)
+        estimated = self.evidence.estimated
+        relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
+        scored = Scored(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)
+        everything = np.arange(len(members))
+        return replace(self.evidence, scored=scored, units=self.evidence.units.take(members)), everything

@@ -1,0 +1,1 @@
+"""The command `taugate`: subcommands and the names of their options."""

@@ -1,0 +1,39 @@
+"""The command `taugate`. The one place that knows both the offline job and the service.
+
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 a release that is not promoted, 1 anything else.
+"""
+
+import argparse
+import signal
+import sys
+from importlib.metadata import version
+
+from taugate.cli import calibrate, drift, key, quickstart, serve
+from taugate.cli.release import command as release
+from taugate.errors import NotPromoted, StoreError, TaugateError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit code."""
+    parser = argparse.ArgumentParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
+    parser.add_argument("--version", action="version", version=f"taugate {version('taugate')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for subcommand in (quickstart, calibrate, release, drift, serve, key):
+        subcommand.add_parser(commands)
+    parsed = parser.parse_args(arguments)
+    # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return int(parsed.run(parsed))
+    except (StoreError, OSError) as error:  # nothing is wrong with the input
+        sys.stderr.write(f"taugate: {error}\n")
+        return 1
+    except NotPromoted as error:
+        sys.stderr.write(f"taugate: {error}\n")
+        return 4
+    except TaugateError as error:
+        sys.stderr.write(f"taugate: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write("taugate: interrupted\n")
+        return 1

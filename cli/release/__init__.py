@@ -1,0 +1,1 @@
+"""The subcommand `taugate release`."""

@@ -1,0 +1,79 @@
+"""`taugate release erase`: a release without some documents, and a look whether anything is left of them."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from taugate.errors import InputError
+from taugate.registry.remnants import look
+from taugate.registry.signing_keys import trusted_keys
+from taugate.retrieval.release.layout import SIGNATURE
+
+_USAGE = """%(prog)s ID DOCUMENT… --releases DIR
+       %(prog)s --check DOCUMENT… --releases DIR [--text TEXT]… [--also PATH]…"""
+
+
+def add_parser(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 (argparse's own type is private)
+    """Add the action. Its two forms have other positional arguments, which argparse has no word for."""
+    text = "make a release without some documents; --check: see that nothing of them is left"
+    parser: argparse.ArgumentParser = actions.add_parser("erase", help=text, description=text, usage=_USAGE)
+    parser.add_argument(
+        "names", metavar="ID DOCUMENT…", nargs="+", help="release id, and ids of documents as in the corpus"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="look through all files of DIR; exit code 1 where it is not gone"
+    )
+    parser.add_argument(
+        "--text", metavar="TEXT", action="append", default=[], help="words of a document, looked for in every file"
+    )
+    parser.add_argument(
+        "--also",
+        metavar="PATH",
+        type=Path,
+        action="append",
+        default=[],
+        help="another file or folder to look through, such as a log of queries",
+    )
+    parser.set_defaults(run=_run)
+    return parser
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.check:
+        return _check(arguments)
+    if arguments.text or arguments.also:
+        raise InputError("--text and --also: what is looked for, and where; give --check as well, and no release")
+    if len(arguments.names) < 2:
+        raise InputError("give the ID of a release, and behind it the ids of the documents to erase")
+    return _erase(arguments.releases, arguments.names[0], arguments.names[1:])
+
+
+def _erase(releases: Path, name: str, documents: list[str]) -> int:
+    """The new id goes to stdout, what is to be done with it to stderr."""
+    from taugate.registry.erasure import erase  # opens a release, which takes a second
+
+    erased = erase(releases, name, documents, trusted_keys())
+    made = erased.manifest.release_id
+    lines = [
+        f"made of {name}; documents erased: {len(set(documents))}",
+        f"golden queries with another answer: {erased.answered}; without any, and gone: {erased.dropped}",
+    ]
+    if (releases / name / SIGNATURE).exists():
+        lines.append(f"sign it first: taugate release sign {made} --releases {releases} --key PEM")
+    lines.append(f"not promoted: taugate release promote {made} --releases {releases}")
+    lines.append(
+        f"{name} and older releases have the texts; docs/runbooks/erase-a-document.md says where else they are"
+    )
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write(f"{made}\n")
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """What is left goes to stdout."""
+    left = look([arguments.releases, *arguments.also], arguments.names, arguments.text)
+    for line in left.found:
+        sys.stdout.write("".join(letter if letter.isprintable() else "?" for letter in line) + "\n")
+    sys.stderr.write(f"{'something' if left.found else 'nothing'} is left, in {left.files:,} files\n")
+    return 1 if left.found else 0

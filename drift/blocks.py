@@ -1,0 +1,183 @@
+"""Blocks of distinct queries: bursts are averaged within a block, and repeats count once.
+
+The mean of a block is what the alarms see. Bursts that are shorter than a block hardly move it, and a query that is
+sent a thousand times in a row is one of its 200.
+
+The same query in every block would still be counted once in each. So no query counts for more than the typical one
+does: what was asked c times in the recent blocks, where the median query was asked m times, has the weight
+min(1, m / c); for the rest of its weight the mean of the calibration stands in. A health check, or a load test with ten
+queries, so weighs next to nothing, however odd its queries are. The weight of a query is fixed before the block begins.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.drift.effect import Float64
+from taugate.drift.observations import Keys
+
+# Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
+# and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
+BLOCK = 200
+FEWEST, MOST = 25, 10_000  # in a block: at least five in each fifth; 10,000 take 160 kB
+FIFTHS = 5  # parts of a block that are weighed on their own, for changes that are too large to wait for
+ROUNDING = 1e-9  # by which a sum of shares may be off
+_MOST_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
+_REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
+
+
+@dataclass(frozen=True, slots=True)
+class Fifth:
+    """A fifth of a block that is complete. row: where, in what was given, its last query is; mean: (V,).
+
+    queries: distinct ones in it; block: (V,) mean of the whole block where this is its last fifth.
+    """
+
+    row: int
+    mean: Float64
+    queries: int
+    block: Float64 | None
+
+
+class Blocks:
+    """neutral: (V,) means at calibration; size: distinct queries in a block."""
+
+    def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
+        self.size = size  # may be set between two blocks
+        self._neutral = neutral
+        self._recent: deque[dict[int, int]] = deque()  # how often each query of a block was asked
+        self._asked: dict[int, int] = {}  # in all recent blocks
+        self._typical = 1.0
+        self._open: dict[int, int] = {}
+        self._fifths = np.zeros((0, len(neutral)))  # complete ones of the open block: their sums
+        self._sum = np.zeros(len(neutral))
+
+    def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
+        """Every fifth that n queries complete, in their order; keys: (n,), equal for equal queries; values: (n, V)."""
+        new: list[int] = []  # rows of queries that the block did not hold
+        lighter: list[tuple[int, float]] = []  # which of them weigh less than 1
+        opened, end = self._open, self._end(len(self._fifths) + 1)
+        for row, key in enumerate(keys.tolist()):
+            if key in opened:
+                opened[key] += 1
+                continue
+            opened[key] = 1
+            asked = self._asked.get(key, 0)
+            if asked > self._typical:
+                lighter.append((len(new), self._typical / asked))
+            new.append(row)
+            if len(opened) == end:
+                self._add(values[new], lighter)
+                new, lighter = [], []
+                yield self._complete(row)
+                opened, end = self._open, self._end(len(self._fifths) + 1)
+        self._add(values[new], lighter)
+
+    def _end(self, fifths: int) -> int:
+        """Distinct queries that the block holds when so many fifths of it are complete."""
+        return self.size * fifths // FIFTHS
+
+    def _add(self, values: Float64, lighter: Sequence[tuple[int, float]]) -> None:
+        self._sum += values.sum(axis=0)
+        if lighter:
+            rows, weights = zip(*lighter, strict=True)
+            self._sum += (1 - np.array(weights)) @ (self._neutral - values[[*rows]])
+
+    def _complete(self, row: int) -> Fifth:
+        done = len(self._fifths)
+        queries = self._end(done + 1) - self._end(done)
+        mean = self._sum / queries
+        self._fifths = np.concatenate([self._fifths, self._sum[None]])
+        self._sum = np.zeros_like(self._sum)
+        if done + 1 < FIFTHS:
+            return Fifth(row, mean, queries, None)
+        block = self._fifths.sum(axis=0) / self.size
+        self._fifths = self._fifths[:0]
+        self._remember(self._open)
+        self._open = {}
+        return Fifth(row, mean, queries, block)
+
+    def _remember(self, block: dict[int, int]) -> None:
+        asked = self._asked
+        self._recent.append(block)
+        for key, count in block.items():
+            asked[key] = asked.get(key, 0) + count
+        while len(self._recent) > 1 and sum(map(len, self._recent)) > _REMEMBERED:
+            for key, count in self._recent.popleft().items():
+                if asked[key] > count:
+                    asked[key] -= count
+                else:
+                    del asked[key]
+        self._typical = self._median()
+
+    def _median(self) -> float:
+        """How often the typical query was asked in the recent blocks, 1 before there are any."""
+        if not self._asked:
+            return 1.0
+        counts = np.fromiter(self._asked.values(), np.float64, len(self._asked))
+        middle = [(len(counts) - 1) // 2, len(counts) // 2]
+        return float(np.partition(counts, middle)[middle].mean())  # np.median takes twice as long
+
+    def pack(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays, for other processes; `restore` reads it."""
+        counters = [*self._recent, self._open]
+        return {
+            "keys": np.array([key for counter in counters for key in counter], dtype=np.uint64),
+            "counts": np.array([count for counter in counters for count in counter.values()], dtype=np.int64),
+            "lengths": np.array([len(counter) for counter in counters], dtype=np.int64),
+            "size": np.array([self.size], dtype=np.int64),
+            "fifths": self._fifths,
+            "sum": self._sum.copy(),
+        }
+
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
+        if not _fits(packed, len(self._neutral)):
+            raise ValueError("no state of blocks")
+        ends = packed["lengths"].cumsum()
+        pairs = [*zip(packed["keys"].tolist(), packed["counts"].tolist(), strict=True)]
+        *recent, opened = (dict(pairs[end - n : end]) for n, end in zip(packed["lengths"], ends, strict=True))
+        self.size = int(packed["size"][0])
+        self._fifths, self._sum, self._open = packed["fifths"].copy(), packed["sum"].copy(), opened
+        self._recent = deque(recent)
+        self._asked = {}
+        for block in recent:
+            for key, count in block.items():
+                self._asked[key] = self._asked.get(key, 0) + count
+        self._typical = self._median()
+
+
+def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
+    """Whether arrays from outside are a state at all."""
+    forms = {"keys": "u8", "counts": "i8", "lengths": "i8", "size": "i8", "fifths": "f8", "sum": "f8"}
+    if {*packed} != {*forms} or any(packed[name].dtype != np.dtype(form) for name, form in forms.items()):
+        return False
+    keys, counts, lengths, size, fifths = (packed[name] for name in ("keys", "counts", "lengths", "size", "fifths"))
+    if not (
+        keys.ndim == lengths.ndim == 1
+        and size.shape == (1,)
+        and FEWEST <= size[0] <= MOST
+        and 0 < len(lengths) <= _REMEMBERED // FEWEST + 2
+        and (lengths[:-1] >= FEWEST).all()
+        and (lengths[:-1] <= MOST).all()
+        and 0 <= lengths[-1] < size[0]
+        and lengths.sum() == len(keys)  # no more than that, so that it does not wrap around
+        and (len(lengths) <= 2 or lengths[:-1].sum() <= _REMEMBERED)
+        and counts.shape == keys.shape
+        and ((counts > 0) & (counts <= _MOST_ASKED)).all()
+        and fifths.shape[1:] == packed["sum"].shape == (variables,)
+    ):
+        return False
+    ends = size[0] * np.arange(FIFTHS) // FIFTHS
+    done = int((ends[1:] <= lengths[-1]).sum())
+    most = np.append(np.diff(ends[: done + 1]), lengths[-1] - ends[done])  # queries of each part
+    sums = np.concatenate([fifths, packed["sum"][None]])
+    return bool(
+        len(fifths) == done
+        and ((sums >= -ROUNDING) & (sums <= most[:, None] + ROUNDING)).all()
+        and all(len(np.unique(block)) == len(block) for block in np.split(keys, np.cumsum(lengths)[:-1]))
+    )

@@ -1,0 +1,187 @@
+"""All alarms of a release, on what is seen of its traffic."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from taugate.drift.alarm import Alarm, Change, threshold
+from taugate.drift.block_size import BlockSize
+from taugate.drift.blocks import BLOCK, Blocks, Fifth
+from taugate.drift.observations import Judgements, Keys, Observations
+from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
+from taugate.retrieval.release.reference import Reference
+
+# Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
+SMALLEST_EFFECT = 0.1
+# A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
+_OF_A_FIFTH = 2.0
+# A false alarm of any signal within N distinct queries has at most the probability N over this while all means are just
+# within their bounds: one in four for a hundred queries a second all month. Further inside there are none.
+SELDOM = 1e9
+_ROWS = 8192  # at a time: of more, the variables would take megabytes
+
+BlockRule = int | Literal["auto"]
+Seen = TypeVar("Seen")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When there is an alarm. block: distinct queries in a block, or `auto` for as many as the bursts ask for."""
+
+    smallest_effect: float = SMALLEST_EFFECT
+    seldom: float = SELDOM
+    block: BlockRule = BLOCK
+
+
+DEFAULT_RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A fifth of a block, with the alarms that began or ended with it."""
+
+    fifth: Fifth
+    changes: list[Change]
+
+    def later(self, rows: int) -> Self:
+        """The same with rows counted from earlier on."""
+        return replace(
+            self,
+            fifth=replace(self.fifth, row=self.fifth.row + rows),
+            changes=[replace(change, row=change.row + rows) for change in self.changes],
+        )
+
+
+class _State(Protocol):
+    def pack(self) -> dict[str, NDArray[Any]]: ...
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None: ...
+
+
+class Stream(Generic[Seen]):
+    """Signals whose variables are those of the same queries, or of the same judgements, in the same blocks."""
+
+    def __init__(self, signals: list[Signal[Seen]], alarms: list[Alarm], rules: Rules) -> None:
+        self.signals, self.alarms = signals, alarms
+        means = [signal.means for signal in signals]
+        ends = np.cumsum([len(each) for each in means]).tolist()
+        self.columns = [slice(end - len(each), end) for end, each in zip(ends, means, strict=True)]
+        self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
+        self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
+
+    def weigh(self, keys: Keys, seen: Seen) -> Iterator[Weighed]:
+        """Every fifth of a block that n things complete; keys: (n,), equal for what is the same thing again."""
+        values = np.concatenate([signal.variables(seen) for signal in self.signals], axis=1)
+        for fifth in self.blocks.feed(keys, values):
+            changes = [
+                Change(alarm.signal, fifth.row, alarm.on)
+                for alarm, columns in zip(self.alarms, self.columns, strict=True)
+                if alarm.update(fifth, columns)
+            ]
+            if self._auto is not None:
+                self._auto.observe(fifth.mean, fifth.queries)
+                if fifth.block is not None:
+                    self.blocks.size = self._auto.size
+            yield Weighed(fifth, changes)
+
+    def _parts(self) -> dict[str, _State]:
+        parts: dict[str, _State] = {"blocks": self.blocks, **{alarm.signal: alarm for alarm in self.alarms}}
+        return parts if self._auto is None else parts | {"auto": self._auto}
+
+    def pack(self) -> dict[str, NDArray[Any]]:
+        """The state as arrays; `restore` reads it."""
+        return {f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.pack().items()}
+
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else."""
+        if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
+            raise ValueError("no state of these signals")
+        for part, own in self._parts().items():
+            prefix = f"{part}."
+            own.restore({name.removeprefix(prefix): packed[name] for name in packed if name.startswith(prefix)})
+
+
+class Monitor:
+    """theta: see `query_signals`; ordinary: bounds of a baseline by signal, which widen those of the calibration."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        theta: float,
+        rules: Rules = DEFAULT_RULES,
+        ordinary: Mapping[str, Bounds] = MappingProxyType({}),
+    ) -> None:
+        self._rules, self._reference, self._theta = rules, reference, theta
+        of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
+        self.threshold = threshold(rules.seldom, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block)
+
+        def alarm(signal: Signal[Any]) -> Alarm:
+            within = signal.calibrated
+            if signal.name in ordinary:
+                within = within.widened(ordinary[signal.name])
+            small = rules.smallest_effect
+            return Alarm(signal.name, within.shifted(small), within.shifted(_OF_A_FIFTH * small), self.threshold)
+
+        self.queries = Stream(of_queries, [alarm(signal) for signal in of_queries], rules)
+        self.feedback = Stream([of_feedback], [alarm(of_feedback)], rules)
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """Of every signal."""
+        return [*self.queries.alarms, *self.feedback.alarms]
+
+    def update(self, seen: Observations) -> list[Change]:
+        """What queries, in their order, begin or end."""
+        return [change for weighed in self.weigh(seen) for change in weighed.changes]
+
+    def weigh(self, seen: Observations) -> Iterator[Weighed]:
+        """The same, with every fifth of a block that they complete."""
+        for start in range(0, len(seen), _ROWS):
+            part = seen.take(slice(start, start + _ROWS))
+            for weighed in self.queries.weigh(part.key, part):
+                yield weighed.later(start)
+
+    def judge(self, judged: Judgements) -> list[Change]:
+        """What judgements, in their order, begin or end."""
+        return [change for weighed in self.weigh_judged(judged) for change in weighed.changes]
+
+    def weigh_judged(self, judged: Judgements) -> Iterator[Weighed]:
+        """The same, with every fifth of a block that they complete."""
+        return self.feedback.weigh(judged.key, judged.correct)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for monitors that may share one state: of the same release, rules and baseline."""
+        digest = hashlib.sha256(repr((self.threshold, self._rules.block)).encode())
+        for alarm in self.alarms:
+            digest.update(np.concatenate(alarm.bounds).tobytes())
+        digest.update(self._reference.top.tobytes() + self._reference.random.tobytes() + repr(self._theta).encode())
+        return digest.hexdigest()[:16]
+
+    def pack(self) -> bytes:
+        """The state, for other processes and the next one: counts, sums and evidence, some 70 kB."""
+        arrays = {f"queries.{name}": array for name, array in self.queries.pack().items()}
+        arrays |= {f"feedback.{name}": array for name, array in self.feedback.pack().items()}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+    def restore(self, packed: bytes) -> None:
+        """Take over what `pack` made. Raises ValueError for anything else; the state is then of no use."""
+        try:
+            arrays = load(packed)
+        except (SafetensorError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError("no state of a monitor") from error
+        if not all(name.startswith(("queries.", "feedback.")) for name in arrays):
+            raise ValueError("no state of a monitor")
+        for prefix, stream in (("queries.", self.queries), ("feedback.", self.feedback)):
+            stream.restore({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
+
+
+def theta_of(reference: Reference, percentile: float) -> float:
+    """θ of all calibration queries together: the percentile, 0…100, of their top-K similarities."""
+    return float(np.percentile(reference.top, percentile))

@@ -1,0 +1,84 @@
+"""The smallest shift that an alarm finds, computed: of a smaller one neither the certificate nor an alarm says a word.
+
+For blocks of independent queries the logarithm of a bet has a known mean and spread (`Evidence.growth`), and so has the
+evidence after n of them. A shift is found within n blocks, nine times out of ten, where the mean less 1.28 standard
+deviations is that of an alarm. `make drift-benchmarks` checks it by simulation.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from taugate.drift.alarm import Alarm
+from taugate.drift.blocks import BLOCK
+from taugate.drift.effect import Float64, effect, shifted
+from taugate.drift.monitor import Monitor, theta_of
+from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
+from taugate.retrieval.release.reference import Reference
+
+WITHIN = 10_000  # queries
+_STEPS = 40  # of a bisection: beyond the digits of a float32
+_LARGEST_EFFECT = float(np.pi)
+_LARGEST_SIMILARITY = 2.0
+
+
+def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
+    """What the alarms of a release find at the default settings; percentile: that of θ, 0…100.
+
+    A release without a calibration query that could be shifted has no entry for that direction.
+    """
+    monitor = Monitor(reference, theta_of(reference, percentile))
+    signals = {each.name: each.means for each in monitor.queries.signals}
+    signals |= {each.name: each.means for each in monitor.feedback.signals}
+    found = {
+        alarm.signal: Shifts(lower=_share(alarm, means, -1), higher=_share(alarm, means, 1))
+        for alarm in monitor.alarms
+        if len(means := signals[alarm.signal]) == 1
+    }
+    (topk,) = (alarm for alarm in monitor.queries.alarms if alarm.signal not in found)
+    found[topk.signal] = Shifts(
+        lower=_similarity(topk, monitor, reference, -1), higher=_similarity(topk, monitor, reference, 1)
+    )
+    return DriftRecord(within=WITHIN, block=BLOCK, signals=found)
+
+
+def _share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
+    """In points of a share, such as COE."""
+    h = _smallest(lambda size: _found(alarm, shifted(means, direction * size)), _LARGEST_EFFECT)
+    if h is None:
+        return None
+    points = shifted(means, direction * h) - means
+    return Shift(points=float(points[0]), effect=float(effect(means + points, means)[0]))
+
+
+def _similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction: int) -> Shift | None:
+    """In points of similarity, of all results of all queries."""
+    (signal,) = (each for each in monitor.queries.signals if each.name == alarm.signal)
+    calibration = reference.observations
+
+    def means(size: float) -> Float64:
+        top = calibration.top + np.float32(direction * size)
+        shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
+        return shifted_means
+
+    size = _smallest(lambda size: _found(alarm, means(size)), _LARGEST_SIMILARITY)
+    if size is None:
+        return None
+    effects = effect(means(size), signal.means)
+    return Shift(points=direction * size, effect=float(effects[np.abs(effects).argmax()]))
+
+
+def _found(alarm: Alarm, means: Float64) -> bool:
+    return alarm.finds(means, WITHIN // BLOCK, BLOCK)
+
+
+def _smallest(found: Callable[[float], bool], largest: float) -> float | None:
+    """The smallest size that is found, None where not even the largest is."""
+    if not found(largest):
+        return None
+    low, high = 0.0, largest
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if found(middle) else (middle, high)
+    return high

@@ -1,0 +1,1 @@
+"""Data sets, from files to documents, queries and qrels."""

@@ -1,0 +1,1 @@
+"""A data set in BEIR layout."""

@@ -1,0 +1,1 @@
+"""The directory of releases: which are there, which is current, and how that changes."""

@@ -1,0 +1,248 @@
+"""A release without some of its documents: what is made of documents is made again of those that stay.
+
+Nothing is encoded but golden queries, and nothing is measured or chosen again: the threshold and its evidence are those
+of the calibration (docs/runbooks/erase-a-document.md says what that means for them).
+"""
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import InputError
+from taugate.registry import writer
+from taugate.registry.catalog import find
+from taugate.registry.lock import hold
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.index import files
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.index.subset import subset
+from taugate.retrieval.index.within import Within
+from taugate.retrieval.policy.abstention import AnswerRule, Signals
+from taugate.retrieval.policy.background import Background, against, mean_and_covariance
+from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.evidence import StrataRecord
+from taugate.retrieval.release.golden import GoldenQuery
+from taugate.retrieval.release.layout import (
+    ABSTENTION,
+    ENCODER_FOLDER,
+    FLOAT32_FOLDER,
+    GOLDEN,
+    METADATA,
+    OUTCOMES,
+    PROJECTION,
+    REFERENCE,
+    RELEVANCE,
+    REPORT,
+)
+from taugate.retrieval.release.manifest import ErasureRecord, Manifest
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.vectors.similarity import Float32
+
+# Neither holds anything of a document: the encoder, the projection of queries, and what calibration queries scored.
+_AS_IT_IS = frozenset({PROJECTION, REFERENCE, OUTCOMES})
+_WRITTEN = frozenset(
+    {"schema_version", "release_id", "created_at", "parent", "files"}
+)  # by the writer, for each release
+_NAMED = 3  # unknown documents that an error lists
+_REPORT = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>A release without {documents} documents</title>
+<p>This release was made of <code>{release}</code> by leaving documents out: {documents} that it was calibrated with are
+gone. Its figures, in <code>manifest.json</code>, are those of the calibration. The report of the calibration is not
+here: it shows texts.</p>
+</html>
+"""
+
+
+@dataclass(frozen=True)
+class Erased:
+    """The manifest of the new release; answered, dropped: golden queries with another answer, and without any."""
+
+    manifest: Manifest
+    answered: int
+    dropped: int
+
+
+def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erased:
+    """Write a release as another one is, without the documents of these ids. It is not promoted.
+
+    trusted: one of these keys must have signed the one it is made of. Raises InputError for an id that it does not
+    have, and where too little would be left; ReleaseError, EncoderError or OSError. Then nothing has been written.
+    """
+    source = find(releases, name)
+    with hold(source):
+        release = load(source, trusted=trusted)
+        kept = _kept(release, ids)
+        documents = _Kept(release.documents, kept)
+        retriever = _retriever(release.retriever, kept, documents)
+        queries, changed = _golden(release, retriever, documents)
+        golden.check(retriever, queries, release.manifest.golden_tolerance)
+        before = 0 if release.manifest.erasure is None else release.manifest.erasure.documents
+        erasure = ErasureRecord(
+            release=source.name,
+            documents=before + len(release.documents) - len(kept),
+            recall=_recall(retriever, queries, release.manifest.index.depth),
+        )
+
+        def fill(folder: Path) -> None:
+            _copy(source, release.manifest, folder)
+            _write(folder, documents, retriever)
+            golden.write(folder / GOLDEN, queries)
+            (folder / REPORT).write_text(_REPORT.format(**erasure.model_dump()), encoding="utf-8")
+
+        manifest = writer.write(releases, _facts(release.manifest, erasure, documents), fill, parent=source.name)
+    return Erased(manifest, changed, len(release.golden) - len(queries))
+
+
+class _Kept(Sequence[Document]):
+    """The documents at some positions, none of them held in memory."""
+
+    def __init__(self, documents: DocumentStore, positions: NDArray[np.int64]) -> None:
+        self._documents = documents
+        self._positions: list[int] = positions.tolist()
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @overload
+    def __getitem__(self, place: int) -> Document: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Document]: ...
+    def __getitem__(self, place: int | slice) -> Document | list[Document]:
+        if isinstance(place, slice):
+            return [self._documents[position] for position in self._positions[place]]
+        return self._documents[self._positions[place]]
+
+
+def _kept(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
+    """Positions that stay, (M,), rising."""
+    name, wanted = release.manifest.release_id, set(ids)
+    gone = {position: document.id for position, document in enumerate(release.documents) if document.id in wanted}
+    if unknown := sorted(wanted - set(gone.values())):
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        shown = ", ".join(map(repr, unknown[:_NAMED]))
+        raise InputError(f"{name}: has no document {shown}{more}; give ids as in the corpus (`_id`)")
+    kept = np.setdiff1d(np.arange(len(release.documents)), [*gone])
+    k = release.manifest.policy.k
+    if len(kept) < k:
+        raise InputError(
+            f"{name}: {len(kept)} documents would be left, fewer than K = {k}; calibrate again without them"
+        )
+    return kept
+
+
+def _retriever(before: Retriever, kept: NDArray[np.int64], documents: Sequence[Document]) -> Retriever:
+    """All that answers, of the documents that stay."""
+    index = subset(before.index, kept)  # type: ignore[arg-type]  # what a release is opened with
+    vectors = index.vectors[np.arange(len(kept))]
+    relevance, abstention = before.relevance, before.abstention
+    if relevance is not None:
+        relevance = replace(relevance, background=_background(relevance, kept, vectors))
+    if abstention is not None:
+        score = replace(abstention.score, signals=_signals(abstention, vectors, documents))
+        abstention = replace(abstention, score=score)
+    metadata = Metadata.of(documents)
+    return replace(before, index=index, relevance=relevance, metadata=metadata, abstention=abstention)
+
+
+def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
+    """Lengths, and how a document scores against queries, stay; against documents, it is against those that stay."""
+    mean, covariance = mean_and_covariance(vectors)
+    rows = relevance.background.documents[kept]
+    rows[:, :2] = np.column_stack(against(vectors, mean, covariance))
+    return Background(mean, covariance, rows)
+
+
+def _signals(rule: AnswerRule, vectors: Float32, documents: Sequence[Document]) -> Signals:
+    signals = rule.score.signals
+    moments = None if signals.moments is None else mean_and_covariance(vectors)
+    lexical = None if signals.lexical is None else ForwardIndex.of(document.encoded_text for document in documents)
+    return Signals(signals.k, moments, lexical)
+
+
+def _golden(release: Release, retriever: Retriever, documents: Sequence[Document]) -> tuple[list[GoldenQuery], int]:
+    """Golden queries as they are answered without the documents, and how many have another answer.
+
+    One that asks for erased documents alone goes with them: its text is about them. Where the answer is the same, the
+    record is, too, whatever machine this is.
+    """
+    there = {document.id for document in documents}
+    asked = [query for query in release.golden if not query.relevant or not there.isdisjoint(query.relevant)]
+    if not asked:
+        raise InputError(
+            f"{release.manifest.release_id}: every golden query asks for these documents alone, and none would be left "
+            "to check the release by; calibrate again without them"
+        )
+    top = golden.ask(retriever, asked)
+    queries, changed = [], 0
+    for query, positions, scores in zip(asked, top.positions.tolist(), top.scores.tolist(), strict=True):
+        found = [documents[position].id for position in positions]
+        answer = {} if found == query.documents else {"documents": found, "scores": scores}
+        changed += bool(answer)
+        queries.append(replace(query, relevant=[each for each in query.relevant if each in there], **answer))
+    return queries, changed
+
+
+def _recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
+    index = retriever.index
+    if not isinstance(index, ApproximateIndex) or depth is None:
+        return None
+    vectors = retriever.vectors([query.text for query in queries])
+    exact = index.search_within(vectors, depth, Within(np.ones(len(index), dtype=np.bool_))).positions
+    found = index.search(vectors, depth).positions
+    return float((exact[:, :, None] == found[:, None, :]).any(axis=2).mean())
+
+
+def _copy(source: Path, manifest: Manifest, folder: Path) -> None:
+    for name in manifest.files:
+        if name in _AS_IT_IS or name.startswith((f"{ENCODER_FOLDER}/", f"{FLOAT32_FOLDER}/")):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source / name, folder / name)
+
+
+def _write(folder: Path, documents: Sequence[Document], retriever: Retriever) -> None:
+    texts = DocumentWriter(folder)
+    for document in documents:
+        texts.append(document)
+    texts.close()
+    files.save(retriever.index, folder)  # type: ignore[arg-type]  # as `subset` made it
+    if retriever.metadata.columns:
+        retriever.metadata.save(folder / METADATA)
+    if retriever.relevance is not None:
+        retriever.relevance.save(folder / RELEVANCE)
+    if retriever.abstention is not None:
+        retriever.abstention.score.save(folder / ABSTENTION)
+
+
+def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Document]) -> dict[str, Any]:
+    """What the manifest says, of as many documents; nothing of a value that none of them has."""
+    facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _WRITTEN}
+    return facts | {
+        "taugate_version": version("taugate"),
+        "data": manifest.data.model_copy(update={"documents": len(documents)}),
+        "index": manifest.index.model_copy(update={"documents": len(documents)}),
+        "strata": None if manifest.strata is None else _strata(manifest.strata, documents),
+        "erasure": erasure,
+    }
+
+
+def _strata(strata: StrataRecord, documents: Sequence[Document]) -> StrataRecord:
+    there = {document.metadata.get(strata.field) for document in documents}
+    return strata.model_copy(
+        update={
+            "strata": [each for each in strata.strata if each.value is None or each.value in there],
+            "other_values": [value for value in strata.other_values if value in there],
+        }
+    )

@@ -1,0 +1,1 @@
+"""Releases in another directory or an object store."""

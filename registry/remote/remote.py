@@ -1,0 +1,122 @@
+"""Releases in object storage: the current one is copied to a local directory, which is what a service loads from."""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from taugate.errors import InputError, ReleaseError
+from taugate.registry import outline
+from taugate.registry.catalog import sync_folder
+from taugate.registry.remote.fetch import Source, fetch
+from taugate.retrieval.release.layout import CURRENT, MANIFEST, POINTER_BYTES, STAGING_PREFIX, is_release_id
+from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.verify import verify
+from taugate.storage.object_store import Store
+from taugate.storage.plain_file import put_plain, read_plain
+from taugate.storage.staging import publish, staging_folder
+
+ORIGIN = "origin"  # the URL that a copy is of: nothing is removed from a directory that is no copy
+_ORIGIN_BYTES = 4096
+_LOCK = ".bring.lock"
+
+
+def bring(url: str, copy: Path, trusted: TrustedKeys | None = None, *, mend: bool = False) -> Path:
+    """Bring a copy of the releases at a URL up to date, and return it: a directory whose `current` is the URL's.
+
+    trusted: one of these keys must have signed what is copied, where given; mend: whether to look for damage in a
+    release that was copied before, and to copy it again then. The release that was current before stays, unless
+    documents were erased from the new one; older ones go. Raises StoreError when the store does not answer,
+    ReleaseError when what it holds does not verify, InputError when the URL or the copy cannot be used, OSError when
+    the disk is full; the copy is as it was then.
+    """
+    store = Store(url)
+    _claim(copy, store.url)
+    name = current_of(store)
+    if name is None:
+        raise ReleaseError(f"{store.url}: no release is current; `taugate release push --promote` makes one so")
+    with _alone(copy):
+        if not _is_there(copy / name, trusted, mend=mend):
+            add(store, copy, name, trusted)
+        before = _kept(copy)
+        if name != before:
+            with staging_folder(copy, STAGING_PREFIX) as staging:
+                put_plain(copy / CURRENT, f"{name}\n".encode(), staging)
+            _keep_only(copy, {name} if outline.erased_from(copy, name) else {name, before})
+    return copy
+
+
+def current_of(store: Store) -> str | None:
+    """The id of a store's current release, None before the first. Raises ReleaseError when it says anything else."""
+    try:
+        name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        name = ""
+    if not is_release_id(name):
+        raise ReleaseError(
+            f"{store.url}/{CURRENT}: is not one line with a release id; look who put it there, remove it, and push and "
+            "promote a release again"
+        )
+    return name
+
+
+def add(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
+    """Fetch a release into a directory, in place of a damaged one of that name. Raises as `fetch`."""
+    with staging_folder(releases, STAGING_PREFIX) as staging:
+        release = staging / name
+        fetch(source, release, trusted)
+        if (releases / name).exists():  # damaged
+            (releases / name).rename(staging / "damaged")
+        publish(release, releases / name)
+        sync_folder(releases)
+
+
+def _claim(copy: Path, url: str) -> None:
+    """Make an empty folder a copy of the URL. Raises InputError where it is anything else."""
+    try:
+        copy.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if all(entry.name.startswith(".") for entry in copy.iterdir()):
+            with staging_folder(copy, STAGING_PREFIX) as staging:
+                put_plain(copy / ORIGIN, f"{url}\n".encode(), staging)
+        origin = read_plain(copy / ORIGIN, _ORIGIN_BYTES).decode(errors="replace").strip()
+    except FileNotFoundError as error:
+        raise InputError(f"{copy}: is no copy of releases; name another folder in TAUGATE_RELEASES_COPY") from error
+    except OSError as error:
+        raise InputError(f"{copy}: no copy of {url} can be kept there ({error}); set TAUGATE_RELEASES_COPY") from error
+    if origin != url:
+        raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_RELEASES_COPY")
+
+
+@contextmanager
+def _alone(copy: Path) -> Iterator[None]:
+    """One process at a time, so that workers fetch a release once; the kernel lets go of it for who was killed."""
+    with (copy / _LOCK).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _is_there(release: Path, trusted: TrustedKeys | None, *, mend: bool) -> bool:
+    if not mend:
+        return (release / MANIFEST).is_file()
+    try:
+        verify(release, trusted)
+    except (ReleaseError, OSError):
+        return False
+    return True
+
+
+def _kept(copy: Path) -> str:
+    try:
+        return read_plain(copy / CURRENT, POINTER_BYTES).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _keep_only(copy: Path, names: set[str]) -> None:
+    """Whoever has an older one open goes on reading it: its files are gone when the last of them is closed."""
+    for entry in copy.iterdir():
+        if is_release_id(entry.name) and entry.name not in names:
+            shutil.rmtree(entry, ignore_errors=True)

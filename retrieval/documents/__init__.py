@@ -1,0 +1,1 @@
+"""The documents of a release: texts, metadata, and filters over it."""

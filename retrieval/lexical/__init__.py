@@ -1,1 +1,0 @@
-"""Words that a query and a document share, beside what their vectors say."""

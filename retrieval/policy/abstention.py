@@ -1,0 +1,179 @@
+"""Whether a query has an answer in the corpus at all: one score for the query, before anything is cut.
+
+The nearest document of a question that nothing answers may be as near as that of one with an answer. What else is there
+to tell the two apart by: how far the best result stands out from the others, and from any document, and how much of
+what is asked is found in the words of the results. Chosen, and where it is a model fitted, at calibration
+(docs/thresholds.md, "Answering with nothing"), and computed there by what is here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.forward import ForwardIndex
+from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.policy.background import Float64, against, mean_and_covariance
+from taugate.retrieval.policy.model import Logistic
+from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.storage.tensors import read_tensors
+
+# From the simplest to the one with most parts: the best similarity; how far it is above the mean of the others; how far
+# above the query's similarity with random documents, in standard deviations; BM25 of the result that matches best; and
+# a logistic model on four signals.
+ScoreName = Literal["best_similarity", "margin", "z", "lexical", "model"]
+# Two are shares of the query's idf: what the words of one result have, at most, and what those of one sentence have.
+# With one of the other signals as well the model is no better on documents that it has not seen, and without one of
+# these it is worse, but for z: that is no help where a corpus is of one field, and a great one where it is of many
+# (docs/benchmarks/abstention.md).
+MODEL_SIGNALS = ("best_similarity", "z", "best_idf", "sentence_idf")
+SIGNALS = ("best_similarity", "margin", "z", "lexical", "best_idf", "sentence_idf")
+_BACKGROUND, _LEXICAL = frozenset({"z"}), frozenset({"lexical", "best_idf", "sentence_idf"})
+_MODEL = ("center", "scale", "weights", "intercept")
+_FORWARD = ("vocabulary", "frequencies", "documents", "offsets", "codes", "counts")
+_MOMENTS = ("mean", "covariance")
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What scores are made of, from a query's first k results.
+
+    moments: mean (d,) and covariance (d, d) of the document vectors, float64; lexical: the documents' terms. Each is
+    None where nothing asks for it.
+    """
+
+    k: int
+    moments: tuple[Float64, Float64] | None = None
+    lexical: ForwardIndex | None = None
+
+    @classmethod
+    def of(cls, k: int, documents: Float32, texts: Sequence[str]) -> Self:
+        """All of them, of a corpus of (N, d) vectors and as many texts."""
+        return cls(k, mean_and_covariance(documents), ForwardIndex.of(texts))
+
+    def needed(self, name: ScoreName) -> Self:
+        """Those that a score is made of."""
+        names = {*signals_of(name)}
+        moments, lexical = self.moments if _BACKGROUND & names else None, self.lexical if _LEXICAL & names else None
+        return type(self)(self.k, moments, lexical)
+
+    def values(self, names: Sequence[str], texts: Sequence[str], vectors: Float32, top: TopK) -> Float64:
+        """Signals by name, (n, len(names)), of n queries with one result at least.
+
+        vectors: (n, d); top: their w ≥ 1 results, best first, of which the first k count, or all where a filter has
+        left fewer.
+        """
+        head = top.scores[:, : self.k].astype(np.float64)
+        best, others = head[:, 0], head[:, 1:]
+        margin = best - others.mean(axis=1) if others.shape[1] else np.zeros(len(head))
+        found = {"best_similarity": best, "margin": margin}
+        if self.moments is not None:
+            mean, deviation = against(vectors, *self.moments)
+            found["z"] = (best - mean) / deviation
+        if self.lexical is not None:
+            rows = zip(texts, top.positions[:, : self.k], strict=True)
+            matches = [self.lexical.match(text, positions) for text, positions in rows]
+            found["lexical"] = np.array([each.bm25.max() for each in matches])
+            found["best_idf"] = np.array([each.idf.max() for each in matches])
+            found["sentence_idf"] = np.array([each.sentence for each in matches])
+        return np.column_stack([found[name] for name in names])
+
+
+@dataclass(frozen=True)
+class AnswerScore:
+    """A score, higher where an answer is more likely; model: None but for `model`, whose score is its log-odds."""
+
+    name: ScoreName
+    signals: Signals
+    model: Logistic | None = None
+
+    def of(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Float32:
+        """Scores of n queries, (n,) float32; −∞ for all of them where a filter leaves no document.
+
+        vectors: (n, d) float32; top: n rows of results, best first. Computed in float64 and rounded once, so that how
+        queries were batched shows about as rarely as in `similarity`.
+        """
+        if not top.scores.size:
+            return np.full(len(texts), -np.inf, dtype=np.float32)
+        return self.from_values(self.signals.values(signals_of(self.name), texts, vectors, top))
+
+    def from_values(self, values: Float64) -> Float32:
+        """The same from the signals that it is made of, (n, s) in the order of `signals_of`."""
+        score: Float32 = (values[:, 0] if self.model is None else self.model.log_odds(values)).astype(np.float32)
+        return score
+
+    def save(self, path: Path) -> None:
+        """Write arrays, and nothing else, to one safetensors file."""
+        signals, arrays = self.signals, {"k": np.array([self.signals.k])}
+        if signals.moments is not None:
+            arrays |= dict(zip(_MOMENTS, signals.moments, strict=True))
+        if signals.lexical is not None:
+            arrays |= {name: getattr(signals.lexical, name) for name in _FORWARD}
+        if self.model is not None:
+            arrays |= {name: np.atleast_1d(getattr(self.model, name)) for name in _MODEL}
+        path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+    @classmethod
+    def load(cls, path: Path, name: str, dimension: int, documents: int) -> Self:
+        """Read what `save` wrote of the score called `name`, for an index of so many documents of this dimension.
+
+        Raises ReleaseError when it is anything else.
+        """
+        known = next((each for each in get_args(ScoreName) if each == name), None)
+        arrays = read_tensors(path)
+        if known is None or {*arrays} != _stored(known) or not _fits(arrays, dimension):
+            raise ReleaseError(f"{path}: does not hold the score {name[:40]!r} of this index; calibrate again")
+        forward = ForwardIndex(*(arrays[each] for each in _FORWARD)) if "codes" in arrays else None
+        if forward is not None and not forward.whole(documents):
+            raise ReleaseError(f"{path}: does not hold the terms of these documents; calibrate again")
+        moments = (arrays["mean"], arrays["covariance"]) if "mean" in arrays else None
+        model = None
+        if "weights" in arrays:
+            center, scale, weights, intercept = (arrays[each] for each in _MODEL)
+            model = Logistic(center, scale, weights, float(intercept[0]))
+        return cls(known, Signals(int(arrays["k"][0]), moments, forward), model)
+
+
+@dataclass(frozen=True)
+class AnswerRule:
+    """A query is answered where its score reaches tau, in float32, and refused where it does not."""
+
+    score: AnswerScore
+    tau: float
+
+    def answered(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Mask:
+        """Which of n queries are answered, (n,); the arguments are those of `AnswerScore.of`."""
+        answered: Mask = self.score.of(texts, vectors, top) >= np.float32(self.tau)
+        return answered
+
+
+def signals_of(name: ScoreName) -> tuple[str, ...]:
+    """What a score is made of."""
+    return MODEL_SIGNALS if name == "model" else (name,)
+
+
+def _stored(name: ScoreName) -> set[str]:
+    """Names of the arrays of a score."""
+    signals, arrays = {*signals_of(name)}, {"k"}
+    if _BACKGROUND & signals:
+        arrays |= {*_MOMENTS}
+    if _LEXICAL & signals:
+        arrays |= {*_FORWARD}
+    return arrays | ({*_MODEL} if name == "model" else set())
+
+
+def _fits(arrays: dict[str, NDArray[Any]], dimension: int) -> bool:
+    """Shapes and types as written, finite numbers, and a K that is one; of the terms ForwardIndex knows itself."""
+    shapes: dict[str, tuple[int, ...]] = {"k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
+    shapes |= dict.fromkeys(("center", "scale", "weights"), (len(MODEL_SIGNALS),)) | {"intercept": (1,)}
+    for name in {*arrays} - {*_FORWARD}:
+        array, dtype = arrays[name], np.int64 if name == "k" else np.float64
+        if array.shape != shapes[name] or array.dtype != dtype or not np.isfinite(array).all():
+            return False
+    return bool(arrays["k"][0] >= 1 and ("scale" not in arrays or (arrays["scale"] > 0).all()))

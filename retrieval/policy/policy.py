@@ -1,0 +1,123 @@
+"""The rule that keeps or drops a result. One comparator, decision score ≥ τ in float32, for every query, everywhere.
+
+What is compared is the policy's decision score: the similarity itself, its share of the query's best similarity, or the
+estimated probability that the document is relevant.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.documents.conditions import Filter, Key, OneOf
+from taugate.retrieval.vectors.similarity import Float32
+
+PolicyKind = Literal["similarity", "relative", "probability", "none"]
+Metric = Literal["accuracy", "ndcg"]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Thresholds of searches filtered on one value of a metadata field, by that value; none without a certificate."""
+
+    field: str
+    taus: Mapping[Key, float]
+
+    def tau(self, wanted: Filter) -> float | None:
+        """That of a filter on one of the values and nothing else; None for any other."""
+        match wanted:
+            case (OneOf(field=name, keys=(value,)),) if name == self.field:
+                return self.taus.get(value)
+        return None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is compared with τ, and τ.
+
+    `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
+    `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was certified).
+    tau: in units of the decision score, None for `none`; k: the K that τ was calibrated at; metric: what its loss was
+    measured in; provisional: whether too little stands behind τ for anything to be said of it; strata: of searches
+    within a filter, None without any; certified: whether what was calibrated holds for the documents searched.
+    """
+
+    kind: PolicyKind
+    tau: float | None
+    k: int
+    metric: Metric = "accuracy"
+    provisional: bool = False
+    strata: Strata | None = None
+    certified: bool = True
+
+    def within(self, wanted: Filter) -> "Policy":
+        """The policy of a search within a filter: that of its stratum, or this one, which was calibrated without."""
+        if not wanted:
+            return self
+        tau = None if self.strata is None else self.strata.tau(wanted)
+        return replace(self, certified=False) if tau is None else replace(self, tau=tau)
+
+    @property
+    def threshold(self) -> np.float32 | None:
+        """τ as it is compared: rounded once to float32, so that a score equal to it is kept on every machine."""
+        return None if self.tau is None else np.float32(self.tau)
+
+    def covers(self, k: int) -> bool:
+        """Whether what was calibrated for the first K results holds for the first k; of a provisional τ nothing does.
+
+        A cut by score keeps a prefix of the list, so that it loses no more hits among fewer results, but it may among
+        more. A cut by probability may keep the second relevant document and drop the first, and NDCG is relative to an
+        ideal that shrinks with k, so that the same document is a larger part of it: these two were tested on K only.
+        """
+        if self.kind == "none" or self.provisional or not self.certified:
+            return False
+        return k == self.k if self.kind == "probability" or self.metric == "ndcg" else k <= self.k
+
+
+def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
+    """What a policy compares with τ, (n, K) float32 as `scores`.
+
+    scores: (n, K) float32 similarities, best first; relevance: (n, K) float32 probabilities, which `probability` needs.
+    """
+    if kind == "probability":
+        if relevance is None:
+            raise ValueError("the policy probability needs relevance")  # a release without a model cannot have it
+        return relevance
+    return relative(scores) if kind == "relative" else scores
+
+
+def relative(scores: Float32) -> Float32:
+    """Score / best score of the query, divided in float64 and rounded once to float32; 1 for the best.
+
+    0 for every result of a query whose best score is 0 or less: nothing resembles it, so there is nothing to be close
+    to, and any τ above 0 drops them all. scores: (n, K) float32, best first. Returns (n, K) float32.
+    """
+    best = scores[:, :1].astype(np.float64)
+    share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
+    with np.errstate(over="ignore"):  # −∞ where the best is next to nothing and another far below it: dropped
+        return share.astype(np.float32)
+
+
+def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
+    """Which results are kept; decisions: float32 of any shape. A threshold of None keeps all, 0.0 is a threshold."""
+    if threshold is None:
+        return np.ones(decisions.shape, dtype=np.bool_)
+    return decisions >= threshold
+
+
+def keep_answered(decisions: Float32, threshold: np.float32 | None, answered: Mask | None) -> Mask:
+    """Which results users get, (n, K): nothing where a query is refused, else what passes the cut and the best one.
+
+    Whether a query is answered is one decision, taken and certified for the query as a whole; what the cut decides is
+    which of the others come with the best result. decisions: (n, K) float32, in the order of similarity; answered:
+    (n,), None without such a decision: then the cut alone says what is kept.
+    """
+    kept = keep(decisions, threshold)
+    if answered is None:
+        return kept
+    kept[:, :1] = True
+    result: Mask = kept & answered[:, None]
+    return result

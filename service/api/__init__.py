@@ -1,0 +1,1 @@
+"""HTTP: routes, schemas, guards and errors, on FastAPI."""

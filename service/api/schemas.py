@@ -1,0 +1,198 @@
+"""Requests and replies of the API (docs/api.md). These models are what openapi.json is made from."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from taugate.retrieval.documents.filter_schema import FilterField
+from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.standing import State
+from taugate.retrieval.retriever import Reason
+
+# Far above any limit: what is larger is told so in a few words instead of being repeated.
+_LARGEST_INT = 2**31 - 1
+MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
+TOO_LARGE = "too_large"
+_LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
+
+
+def _query_text(text: str) -> str:
+    """Not blank; that it is Unicode, without halves of surrogate pairs, the parser has seen to."""
+    if not text.strip():
+        raise PydanticCustomError("blank", "a query needs text")
+    return text
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _whole(value: object) -> object:
+    """3.0 is an integer in JSON Schema, and what some languages write for 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), BeforeValidator(_whole)]
+_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), BeforeValidator(_whole)]
+
+
+def _examples(*examples: dict[str, Any]) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [*examples]})
+
+
+# `pattern` for machines; what is a space for Python and not for ECMAScript (U+001C to U+001F) is told in words alone.
+QueryText = Annotated[
+    str, AfterValidator(_query_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
+]
+
+
+class SearchRequest(_Request):
+    """One query. `k` defaults to the K that the threshold was calibrated at."""
+
+    model_config = _examples(
+        {"query": "How long does a permit take?"},
+        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
+        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
+    )
+
+    query: QueryText
+    k: _K | None = Field(default=None, description="documents considered")
+    filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
+    min_results: _Count = Field(default=0, description="return at least so many, even below the threshold")
+    threshold: float | None = Field(
+        default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
+    )
+    include_text: bool = Field(default=True, description="whether results carry title and text")
+
+
+def _few(value: object) -> object:
+    """Counted before any item is looked at: a body full of tiny items must not hold the event loop."""
+    if isinstance(value, list) and len(value) > MOST_QUERIES:
+        raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
+    return value
+
+
+def _as_request(value: object) -> object:
+    """A text is a request with nothing but its query."""
+    return {"query": value} if isinstance(value, str) else value
+
+
+_Item = Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=QueryText | SearchRequest)]
+
+
+class BatchRequest(_Request):
+    """Several queries at once, each a text or a whole search request."""
+
+    model_config = _examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
+
+    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_few)]
+
+
+class Result(BaseModel):
+    """One kept document.
+
+    `rank`: its place in the uncut list, from 1; `relevance`: the probability that it is relevant, null where the
+    release has no model of it.
+    """
+
+    id: str
+    rank: int = Field(ge=1)
+    score: float
+    relevance: float | None = Field(ge=0, le=1)
+    title: str | None
+    text: str | None
+    metadata: dict[str, Scalar]
+
+
+class Drift(BaseModel):
+    """Whether a drift alarm is on. While it is, what the calibration states does not hold for this traffic."""
+
+    alarm: bool
+    signals: list[str] = Field(description="the alarms that are on, as in `taugate_drift_alarm{signal}`")
+
+
+class SearchResponse(BaseModel):
+    """What was kept, and what it was measured against. `reason` says why `results` is empty."""
+
+    results: list[Result]
+    threshold: float | None
+    policy: PolicyKind
+    calibrated: bool
+    calibration: State = Field(description="`provisional`: too little stands behind the threshold")
+    considered: int = Field(ge=0)
+    dropped: int = Field(ge=0)
+    best_score: float | None
+    reason: Reason | None
+    release: str
+    drift: Drift
+    query_id: str = Field(pattern="^[0-9a-f]{32}$")
+
+
+class BatchResponse(BaseModel):
+    """Replies in the order of the queries."""
+
+    responses: list[SearchResponse]
+
+
+class FeedbackRequest(_Request):
+    """Whether a result of a reply answers its query, as a user or a language model judges."""
+
+    model_config = _examples({"query_id": "0" * 32, "document_id": "permit-002", "relevant": True})
+
+    query_id: str = Field(min_length=1, max_length=64)
+    document_id: str = Field(min_length=1, max_length=1024)
+    relevant: bool
+
+
+class FeedbackResponse(BaseModel):
+    """`repeated`: it was known already, and does not count again."""
+
+    status: Literal["accepted", "repeated"]
+
+
+class ReleaseResponse(BaseModel):
+    """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest.
+
+    `shadow`: the release that is tried beside it.
+    """
+
+    release: str
+    shadow: str | None
+    loaded_at: str = Field(json_schema_extra={"format": "date-time"})
+    precision: Literal["float32", "int8"]
+    manifest: dict[str, Any]
+
+
+class ReloadResponse(BaseModel):
+    """The release in service now and the one before; `unchanged`: it was the current one already.
+
+    `shadow`: the release that is tried beside it.
+    """
+
+    status: Literal["loaded", "unchanged"]
+    release: str
+    previous: str
+    shadow: str | None
+
+
+class Health(BaseModel):
+    """State of the process; `release` once one is loaded."""
+
+    status: Literal["alive", "ready"]
+    release: str | None = None
+
+
+class ErrorDetail(BaseModel):
+    """A stable code, a message for people, and the id under which the log knows the request."""
+
+    code: str
+    message: str
+    request_id: str
+
+
+class ErrorResponse(BaseModel):
+    """The body of every error."""
+
+    error: ErrorDetail

@@ -1,1 +1,0 @@
-"""Connections: how many there may be, and how long a client may take."""

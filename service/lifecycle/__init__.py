@@ -1,0 +1,1 @@
+"""Which release is served, and how another one takes its place."""

@@ -1,0 +1,1 @@
+"""A query from its text to its reply."""

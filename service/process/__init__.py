@@ -1,0 +1,1 @@
+"""Processes, sockets and connections, on uvicorn."""

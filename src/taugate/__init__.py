@@ -1,0 +1,1 @@
+"""Retrieval with a similarity threshold that is calibrated, not guessed."""
