@@ -78,7 +78,7 @@ format: $(VENV)/.dev ## format the code and mend what ruff can
 	$(BIN)/ruff check --fix .
 
 openapi: $(VENV)/.sample ## write docs/openapi.json from the code
-	$(BIN)/python -m taugate.service.api.openapi_command docs/openapi.json
+	$(BIN)/python -m taugate.service.api.openapi docs/openapi.json
 
 dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
 	$(BIN)/python deploy/grafana/generate.py

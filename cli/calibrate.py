@@ -7,20 +7,22 @@ from typing import Any, get_args
 
 import orjson
 
-from taugate.calibration.comparison.ending import unfit
-from taugate.calibration.comparison.words import as_json, report
-from taugate.calibration.encoding.asked import AskedEncoder
-from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.comparison.words import as_json, report, unfit
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, AskedEncoder
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.terminal import table, times
-from taugate.calibration.settings.abstention_rule import AbstentionRule
-from taugate.calibration.settings.cheaper import RETENTION, AskedPrecision, AskedProjection, Cheaper
-from taugate.calibration.settings.margin import MARGIN, Gate
-from taugate.calibration.settings.rule import CONFIDENCE, MAX_LOSS, AskedPolicy, Rule
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.stopwatch import Stopwatch
+from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, AbstentionRule, AskedPolicy, Rule
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    RETENTION,
+    AskedPrecision,
+    AskedProjection,
+    CalibrationSettings,
+    Cheaper,
+    Gate,
+)
 from taugate.cli.promotion_rule import AskedPromotion, add_options
-from taugate.registry.signing import sign
-from taugate.registry.signing_keys import signing_key
+from taugate.registry.signing import sign, signing_key
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.release.evidence import Method, Statement

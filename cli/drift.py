@@ -49,16 +49,16 @@ def _replay(arguments: argparse.Namespace) -> int:
     least = BLOCK if block == "auto" else block
     if not arguments.seldom > least:
         raise InputError(f"--seldom is more than {least}, the queries of one block")
-    from taugate.calibration.replay.replaying import run  # the extra `calibration` draws; to serve, nobody needs it
+    from taugate.calibration.replay.run import replay_log  # what draws pages is an extra
 
-    return run(arguments, Rules(arguments.smallest_effect, arguments.seldom, block))
+    return replay_log(arguments, Rules(arguments.smallest_effect, arguments.seldom, block))
 
 
 def _baseline(arguments: argparse.Namespace) -> int:
     block = _block(arguments.block)
-    from taugate.calibration.replay.learning import run
+    from taugate.calibration.replay.run import learn
 
-    return run(arguments, Rules(block=block))
+    return learn(arguments, Rules(block=block))
 
 
 def _block(asked: str) -> BlockRule:

@@ -13,7 +13,7 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.service.access.keys import Scope, digest, keys_of, parse_entries
-from taugate.storage.alone import alone
+from taugate.storage.locks import alone
 
 _BYTES = 32
 _OTHERS_SECONDS = 30  # as for a change of releases: adding a key takes milliseconds

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from taugate.calibration.comparison.ending import NOT_PROMOTED, Ending
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.words import PROVISIONAL
+from taugate.calibration.comparison.words import NOT_PROMOTED, PROVISIONAL, Ending
 from taugate.errors import InputError, NotPromoted, TaugateError
 from taugate.registry.promotion import promote
 

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from taugate.errors import InputError
-from taugate.service.access.source import check
+from taugate.service.access.keys import check
 from taugate.service.lifecycle.loading import current_release
 from taugate.service.process.server import serve_here
 from taugate.service.process.workers import serve_in_workers
-from taugate.service.runtime.open_files import raise_limit
+from taugate.service.runtime.resources import raise_limit
 from taugate.service.runtime.traces import check_installed
 from taugate.service.settings import Settings
 

@@ -15,14 +15,12 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from taugate.drift.effect import Float64
 from taugate.drift.monitor import Monitor, Stream
-from taugate.drift.observations import Observations
+from taugate.drift.observations import Float64, Observations
 from taugate.drift.signals import Bounds
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import STAGING_PREFIX
-from taugate.storage.plain_file import put_plain, read_plain
-from taugate.storage.staging import staging_folder
+from taugate.storage.files import put_plain, read_plain, staging_folder
 
 # A week has a weekend; without it the first Sunday could be an alarm.
 FEWEST_DAYS = 7

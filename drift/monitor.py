@@ -12,8 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from taugate.drift.alarm import Alarm, Change, threshold
-from taugate.drift.block_size import BlockSize
-from taugate.drift.blocks import BLOCK, Blocks, Fifth
+from taugate.drift.blocks import BLOCK, Blocks, BlockSize, Fifth
 from taugate.drift.observations import Judgements, Keys, Observations
 from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
 from taugate.retrieval.release.reference import Reference

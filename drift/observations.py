@@ -1,15 +1,28 @@
 """What is seen of answered queries and of judgements, in the order in which they came."""
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.effect import Float64
 from taugate.retrieval.vectors.similarity import Float32
+
+Float64 = NDArray[np.float64]
+
+
+def effect(share: Float64, reference: Float64) -> Float64:
+    """Cohen's h, positive where `share` is the larger one; both in 0…1, of shapes that go together."""
+    return 2 * (np.arcsin(np.sqrt(share)) - np.arcsin(np.sqrt(reference)))
+
+
+def shifted(reference: Float64, effects: Float64 | float) -> Float64:
+    """The share that lies so far from `reference`, 0 or 1 where there is none that far."""
+    return np.sin(np.clip(np.arcsin(np.sqrt(reference)) + effects / 2, 0, np.pi / 2)) ** 2
+
 
 Keys = NDArray[np.uint64]
 
@@ -91,3 +104,47 @@ def judgement_key(document_id: str, similarity: float) -> int:
 
 def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()[:8]
+
+
+Batch = TypeVar("Batch", bound=Columns)
+
+
+class Window(Generic[Batch]):
+    """Batches in the order in which they came. most: things; seconds: how old they may be."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most, self._seconds = most, seconds
+        self._batches: deque[Batch] = deque()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, batch: Batch) -> None:
+        """Add a batch, and let go of what is too much."""
+        self._batches.append(batch)
+        self._count += len(batch)
+        self._drop(self._count - self._most)
+
+    def at(self, now: float) -> list[Batch]:
+        """What is in the window at a Unix time, oldest first."""
+        self._bring_back(now)
+        while self._batches and (old := int(np.searchsorted(self._batches[0].at, now - self._seconds))):
+            self._drop(old)
+        return list(self._batches)
+
+    def _bring_back(self, now: float) -> None:
+        """What a clock that was set back has left ahead would stay, and keep what follows, until the clock is there."""
+        for place, batch in enumerate(self._batches):
+            if batch.at[-1] > now:
+                self._batches[place] = replace(batch, at=np.minimum(batch.at, now))
+
+    def _drop(self, rows: int) -> None:
+        while rows > 0:
+            first = self._batches.popleft()
+            self._count -= len(first)
+            if len(first) > rows:
+                rest = first.take(slice(rows, None))
+                self._batches.appendleft(rest)
+                self._count += len(rest)
+            rows -= len(first)

@@ -12,8 +12,8 @@ import numpy as np
 
 from taugate.drift.alarm import Alarm
 from taugate.drift.blocks import BLOCK
-from taugate.drift.effect import Float64, effect, shifted
 from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.observations import Float64, effect, shifted
 from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
 from taugate.retrieval.release.reference import Reference
 

@@ -7,8 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from taugate.drift.effect import Float64, shifted
-from taugate.drift.observations import Observations
+from taugate.drift.observations import Float64, Observations, shifted
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
 

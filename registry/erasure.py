@@ -22,12 +22,11 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.forward import ForwardIndex
-from taugate.retrieval.index.subset import subset
-from taugate.retrieval.index.within import Within
+from taugate.retrieval.index.build import subset
+from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.index.top_k import Within
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
-from taugate.retrieval.policy.background import Background, against, mean_and_covariance
-from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.policy.relevance import Background, Relevance, against, mean_and_covariance
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
@@ -45,7 +44,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 

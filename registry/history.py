@@ -17,9 +17,11 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import ReleaseError
+from taugate.registry import catalog as outline
+from taugate.registry.catalog import pointed_id, release_ids, sync_folder
 from taugate.retrieval.release.layout import CURRENT, HISTORY, SHADOW
-from taugate.storage.plain_file import read_plain
-from taugate.storage.shared import open_shared
+from taugate.storage.files import read_plain
+from taugate.storage.locks import open_shared
 
 _MOST_BYTES = 64 << 20  # a line has some 200: 300,000 promotions
 Action = Literal["promote", "rollback", "shadow", "prune"]
@@ -129,3 +131,78 @@ def _who() -> str:
     except KeyError:  # a container's user often has no name
         name = str(user)
     return f"{name}@{socket.gethostname()}"
+
+
+def move(releases: Path, action: Action, name: str | None, forced: Sequence[str] = (), rule: str | None = None) -> None:
+    """Let the pointer of an action name a release, or nothing; the caller holds the lock.
+
+    A reader sees the old id or the new one, never less. Raises OSError; then the pointer is as it was.
+    """
+    pointer = POINTERS[action]
+    record(releases, action, name, pointed_id(releases, pointer), forced, rule)
+    if name is None:
+        (releases / pointer).unlink(missing_ok=True)
+    else:
+        _replace(releases / pointer, name)
+    sync_folder(releases)
+
+
+def _replace(pointer: Path, name: str) -> None:
+    partial = pointer.with_name(f".{pointer.name}.new")  # only who holds the lock writes it
+    partial.unlink(missing_ok=True)  # of another user who was killed
+    try:
+        with partial.open("x", encoding="ascii") as file:
+            file.write(name + "\n")
+            file.flush()
+            os.fchmod(file.fileno(), 0o644)  # whoever serves may be another user
+            os.fsync(file.fileno())
+        partial.replace(pointer)
+    except OSError as error:
+        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is as it was") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def earlier(releases: Path) -> list[str]:
+    """Ids of releases that are still there, the one before the current one first.
+
+    A rollback takes back the promotions after the release that it went to, so that a second one goes further back and
+    not forth. Beyond the history, and without one, it is the parents that the manifests name.
+    """
+    current = pointed_id(releases, CURRENT)
+    stack = _replayed(_moves(releases))
+    names = [*reversed(stack), *_parents(releases, stack[0] if stack else current)]
+    there = set(release_ids(releases)) - {current}
+    return [name for name in dict.fromkeys(names) if name in there]
+
+
+def _moves(releases: Path) -> list[Event]:
+    """What moved `current`, oldest first."""
+    events = read(releases).events
+    done = took_effect(events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
+    return [event for event, moved in zip(events, done, strict=True) if moved and POINTERS.get(event.action) == CURRENT]
+
+
+def _replayed(moves: list[Event]) -> list[str]:
+    """The current release last, before it those that led to it."""
+    stack: list[str] = []
+    for event in moves:
+        if event.previous is not None and stack[-1:] != [event.previous]:  # the first, or one that was not recorded
+            stack.append(event.previous)
+        if event.release is None:
+            continue
+        if event.action == "rollback":  # to one of the stack, or beyond it to a parent
+            while stack and stack[-1] != event.release:
+                stack.pop()
+        if stack[-1:] != [event.release]:
+            stack.append(event.release)
+    return stack
+
+
+def _parents(releases: Path, name: str | None) -> list[str]:
+    found: list[str] = []
+    parent = outline.parent(releases, name)
+    while parent is not None and parent not in found:
+        found.append(parent)
+        parent = outline.parent(releases, parent)
+    return found

@@ -12,8 +12,7 @@ from typing import Self
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import MANIFEST
-from taugate.storage.alone import alone
-from taugate.storage.flock import ALONE, SHARED, acquire, is_at
+from taugate.storage.locks import ALONE, SHARED, acquire, alone, is_at
 
 LOCK = ".lock"
 CALIBRATING = ".calibrating.lock"

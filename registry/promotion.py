@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.errors import NotPromoted, ReleaseError
-from taugate.registry import outline
+from taugate.registry import catalog as outline
 from taugate.registry.catalog import find, pointed_id, release_ids
-from taugate.registry.lineage import earlier
+from taugate.registry.history import earlier, move
 from taugate.registry.lock import locked
-from taugate.registry.pointer import move
 from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
 # Rules that can be set aside, as the history names them.

@@ -6,13 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.registry import outline
+from taugate.registry import catalog as outline
 from taugate.registry.catalog import current_id, release_ids, shadow_id, sync_folder
-from taugate.registry.history import record
-from taugate.registry.lineage import earlier
+from taugate.registry.history import earlier, record
 from taugate.registry.lock import locked, unheld
 from taugate.retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
-from taugate.storage.staging import clear_left
+from taugate.storage.files import clear_left
 
 KEEP = 10  # as many as Helm and a Kubernetes Deployment keep to go back to
 _OPEN = "a service has it open, or that cannot be known"

@@ -12,8 +12,7 @@ from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, sync_folder
 from taugate.retrieval.release.layout import MANIFEST, STAGING_PREFIX, content_digest, release_id, stored_files
 from taugate.retrieval.release.manifest import Manifest
-from taugate.storage.digest import sha256_file
-from taugate.storage.staging import publish, staging_folder
+from taugate.storage.files import publish, sha256_file, staging_folder
 
 
 def write(

@@ -8,14 +8,13 @@ from typing import Literal, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.conditions import Filter, both
+from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
-from taugate.retrieval.index.topk import Index, TopK
-from taugate.retrieval.index.within import Within
+from taugate.retrieval.index.top_k import Index, TopK, Within
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.model import Relevance
 from taugate.retrieval.policy.policy import Mask, Policy, PolicyKind, decision_scores, keep_answered
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -17,7 +17,7 @@ ApiError
 
 400 bad_json, 404 not_found for a path and 405 method_not_allowed come from the framework, 500 internal from anything
 else. What is refused before it is a request, 408 request_timeout and 503 overloaded, is in
-service/process/refusals.py; what is no HTTP at all is answered 400 by uvicorn, in plain text.
+service/process/connection.py; what is no HTTP at all is answered 400 by uvicorn, in plain text.
 """
 
 import math

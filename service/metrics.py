@@ -2,16 +2,67 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.retriever import Reason
-from taugate.service.process_metrics import WorkersCollector
-from taugate.service.shared_metrics import RELEASE_INFO, SharedCollector
+
+RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
+SHADOW_INFO = "taugate_shadow_release_info"
+
+
+class SharedCollector(Collector):
+    """The metrics in a folder of all workers; of_release: those of the release in service, in this process."""
+
+    def __init__(self, folder: str, of_release: CollectorRegistry) -> None:
+        self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
+        self._of_release = of_release
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric, with the buckets of the release in service alone."""
+        bounds = {sample.labels["le"] for sample in _samples(self._of_release.collect(), f"{SIMILARITY}_bucket")}
+        for metric in self._shared.collect():  # type: ignore[no-untyped-call]
+            if metric.name in {RELEASE_INFO, SHADOW_INFO}:
+                metric.samples = [sample for sample in metric.samples if sample.value]
+            elif metric.name == SIMILARITY and bounds:
+                metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
+            yield metric
+
+
+def _samples(metrics: Iterable[Metric], name: str) -> Iterable[Sample]:
+    return (sample for metric in metrics for sample in metric.samples if sample.name == name)
+
+
+# What cannot be added up: when the service began, and how many files each may open.
+_COMBINED = {"process_start_time_seconds": min, "process_max_fds": min}
+
+
+class WorkersCollector(Collector):
+    """The metrics of ProcessCollector, summed over the workers alive; folder: where they keep them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """One value each; memory that workers share, such as the mapped index, is counted once in each of them."""
+        found: dict[str, list[Metric]] = {}
+        for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("*.db")}:
+            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():  # nothing of a dead one
+                found.setdefault(metric.name, []).append(metric)
+        for name, metrics in found.items():
+            value = _COMBINED.get(name, sum)([metric.samples[0].value for metric in metrics])
+            family = CounterMetricFamily if metrics[0].type == "counter" else GaugeMetricFamily
+            yield family(name, metrics[0].documentation, value=value)
+
 
 # Set where several processes answer, before the first import of prometheus_client, which looks for it then.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"

@@ -14,11 +14,11 @@ from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
 from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
 from taugate.drift.live import FEWEST
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
-from taugate.retrieval.encoder.processors import processors
-from taugate.retrieval.index.gpu import gpus
-from taugate.retrieval.release.encoders import AskedPrecision
+from taugate.retrieval.encoder.encoder import processors
+from taugate.retrieval.index.flat import gpus
+from taugate.retrieval.release.reader import AskedPrecision
 from taugate.service.api.schemas import MOST_QUERIES
-from taugate.storage.cache_folder import cache_folder
+from taugate.storage.files import cache_folder
 
 
 def _workers() -> int:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.storage.plain_file import open_plain
+from taugate.storage.files import open_plain
 
 _BLOCK = 8 << 20  # bytes: S3's own clients ask for as much at a time
 # Seconds: a store answers in less than one, and a service that starts has a copy to fall back on. s3fs asks five times

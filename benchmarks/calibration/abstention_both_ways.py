@@ -20,19 +20,18 @@ from sklearn.metrics import roc_auc_score
 
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import Certifying, certify_both
-from taugate.calibration.abstention.choose import Corpus, Side, choose_score
-from taugate.calibration.abstention.fit import fit
+from taugate.calibration.abstention.choose import Corpus, Side, choose_score, fit
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.abstention_rule import MAX_EMPTY, AbstentionRule
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, Signals
-from taugate.retrieval.release.abstention import AbstentionRecord
+from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Both limits, on documents that had no say"

@@ -16,19 +16,20 @@ from numpy.typing import NDArray
 from page import share, table, with_error
 from sklearn.metrics import roc_auc_score
 
-from taugate.calibration.abstention import choose, fit
+from taugate.calibration.abstention import choose
+from taugate.calibration.abstention import choose as fit
 from taugate.calibration.abstention.choose import Labelled, learn
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.metrics.clusters import clusters
-from taugate.calibration.settings.abstention_rule import MAX_EMPTY
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.rules import MAX_EMPTY
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, Signals
-from taugate.retrieval.policy.background import Float64
+from taugate.retrieval.policy.relevance import Float64
 
 HEADING = "Scores, on documents that had no say"
 DESIGN = "squad_v2_dev"

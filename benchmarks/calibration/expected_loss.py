@@ -9,7 +9,7 @@ from page import share, table, verdict, with_error
 from searched import Searched
 from trials import LOSSES, PAPERS, certified, trial, unseen
 
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 
 HEADING = "Conformal risk control: the mean loss on unseen queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "mixed_large")

@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 from trials import LOSSES, Positions, certified, unseen
 
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.steps import loss_steps
 from taugate.retrieval.policy.policy import keep

@@ -9,14 +9,14 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.bootstrap import Draw
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.metrics.judged import JudgedQueries
 from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.threshold import bootstrap_threshold
+from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.vectors.similarity import pair_similarity
 
 HEADING = "The papers' measures"

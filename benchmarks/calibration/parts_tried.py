@@ -8,9 +8,8 @@ from page import share, table
 from searched import Searched
 from trials import LOSSES, certified, unseen
 
-from taugate.calibration.metrics.bootstrap import Draw
-from taugate.calibration.metrics.parts import SHARES, Parts
-from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.metrics.bootstrap import SHARES, Draw, Parts
+from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.policy.policy import keep

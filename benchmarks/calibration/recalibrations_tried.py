@@ -13,9 +13,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from trials import unseen
 
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.reliability import LIKELY, Sums, expected_calibration_error
-from taugate.retrieval.policy.model import Recalibration
+from taugate.retrieval.policy.relevance import Recalibration
 
 HEADING = "Recalibrations tried"
 CHOSEN_ON = ("squadshifts_new_wiki", "squadshifts_reddit")

@@ -9,14 +9,14 @@ from page import share, table, verdict
 from searched import Searched
 from trials import unseen
 
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.reliability import Sums, expected_calibration_error
 from taugate.calibration.relevance.estimate import estimate
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.model import Logistic
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import Logistic
 
 HEADING = "Reliability of relevance"
 SETS = (

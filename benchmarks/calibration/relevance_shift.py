@@ -8,22 +8,20 @@ from page import share, table
 from searched import Encoded, Searched
 from trials import certified
 
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.reliability import LIKELY, Sums, brier_skill, error_interval, reliability
 from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.relevance.recalibration import recalibrated
-from taugate.calibration.settings.rule import AskedPolicy
+from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.relevance.fit import recalibrated
+from taugate.calibration.settings.rules import AskedPolicy
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.features import features
-from taugate.retrieval.policy.model import Logistic, Recalibration
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.policy.relevance import Background, Logistic, Recalibration, features
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.vectors.similarity import Float32
 
 HEADING = "Relevance under shift"

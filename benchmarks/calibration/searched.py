@@ -11,21 +11,18 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.relevance.estimate import Estimated, estimate
-from taugate.calibration.relevance.fit import fit
-from taugate.calibration.relevance.recalibration import recalibrated
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import LabelledQuery, read_dataset
+from taugate.calibration.relevance.fit import fit, recalibrated
+from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.background import Background, Float64
-from taugate.retrieval.policy.features import features
-from taugate.retrieval.policy.model import Relevance
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import Background, Float64, Relevance, features
 from taugate.retrieval.vectors.similarity import Float32
 
 # The benchmark prepares what does not depend on the split once, in other blocks than `estimate`, which moves last bits.

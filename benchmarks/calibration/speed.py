@@ -12,21 +12,18 @@ import numpy as np
 from bench import Bench
 from page import table, verdict
 
-from taugate.calibration.metrics.bootstrap import Draw
+from taugate.calibration.metrics.bootstrap import Draw, Parts
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
 from taugate.calibration.metrics.measure import measure
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import estimate
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.relevance.estimate import Evidence, estimate
+from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import decide
-from taugate.calibration.threshold.threshold import bootstrap_threshold
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.calibration.threshold.decide import bootstrap_threshold, decide
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.manifest import Metrics
 from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from searched import Searched
 
-from taugate.calibration.metrics.bootstrap import Draw, Split
+from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.parts import Parts
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.policy.policy import keep

@@ -12,7 +12,7 @@ from worlds import World
 
 from taugate.drift.observations import query_keys
 from taugate.service.drift.look import Look
-from taugate.service.drift.seen import Seen
+from taugate.service.drift.query_log import Seen
 from taugate.service.pipeline.engine import Engine, Threads
 from taugate.service.runtime.ids import new_id
 from taugate.service.settings import Settings

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taugate.drift.effect import Float64, shifted
-from taugate.drift.observations import Observations
+from taugate.drift.observations import Float64, Observations, shifted
 from taugate.drift.signals import query_signals
 from taugate.retrieval.release.reference import Reference
 

@@ -3,8 +3,8 @@
 import numpy as np
 from worlds import World
 
+from taugate.drift.live import kolmogorov_smirnov
 from taugate.drift.observations import Observations
-from taugate.drift.statistics import kolmogorov_smirnov
 
 _WINDOW, _EVERY = 1000, 50  # queries that are compared, and between two looks
 

@@ -10,8 +10,8 @@ from targets import Target, targets
 
 from taugate.drift.alarm import Alarm, threshold
 from taugate.drift.blocks import BLOCK, FIFTHS, Fifth
-from taugate.drift.effect import Float64, shifted
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
+from taugate.drift.observations import Float64, shifted
 from taugate.drift.signals import Bounds
 
 HEADING = "The theorem, where the truth is known"

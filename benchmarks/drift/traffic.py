@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
-from taugate.retrieval.index.topk import Index
+from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.policy import decision_scores, keep
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query

@@ -10,7 +10,7 @@ from worlds import changed
 
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.risk.paired import least_loss
-from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "How many documents it takes"
 _MARGINS = (0.005, 0.01, 0.02, 0.05)

@@ -12,9 +12,8 @@ from worlds import FALLS, Drawn, Fall, Structure, changed, structures
 
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.risk.paired import least_loss
-from taugate.calibration.settings.margin import MARGIN
-from taugate.calibration.settings.rule import CONFIDENCE
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
 
 HEADING = "Power: a candidate that is as good"
 TRIALS = 2000

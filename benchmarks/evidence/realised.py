@@ -13,7 +13,7 @@ from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
 from verdicts import ALPHA
 
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores, keep
 

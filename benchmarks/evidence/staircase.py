@@ -11,7 +11,7 @@ from verdicts import passed
 
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.bounds import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
 from taugate.retrieval.vectors.similarity import Float32
 

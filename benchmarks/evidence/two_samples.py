@@ -7,9 +7,9 @@ from page import share, table, verdict
 from verdicts import ALPHA
 from worlds import Structure, structures
 
-from taugate.calibration.comparison.difference import loss
-from taugate.calibration.comparison.quantity import Sample
-from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.calibration.comparison.judge import loss
+from taugate.calibration.comparison.rule import Sample
+from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "Size of promotion with other queries"
 _TRIALS = 500  # two limits are found for each

@@ -6,17 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 from worlds import Drawn, Structure
 
-from taugate.calibration.comparison.difference import loss
-from taugate.calibration.comparison.quantity import Sample
+from taugate.calibration.comparison.judge import loss
+from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.gate.gate import Candidate, Outcome, judge
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.mean_loss import Losses
 from taugate.calibration.risk import bounds
+from taugate.calibration.risk.bounds import log_e, log_wealth, worst_of_documents, worst_of_queries
 from taugate.calibration.risk.certify import Limited, certify
-from taugate.calibration.risk.e_values import log_e, log_wealth, worst_of_documents, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.margin import Gate
-from taugate.calibration.settings.rule import CONFIDENCE, Rule
+from taugate.calibration.settings.rules import CONFIDENCE, Rule
+from taugate.calibration.settings.settings import Gate
 
 PValues = NDArray[np.float64]
 Test = Callable[[Drawn, float], PValues]

@@ -10,8 +10,8 @@ from bench import Bench
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.risk.e_values import Statement
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.calibration.risk.bounds import Statement
+from taugate.ingestion.dataset.beir import read_dataset
 
 Counts = NDArray[np.int64]  # queries, with a sign where some are gained
 Rates = NDArray[np.float64]

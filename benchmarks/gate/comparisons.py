@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taugate.calibration.gate.pca import fit_pca, retained
+from taugate.calibration.gate.projection import fit_pca, retained
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -5,19 +5,16 @@ import time
 from bench import Bench
 from page import share, table, verdict
 
-from taugate.calibration.gate.breadth import recall
-from taugate.calibration.gate.gain import search_gain
-from taugate.calibration.gate.gate import Candidate, judge
-from taugate.calibration.gate.index_admit import built
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.gate import Candidate, Trial, judge
+from taugate.calibration.gate.indexes import built, recall, search_gain
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.margin import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, Gate
 from taugate.retrieval.index import build as building
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 
 HEADING = "Index"
 SET = "mixed_large"

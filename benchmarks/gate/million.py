@@ -12,7 +12,7 @@ import numpy as np
 from bench import Bench
 from page import share, table
 
-from taugate.calibration.gate.breadth import set_breadth
+from taugate.calibration.gate.indexes import set_breadth
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import save, sizes

@@ -25,10 +25,9 @@ from page import share, table
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.int8 import quantize
-from taugate.calibration.gate.gate import Candidate, judge
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.margin import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, Gate
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
 HEADING = "Precision of the encoder"

@@ -10,13 +10,12 @@ from page import share, table
 from searched import Encoded
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.gate.folds import cross_validated
-from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, judge
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, Trial, judge
+from taugate.calibration.gate.projection import cross_validated
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
-from taugate.calibration.metrics.judged import grades_of
-from taugate.calibration.settings.margin import Gate
+from taugate.calibration.metrics.ranking import grades_of
+from taugate.calibration.settings.settings import Gate
 from taugate.retrieval.index.flat import FlatIndex
 
 HEADING = "Projections"

@@ -9,9 +9,9 @@ import numpy as np
 from page import share, table
 from scipy import stats
 
-from taugate.calibration.comparison.difference import loss
-from taugate.calibration.comparison.quantity import Sample
-from taugate.calibration.settings.rule import CONFIDENCE
+from taugate.calibration.comparison.judge import loss
+from taugate.calibration.comparison.rule import Sample
+from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "Promotion by rule"
 _MARGINS = (0.01, 0.02, 0.05)

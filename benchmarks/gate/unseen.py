@@ -6,14 +6,12 @@ from page import share, table, verdict
 from projections import SETS, encoders
 from searched import Encoded
 
-from taugate.calibration.gate.gate import Candidate, judge
-from taugate.calibration.gate.projection_admit import admit_projection
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.gate import Candidate, Trial, judge
+from taugate.calibration.gate.projection import admit_projection
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.cheaper import Cheaper
-from taugate.calibration.settings.margin import MARGIN, Gate
-from taugate.retrieval.release.gate import GateRecord
+from taugate.calibration.settings.settings import MARGIN, Cheaper, Gate
+from taugate.retrieval.release.records import GateRecord
 
 HEADING = "Projections on unseen queries"
 _SPLITS, _HOLDOUT, _K = 5, 0.3, 5

@@ -9,7 +9,7 @@ from typing import Any
 
 from taugate.retrieval.encoder.encoder import FILES
 from taugate.retrieval.release.layout import ENCODER_FOLDER, MANIFEST, content_digest
-from taugate.storage.digest import sha256_files
+from taugate.storage.files import sha256_files
 
 Change = Callable[[Path, dict[str, Any]], None]
 

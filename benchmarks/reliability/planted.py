@@ -10,11 +10,11 @@ import time
 from dataclasses import replace
 
 from taugate.cli import main as cli
-from taugate.retrieval.documents.conditions import Filter
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.cache.keys import Keys
+from taugate.service.cache.cache import Keys
 
 
 def main() -> int:

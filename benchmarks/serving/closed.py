@@ -13,7 +13,7 @@ from servers import Server
 from services import Service
 from targets import Target, targets
 
-from taugate.retrieval.release.encoders import encoder_folders
+from taugate.retrieval.release.reader import encoder_folders
 from taugate.retrieval.release.verify import verify
 
 HEADING = "Closed loop, every query new"

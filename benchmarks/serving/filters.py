@@ -9,15 +9,15 @@ from page import table as markdown
 from plan import Plan
 from workers import Workers
 
-from taugate.calibration.gate.breadth import set_breadth
-from taugate.retrieval.documents.conditions import Filter, OneOf, Range, all_of
+from taugate.calibration.gate.indexes import set_breadth
+from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import AnyIndex, build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.within import Within
+from taugate.retrieval.index.top_k import Within
 
 HEADING = "Filters"
 SET = "mixed_large"

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from million import _JITTER, _MARGIN, _tiled
 
-from taugate.calibration.gate.breadth import recall, set_breadth
-from taugate.calibration.gate.index_admit import Indexed, kinds_asked
+from taugate.calibration.gate.indexes import Indexed, kinds_asked, recall, set_breadth
 from taugate.registry.promotion import promote
 from taugate.registry.writer import write
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter

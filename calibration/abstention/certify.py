@@ -17,17 +17,24 @@ docs/benchmarks/abstention.md counts how often both hold where they are of the s
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.calibration.abstention import words
+from taugate.calibration.abstention.choose import Chosen, Corpus, Side, choose_score
 from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.scored import Answering, Scored
 from taugate.calibration.risk.certify import Certified, Limited, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.abstention_rule import AbstentionRule
-from taugate.calibration.settings.rule import Rule
-from taugate.retrieval.release.abstention import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
+from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.policy import Mask, decision_scores, keep
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
 
 # Shares of answerable queries refused for which the report says what can be certified of the other error.
@@ -135,3 +142,90 @@ def _tradeoff(errors: Errors) -> list[TradeOff]:
 def _turned(tau: float) -> float:
     """The same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
     return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))
+
+
+@dataclass(frozen=True)
+class Abstaining:
+    """The score with the scores of all queries, and what the manifest says of the policy."""
+
+    chosen: Chosen
+    record: AbstentionRecord
+
+    @property
+    def rule(self) -> AnswerRule:
+        """As it is served."""
+        return AnswerRule(self.chosen.score, self.record.tau)
+
+    @property
+    def answering(self) -> Answering:
+        """Who is answered, of the queries of both kinds."""
+        return Answering(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
+
+
+def abstain(
+    rule: AbstentionRule,
+    answerable: Side,
+    unanswerable: Side,
+    corpus: Corpus,
+    calibration: NDArray[np.int64],
+    seed: int,
+) -> Abstaining:
+    """Choose and certify; calibration: positions of the answerable queries that may have a say."""
+    chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.most_refused, seed)
+    return Abstaining(
+        chosen,
+        certify_both(
+            rule,
+            _certifying(chosen.answerable, answerable, chosen.certify_answerable),
+            _certifying(chosen.unanswerable, unanswerable, chosen.certify_unanswerable),
+            chosen.score.name,
+            [
+                ScoreCandidate(
+                    name=each.name, auroc=each.auroc, answered=each.answered, standard_error=each.standard_error
+                )
+                for each in chosen.candidates
+            ],
+        ),
+    )
+
+
+def _certifying(scores: NDArray[np.float32], side: Side, rows: NDArray[np.int64]) -> Certifying:
+    """Those that had no say in the score, by the clusters of all queries of their kind."""
+    return Certifying(scores[rows], Units.of(side.labels).take(rows))
+
+
+def of_labelled(scored: Scored, policy: PolicyRecord, units: Units, abstention: Abstaining | None) -> NoAnswerRecord:
+    """Of the labelled unanswerable queries, those of them that had no say in a score; units: of all of them.
+
+    Where an abstention policy was certified on these very queries, what it certified is the limit.
+    """
+    tau = None if policy.tau is None else np.float32(policy.tau)
+    answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
+    if abstention is None:
+        return _record("unanswerable", answered, units)
+    rows = abstention.chosen.certify_unanswerable
+    found = _record("unanswerable", answered[rows], units.take(rows))
+    if not abstention.record.certified:
+        return found
+    return found.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
+
+
+def of_off_topic(top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord) -> NoAnswerRecord:
+    """Of questions from quite another field, searched and cut as any query is; vectors: (n, d); top: (n, K)."""
+    estimated = None if relevance is None else relevance.estimate(vectors, top)
+    decisions = decision_scores(policy.kind, top.scores, estimated)
+    kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
+    answered: Mask = np.any(kept, axis=1)
+    return _record("off_topic", answered, Units.of(np.arange(len(vectors))))
+
+
+def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: Units) -> NoAnswerRecord:
+    """An answer is the loss here: its staircase has one step, between the queries answered and the others."""
+    steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
+    return NoAnswerRecord(
+        asked=asked,
+        queries=len(answered),
+        answered=float(answered.mean()),
+        upper=upper_limit(steps, 0.5, CONFIDENCE),
+        evidence=units.record,
+    )

@@ -2,9 +2,9 @@
 
 import math
 
-from taugate.calibration.settings.rule import CONFIDENCE
-from taugate.retrieval.release.abstention import AbstentionRecord, ErrorLimit, NoAnswerRecord
+from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.retrieval.release.manifest import Data
+from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord
 
 # What a query is scored by, for people (`taugate.retrieval.policy.abstention.ScoreName`).
 SCORES = {

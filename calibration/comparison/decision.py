@@ -12,7 +12,7 @@ from taugate.registry.catalog import current_id, find
 from taugate.registry.promotion import Ruled
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.outcomes import Outcomes
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 
 # Why nothing had to be compared.

@@ -6,19 +6,72 @@ to hold, so that each is tested at the full level: whichever is false, the rule 
 would (intersection–union, Berger 1982).
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from taugate.calibration.comparison.difference import Difference, Test, loss, queries_needed
-from taugate.calibration.comparison.quantity import QUANTITIES, Sample
-from taugate.calibration.comparison.rule import MARGIN, Clause, PromotionRule
-from taugate.calibration.metrics.clusters import Unit
-from taugate.calibration.settings.margin import default_margin
-from taugate.calibration.settings.rule import CONFIDENCE
+import numpy as np
+
+from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, Sample
+from taugate.calibration.metrics.clusters import Unit, Units
+from taugate.calibration.risk.paired import least_loss, more, paired_losses
+from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError
-from taugate.retrieval.release.gate import GateStatement
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.records import GateStatement
+
+Test = Literal["paired", "two samples"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much worse: the mean found, −1 … 1 and below 0 where it is better, and the most it is with a confidence.
+
+    units: of the new release's queries; most_of_queries: the most that the average query has become worse, where
+    `most` is that of the average document and both were asked the same; least: the most it would be had nothing
+    changed, None of two samples, where that depends on what was found.
+    """
+
+    mean: float
+    most: float
+    test: Test
+    units: Units
+    most_of_queries: float | None
+    least: float | None
+
+
+def loss(old: Sample, new: Sample, confidence: float) -> Difference:
+    """By how much the mean of `new` is below that of `old`; each has a query at least."""
+    units = Units.of(new.labels)
+    if np.array_equal(old.query, new.query):
+        losses = old.values - new.values
+        found, least = paired_losses(losses, units), least_loss(units, confidence)
+        of_queries = None
+        if units.unit == "document":
+            of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
+        return Difference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
+    # Both by document where one is, so that the two means are of the same thing.
+    effect = max(units.design_effect, Units.of(old.labels).design_effect)
+    units = replace(units, design_effect=effect)
+    before, missed = paired_losses(old.values, Units(old.labels, effect)), paired_losses(1 - new.values, units)
+    mean = before.mean - (1 - missed.mean)
+    room = (each.upper_limit(confidence) - each.mean for each in (before, missed))
+    return Difference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
+
+
+def queries_needed(old: Sample, new: Sample, margin: float, confidence: float) -> int | None:
+    """So many queries like these would show that no more than the margin is lost.
+
+    None for two samples, and where no number would.
+    """
+    if not np.array_equal(old.query, new.query):
+        return None
+    found = paired_losses(old.values - new.values, Units.of(new.labels))
+    factor = more(found, margin, 1 - confidence)
+    return None if factor is None else math.ceil(factor * len(new))
+
 
 Finding = Literal["holds", "not shown", "worse"]
 

@@ -2,16 +2,16 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from taugate.errors import EncoderError, InputError
+from taugate.registry.promotion import differs, encoder_in_force
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.storage.cache_folder import cache_folder
-from taugate.storage.digest import sha256_files, sha256_json
-from taugate.storage.staging import publish, staging_folder
+from taugate.storage.files import cache_folder, publish, sha256_files, sha256_json, staging_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Weights that a package carries, so that the default needs no hub: module and folder in it.
@@ -104,7 +104,7 @@ def _versions() -> list[str]:
 
 
 def _export(folder: Path, name: str, revision: str, kept: Path) -> None:
-    from taugate.calibration.export.export import export  # imports PyTorch
+    from taugate.calibration.export.onnx_export import export  # imports PyTorch
 
     _write(kept, lambda staging: export(folder, name, revision, staging))
 
@@ -118,3 +118,30 @@ def _write(kept: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(
             f"{kept.parent}: an exported encoder cannot be kept there ({error}); name another folder in TAUGATE_CACHE"
         ) from error
+
+
+@dataclass(frozen=True)
+class AskedEncoder:
+    """name: of a model, or its path; new: whether it may be another than the current release's.
+
+    It may where somebody named it, or where nothing is promoted: a default must not change what is served.
+    """
+
+    name: str
+    new: bool
+
+    def check_name(self, releases: Path) -> None:
+        """Before any work. Raises InputError."""
+        in_force = encoder_in_force(releases)
+        if not self.new and in_force not in {None, self.name}:
+            raise InputError(
+                f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
+            )
+
+    def check(self, releases: Path, encoder: OnnxEncoder) -> None:
+        """As soon as it is exported: other versions of PyTorch make other bytes of a model. Raises InputError."""
+        if not self.new and differs(releases, encoder.sha256):
+            raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
+
+
+_REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"

@@ -11,25 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.gate import Candidate, judge
-from taugate.calibration.gate.index_admit import Indexed, admit_index, kinds_asked
+from taugate.calibration.gate.gate import Candidate, Trial, judge
+from taugate.calibration.gate.indexes import Indexed, admit_index, kinds_asked
 from taugate.calibration.gate.precision import admits_int8, golden_tolerance, in_int8
-from taugate.calibration.gate.projection_admit import RETENTIONS, Projected, admit_projection
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.projection import RETENTIONS, Projected, admit_projection
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.terminal import gate_line
 from taugate.calibration.risk.paired import least_loss
-from taugate.calibration.settings.cheaper import Cheaper
-from taugate.calibration.settings.margin import MARGIN, Gate, default_margin
-from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import Dataset
+from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, Cheaper, Gate, default_margin
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.build import AnyIndex
-from taugate.retrieval.release.gate import GateRecord, ProjectionRecord
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
+from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
 
 

@@ -15,16 +15,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.accuracy import accuracy
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import grades_of
 from taugate.calibration.metrics.mean_loss import PerQuery
-from taugate.calibration.metrics.ndcg import ideal_dcg, ndcg
+from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
 from taugate.calibration.risk.paired import MeanLoss, least_loss, more, paired_losses
-from taugate.calibration.settings.margin import MARGIN, Gate
-from taugate.ingestion.dataset.dataset import LabelledQuery
-from taugate.retrieval.release.gate import GateRecord, GateStatement, PairedLoss
-from taugate.retrieval.release.interval import Interval
+from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.records import GateRecord, GateStatement, PairedLoss
+from taugate.retrieval.vectors.similarity import Float32
 
 DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
 
@@ -152,3 +153,23 @@ def _paired(baseline: PerQuery, candidate: PerQuery, losses: MeanLoss, margin: f
         loss=Interval(mean=losses.mean, lower=lower, upper=upper),
         p=losses.p_value(margin),
     )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Queries to be answered, q of them with (q, d) vectors, from (N, d) documents, at K."""
+
+    queries: Sequence[LabelledQuery]
+    vectors: Float32
+    documents: Float32
+    k: int
+
+    @property
+    def depth(self) -> int:
+        """How many results are judged."""
+        return max(self.k, DEPTH)
+
+    def outcome(self, index: Index | None = None) -> Outcome:
+        """By `index`, and without one by exact search."""
+        top = (index or FlatIndex.build(self.documents)).search(self.vectors, self.depth)
+        return Outcome.of(self.queries, top.positions, self.k)

@@ -6,15 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.encoding.encode import encode
+from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.encoding.source import int8_encoder
-from taugate.calibration.gate.gate import Candidate, Judge
-from taugate.calibration.gate.trial import Trial
-from taugate.calibration.settings.cheaper import AskedPrecision
-from taugate.calibration.speeds import speeds
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import Dataset
+from taugate.calibration.gate.gate import Candidate, Judge, Trial
+from taugate.calibration.progress import Stopwatch, speeds
+from taugate.calibration.settings.settings import AskedPrecision
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.build import AnyIndex
 from taugate.retrieval.release.golden import TOLERANCE

@@ -5,21 +5,23 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from taugate.calibration.encoding.asked import AskedEncoder
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
 from taugate.calibration.gate.admit import admit
-from taugate.calibration.job.contents import Contents, golden_queries
+from taugate.calibration.gate.indexes import kinds_asked
+from taugate.calibration.job.artifact import Contents, golden_queries, outcomes
 from taugate.calibration.job.facts import manifest_facts
-from taugate.calibration.job.outcomes import outcomes
-from taugate.calibration.job.sizes import check_sizes
 from taugate.calibration.job.study import study
+from taugate.calibration.metrics.bootstrap import (
+    FEWEST_QUERIES,  # to judge by the gate, and to fit a projection on, as well
+)
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.stopwatch import Stopwatch
+from taugate.calibration.threshold.strata import Strata
 from taugate.errors import EncoderError, InputError, ReleaseError
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import current_id
@@ -28,6 +30,37 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import FLOAT32_FOLDER
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
+
+_MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while COE and ROE are computed
+
+
+def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
+    """Raise InputError with too few queries or documents for what is asked, or too much asked of them."""
+    if settings.k > len(dataset.documents):
+        raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
+    if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
+        raise InputError(
+            f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
+            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
+        )
+    answerable = len(dataset.answerable)
+    if answerable == round(settings.holdout * answerable):
+        raise InputError(
+            f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
+            "label more queries or give a smaller share"
+        )
+    members, asked = answerable - round(settings.holdout * answerable), settings.cheaper.asked
+    if asked and members < FEWEST_QUERIES:
+        name, value = next(iter(asked.items()))
+        raise InputError(
+            f"--{name} {value}: needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are "
+            f"{members}; label more, or leave the option out"
+        )
+    kinds_asked(settings.cheaper.index, len(dataset.documents))
+    if settings.rule.strata is not None:
+        Strata.of(dataset, settings.rule.strata)
+    if settings.abstention is not None:
+        settings.abstention.check(dataset)
 
 
 def calibrate(

@@ -6,36 +6,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.abstain import Abstaining, abstain
+from taugate.calibration.abstention.certify import Abstaining, abstain, of_labelled, of_off_topic
 from taugate.calibration.abstention.choose import Corpus, Side
-from taugate.calibration.abstention.unanswerable import of_labelled, of_off_topic
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.bootstrap import Draw, Split
+from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Labels, Units, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
-from taugate.calibration.metrics.judged import JudgedQueries
 from taugate.calibration.metrics.measure import measure
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.measure import measure_query_set
-from taugate.calibration.relevance.estimate import Estimated, estimate
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.relevance.record import relevance_record
+from taugate.calibration.relevance.estimate import Estimated, Evidence, estimate, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.calibration.threshold.alternatives import alternatives
 from taugate.calibration.threshold.contenders import contender
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.decide import alternatives, decide
 from taugate.calibration.threshold.strata import Strata, StrataStudy
 from taugate.errors import InputError
-from taugate.ingestion.dataset.dataset import Dataset
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.build import AnyIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.release.abstention import NoAnswerRecord
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.manifest import Metrics, PolicyRecord
-from taugate.retrieval.release.query_set import QuerySetRecord
+from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 # Equal vectors have similarities that differ by some units in the last place of float32, 6e-8 each near 1.

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from taugate.ingestion.dataset.dataset import LabelledQuery
-from taugate.retrieval.release.evidence import EvidenceRecord
-from taugate.retrieval.release.interval import Interval
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.release.evidence import EvidenceRecord, Interval
 
 Labels = NDArray[np.int64]
 PerQuery = NDArray[np.float64]

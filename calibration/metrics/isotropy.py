@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.retrieval.vectors.moments import moments
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32, moments
 
 
 @dataclass(frozen=True)

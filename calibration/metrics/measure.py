@@ -2,15 +2,56 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
-from taugate.calibration.metrics.abstention import abstention
 from taugate.calibration.metrics.bootstrap import Draw
 from taugate.calibration.metrics.scored import Scored
-from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.release.interval import Estimate, Interval
-from taugate.retrieval.release.manifest import Metrics
+from taugate.retrieval.policy.policy import PolicyKind, keep
+from taugate.retrieval.release.evidence import Estimate, Interval
+from taugate.retrieval.release.manifest import Abstention, Metrics
 from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
 from taugate.retrieval.vectors.similarity import Float32
+
+
+def abstention(
+    answerable: Float32, hits: NDArray[np.float64], unanswerable: Float32, threshold: np.float32 | None
+) -> Abstention:
+    """Share of queries answered with nothing, and what any other threshold could do.
+
+    answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores of
+    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries.
+    """
+    empty = _empty_share(answerable, threshold)
+    if not len(unanswerable):
+        return Abstention(answerable_empty=empty, unanswerable_empty=None, auroc=None, aurc=None)
+    best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
+    is_answerable = np.arange(len(best)) < len(answerable)
+    _, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(unanswerable))]))
+    return Abstention(
+        answerable_empty=empty,
+        unanswerable_empty=_empty_share(unanswerable, threshold),
+        auroc=float(roc_auc_score(is_answerable, best)),
+        aurc=float(risk.mean()),
+    )
+
+
+def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coverage, the share of queries answered, and risk, the share of wrong ones among them, from the surest query on.
+
+    best: (n,) best decision score of each query; right: (n,) 1 where its results hold a relevant document, which an
+    unanswerable query's never do. Queries of equal score count as answered together: each has the risk of the last of
+    them. Returns two (n,) arrays; the mean of the second is the area under the curve (Geifman and El-Yaniv, "Selective
+    Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR 2010).
+    """
+    order = np.argsort(-best, kind="stable")
+    answered = np.arange(1, len(best) + 1)
+    risk = 1 - np.cumsum(right[order]) / answered
+    last = np.searchsorted(-best[order], -best[order], side="right") - 1
+    return answered / len(best), risk[last]
+
+
+def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:
+    return float((~keep(decisions, threshold).any(axis=1)).mean())
 
 
 def measure(

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.retrieval.release.evidence import ReliabilityBin
-from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.release.evidence import Interval, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
 
 Float64 = NDArray[np.float64]

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.retrieval.index.topk import TopK
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Candidate
 from taugate.retrieval.vectors.similarity import Float32

@@ -3,16 +3,26 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.parts import Parts
-from taugate.calibration.relevance.fit import Fit, fit
-from taugate.calibration.relevance.recalibration import recalibrated
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.features import features
-from taugate.retrieval.policy.model import Relevance
+from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, Parts, Rows
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.reliability import (
+    LIKELY,
+    Sums,
+    brier,
+    brier_skill,
+    error_interval,
+    expected_calibration_error,
+    reliability,
+)
+from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.relevance.fit import Fit, fit, recalibrated
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import FEATURES, Background, Relevance, features
+from taugate.retrieval.release.evidence import RelevanceRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -61,3 +71,65 @@ def estimate(
             model.probability(values).astype(np.float32),
             relevance.estimate(unanswerable[1], unanswerable[0]),
         )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The queries, who may decide and who certifies.
+
+    scored: all answerable queries; calibration: positions of those that calibrate, rows: their bootstraps (m, l);
+    parts and estimated: None with too few queries; units: what counts as one draw among all answerable queries.
+    """
+
+    scored: Scored
+    calibration: NDArray[np.int64]
+    rows: Rows
+    parts: Parts | None
+    estimated: Estimated | None
+    units: Units
+    seed: int
+
+    @property
+    def lacking(self) -> str:
+        """Why there are no parts, and what to do."""
+        units = self.units.take(self.calibration)
+        if len(units) < FEWEST_QUERIES:
+            return (
+                f"needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are {len(units)}; label "
+                "more, give a smaller --holdout, or --policy similarity"
+            )
+        return (
+            f"some queries fit a model, some choose, and the rest certify, no document in two parts; {units.words} "
+            "cannot be divided so; label queries about other documents, or give --policy similarity"
+        )
+
+
+def relevance_record(evidence: Evidence, heldout: NDArray[np.int64] | None) -> RelevanceRecord | None:
+    """How the model was fitted, and its reliability on queries that it was not fitted on.
+
+    heldout: positions of the held-out queries; without them those that help to choose and certify, which the
+    recalibration, three numbers, was fitted on. Bootstraps come from `numpy.random.default_rng([seed, 7])`.
+    """
+    parts, estimated = evidence.parts, evidence.estimated
+    if parts is None or estimated is None:
+        return None
+    unseen = parts.rest if heldout is None else heldout
+    relevance, relevant = estimated.answerable[unseen], evidence.scored.judged.grades[unseen] >= 1
+    sums = Sums.of(relevance, relevant, evidence.units.labels[unseen])
+    drawn = sums.drawn(np.random.default_rng([evidence.seed, 7]))
+    return RelevanceRecord(
+        features=list(FEATURES),
+        fit_queries=len(parts.fit),
+        regularization=estimated.fit.regularization,
+        log_loss=estimated.fit.log_loss,
+        recalibration=estimated.relevance.model.recalibration.kind,
+        part="calibration" if heldout is None else "heldout",
+        queries=len(unseen),
+        documents=len(sums.squares),
+        expected_calibration_error=expected_calibration_error(sums),
+        brier=brier(sums, drawn),
+        brier_skill=brier_skill(sums, drawn),
+        error=error_interval(sums, drawn),
+        error_of_likely=error_interval(sums, drawn, LIKELY) if (relevance >= LIKELY).any() else None,
+        bins=reliability(sums),
+    )

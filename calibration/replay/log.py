@@ -1,16 +1,85 @@
 """The query log of the service (TAUGATE_QUERY_LOG), read back from one file or several."""
 
+import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 
-from taugate.calibration.replay.line import Line
-from taugate.drift.observations import Judgements, Observations, judgement_key
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.observations import Judgements, Observations, judgement_key, query_key
+from taugate.drift.signals import Bounds
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import read_objects
+from taugate.ingestion.dataset.lines import Fault, read_objects
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import REFERENCE
+from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.verify import verify
+
+_LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
+_LATEST = 253_370_764_799.0  # the last second of 9998: what is drawn may end a little later
+_HASHED = re.compile(r"[0-9a-f]{16}")
+_REMEDY = "the line is not as the service wrote it; remove it"
+
+
+@dataclass(frozen=True)
+class Line:
+    """number: from 1. Every method raises Fault where the service did not write the field."""
+
+    path: Path
+    number: int
+    record: dict[str, Any]
+
+    def fault(self, wrong: str) -> Fault:
+        """What is wrong, with the place and the remedy."""
+        return Fault(self.path, self.number, wrong, _REMEDY)
+
+    def time(self) -> float:
+        """When it was, as Unix time."""
+        at = self._number("at", self.record.get("at"))
+        if not 0 <= at <= _LATEST:
+            raise self.fault('"at" is no time')
+        return at
+
+    def similarity(self, name: str) -> float:
+        """One similarity."""
+        return self._number(name, self.record.get(name))
+
+    def similarities(self, name: str) -> list[float]:
+        """A list of them."""
+        values = self.record.get(name)
+        if not isinstance(values, list):
+            raise self.fault(f'"{name}" is no list')
+        return [self._number(name, value) for value in values]
+
+    def count(self, name: str, most: int) -> float:
+        """How many of `most`."""
+        value = self._number(name, self.record.get(name))
+        if not 0 <= value <= most:
+            raise self.fault(f'"{name}" is not from 0 to {most}')
+        return value
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self.record.get(name)
+        if not isinstance(value, str):
+            raise self.fault(f'"{name}" is no text')
+        return value
+
+    def key(self, name: str) -> int:
+        """Of a query, the same whether the service wrote its text or its hash."""
+        query = self.text(name)
+        return int(query, 16) if _HASHED.fullmatch(query) else query_key(query)
+
+    def _number(self, name: str, value: object) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _LARGEST:
+            raise self.fault(f'"{name}" is no number')
+        return float(value)
+
 
 _MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
 # What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.
@@ -103,3 +172,26 @@ class _Judged:
         at, key = np.array(self._at), np.array(self._key, dtype=np.uint64)
         judged = Judgements(at, key, np.array(self._correct, dtype=np.float32))
         return judged.take(np.argsort(at, kind="stable"))
+
+
+@dataclass(frozen=True)
+class Answered:
+    """release: its id; percentile: 0…100, of the calibration's top-K similarities, which gives its θ."""
+
+    release: str
+    reference: Reference
+    percentile: float
+    log: QueryLog
+
+    @classmethod
+    def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
+        """A release, None for the current one, and its lines of the logs. Raises InputError or ReleaseError."""
+        folder = find(releases, release)
+        manifest = verify(folder)
+        reference = Reference.load(folder / REFERENCE)
+        log = read_log(logs, manifest.release_id, reference.top.shape[1])
+        return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log)
+
+    def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
+        """The alarms of the service that has just started with this release; ordinary: bounds of a baseline."""
+        return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)

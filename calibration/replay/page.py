@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from taugate.calibration.charts.figure import Figure
-from taugate.calibration.charts.time_axis import TimeAxis
-from taugate.calibration.replay.answered import Answered
-from taugate.calibration.replay.best import best
-from taugate.calibration.replay.curves import evidence, means
-from taugate.calibration.replay.replayed import Course, Moment, Replayed
-from taugate.calibration.replay.words import SIGNALS, utc
+from taugate.calibration.charts.axis import TimeAxis
+from taugate.calibration.charts.chart import Figure
+from taugate.calibration.replay.figures import best, evidence, means
+from taugate.calibration.replay.log import Answered
+from taugate.calibration.replay.replayed import SIGNALS, Course, Moment, Replayed, utc
 from taugate.calibration.report.template import template
 from taugate.drift.baseline import Baseline
 

@@ -7,10 +7,9 @@ from typing import Any
 from markupsafe import Markup
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot
-from taugate.calibration.charts.figure import Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
 from taugate.calibration.charts.numbers import count, fixed, percent
-from taugate.retrieval.release.gate import GateRecord, PairedLoss
+from taugate.retrieval.release.records import GateRecord, PairedLoss
 
 _WIDTH, _HEIGHT, _EDGE = 150, 18, 4
 _MOST_MARGINS = 10  # a loss further out than so many margins is drawn at the edge

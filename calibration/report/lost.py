@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.job.study import Findings
-from taugate.ingestion.dataset.dataset import Dataset
+from taugate.ingestion.dataset.beir import Dataset
 
 MOST = 20
 _LENGTH = 300

@@ -4,22 +4,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
-from taugate.calibration.charts.words import KEEPS, PARTS
+from taugate.calibration.charts.numbers import KEEPS, PARTS
 from taugate.calibration.job.study import Findings
-from taugate.calibration.report.abstaining import abstaining
+from taugate.calibration.report.abstaining import abstaining, shown
 from taugate.calibration.report.compare import comparison, same_queries
-from taugate.calibration.report.curves import curves, drawn
-from taugate.calibration.report.densities import densities
+from taugate.calibration.report.curves import curves, densities, drawn
 from taugate.calibration.report.gate import gate, retentions
 from taugate.calibration.report.lost import MOST, lost
-from taugate.calibration.report.shown import shown
 from taugate.calibration.report.tables import drift, query_set
 from taugate.calibration.report.tables import numbers as numbers_table
 from taugate.calibration.report.template import template
-from taugate.calibration.report.tradeoff import standings, tradeoff
-from taugate.calibration.report.trust import trust
-from taugate.calibration.settings.abstention_rule import MAX_EMPTY
-from taugate.ingestion.dataset.dataset import Dataset
+from taugate.calibration.report.tradeoff import standings, tradeoff, trust
+from taugate.calibration.settings.rules import MAX_EMPTY
+from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.manifest import Manifest
 
 _TEMPLATE = "page.html.j2"

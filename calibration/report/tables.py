@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from taugate.calibration.charts.numbers import count, fixed, spread
-from taugate.calibration.charts.words import METRICS
-from taugate.retrieval.release.evidence import DriftRecord, Shift
-from taugate.retrieval.release.interval import Estimate, Interval
+from taugate.calibration.charts.numbers import METRICS, count, fixed, spread
+from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, Shift
 from taugate.retrieval.release.manifest import Metrics
-from taugate.retrieval.release.query_set import QuerySetRecord
+from taugate.retrieval.release.records import QuerySetRecord
 
 _ABOUT = {
     "accuracy": "queries with a relevant document among the top {k}, without a cut",

@@ -1,14 +1,12 @@
 """The outcome of a calibration as a table for a terminal."""
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline
-from taugate.calibration.charts.words import METRICS
-from taugate.calibration.settings.abstention_rule import MAX_EMPTY
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.retrieval.release.abstention import AbstentionRecord
-from taugate.retrieval.release.evidence import Alternative, DriftRecord, Level
-from taugate.retrieval.release.gate import GateRecord
-from taugate.retrieval.release.interval import Interval
+from taugate.calibration.charts.numbers import METRICS
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.rules import MAX_EMPTY
+from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.records import AbstentionRecord, GateRecord
 
 
 def table(manifest: Manifest) -> str:

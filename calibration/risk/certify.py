@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.e_values import log_e, worst_of_queries
+from taugate.calibration.risk.bounds import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate
 
 

@@ -8,10 +8,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.parts import FEWEST_QUERIES, SHARES
+from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, SHARES
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
-from taugate.calibration.settings.rule import AskedPolicy, Rule
+from taugate.calibration.settings.rules import AskedPolicy, Rule
 from taugate.retrieval.release.evidence import Certificate
 
 _MOST = 0.5  # a cut that may lose half of the queries is no advice

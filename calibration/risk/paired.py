@@ -10,7 +10,7 @@ import numpy as np
 
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.mean_loss import Losses, PerQuery
-from taugate.calibration.risk.e_values import DocumentLosses, Statement
+from taugate.calibration.risk.bounds import DocumentLosses, Statement
 
 _MOST = 1e6  # times as many labels: nobody has them, and more is as good as never
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.ndcg import discounts
-from taugate.calibration.risk.e_values import log_wealth
+from taugate.calibration.metrics.ranking import JudgedQueries, discounts
+from taugate.calibration.risk.bounds import log_wealth
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.vectors.similarity import Float32
 

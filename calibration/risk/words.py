@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from taugate.calibration.metrics.clusters import counted
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
 
 _LONGEST = 40  # characters of a metadata value that a sentence repeats

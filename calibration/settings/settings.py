@@ -2,12 +2,80 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
-from taugate.calibration.settings.abstention_rule import AbstentionRule
-from taugate.calibration.settings.cheaper import Cheaper
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
 from taugate.errors import InputError
+from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
+
+# Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
+MARGIN = 0.005
+# Where no margin is asked for and the labels cannot show the one above, it is what they can show, up to five points.
+# Above that a cheaper encoder is another encoder: int8, a projection or an index that is any use loses less.
+WIDEST_MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class Gate:
+    """margin: largest mean loss, confidence: that it is below it. Raises InputError for values that cannot be used."""
+
+    margin: float | None = None
+    confidence: float = CONFIDENCE
+
+    def __post_init__(self) -> None:
+        if self.margin is not None and not (math.isfinite(self.margin) and 0 < self.margin < 1):
+            raise InputError(f"--margin {self.margin}: give a loss of accuracy and NDCG above 0 and below 1")
+        if not (math.isfinite(self.confidence) and 0.5 <= self.confidence < 1):
+            raise InputError(f"--gate-confidence {self.confidence}: give a probability from 0.5 and below 1")
+
+
+def default_margin(default: float, least: float) -> float:
+    """The default, or, where the labels cannot show it, what they can, rounded up to a tenth of a point.
+
+    least: the smallest loss that is excluded where nothing changes. Above WIDEST_MARGIN it stays the default, which
+    then nothing passes.
+    """
+    shown = math.ceil(1000 * least - 1e-9) / 1000
+    return max(default, shown) if shown <= WIDEST_MARGIN else default
+
+
+RETENTION = 0.9  # the query embeddings paper's (§5)
+AskedProjection = Literal["none", "query-pca", "auto"]
+AskedPrecision = Literal["float32", "int8", "auto"]
+AskedIndex = Kind | Literal["auto"]
+_BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
+
+
+@dataclass(frozen=True)
+class Cheaper:
+    """What is asked for.
+
+    projection: of embeddings before the search, retention: the share of dimensions that query-pca keeps; precision: of
+    the encoder of queries; index: of documents; gate: what it takes to be admitted.
+
+    Raises InputError for a retention that cannot be used or that nothing would use.
+    """
+
+    projection: AskedProjection = "none"
+    retention: float | None = None
+    precision: AskedPrecision = "float32"
+    index: AskedIndex = "flat"
+    gate: Gate = field(default_factory=Gate)
+
+    def __post_init__(self) -> None:
+        if self.retention is None:
+            return
+        if not (math.isfinite(self.retention) and 0 < self.retention <= 1):
+            raise InputError(f"--retention {self.retention}: give a share of the dimensions above 0 and at most 1")
+        if self.projection != "query-pca":
+            raise InputError(f"--retention {self.retention}: is of --projection query-pca; give both, or neither")
+
+    @property
+    def asked(self) -> dict[str, str]:
+        """What is asked for in place of the baseline, by option."""
+        chosen = {name: getattr(self, name) for name in _BASELINE}
+        return {name: value for name, value in chosen.items() if value != _BASELINE[name]}
 
 
 @dataclass(frozen=True)

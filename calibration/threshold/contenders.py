@@ -14,14 +14,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.relevance.choose import choose
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.risk import bounds
+from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.risk import bounds, words
 from taugate.calibration.risk.certify import Certified, Limited, certify, queries_needed
-from taugate.calibration.settings.rule import Rule
-from taugate.calibration.threshold.limits import limits
+from taugate.calibration.risk.steps import LossSteps, loss_steps
+from taugate.calibration.settings.rules import Rule
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Candidate, Choice
+
+
+def limits(rule: Rule, evidence: Evidence, certifying: NDArray[np.int64], kind: PolicyKind) -> list[Limited]:
+    """The loss of the metric, and empty replies where the rule limits them; certifying: positions of queries."""
+    scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
+    decisions = scored.decisions(kind)
+    found = float(scored.judged.metric(rule.metric).mean())
+    limited = [Limited(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, found)]
+    if rule.max_empty is not None:
+        limited.append(Limited(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
+    return limited
+
 
 # The first policy's part of the error, as nothing says beforehand which will keep less; what it cannot use the second
 # has. What that costs is in docs/benchmarks/calibration.md, "Auto and the named policies".

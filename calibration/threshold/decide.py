@@ -1,16 +1,55 @@
 """From scored queries to the rule in force: which policy, which τ, and what may be said of it."""
 
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.relevance.evidence import Evidence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import Certified
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.calibration.threshold.contenders import best
-from taugate.calibration.threshold.threshold import bootstrap_threshold
 from taugate.errors import InputError
-from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.release.evidence import EvidenceRecord, Level
+from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
 from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.vectors.similarity import Float32
+
+PERCENTILES = np.arange(101)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """τ in units of similarity, unrounded, and the percentile ψ of Γ that it is."""
+
+    tau: float
+    psi: int
+
+
+def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
+    """Γ: γ_j, the lowest top-K similarity in bootstrap j. The lowest of a query is its last. Returns (m,) float32."""
+    lowest: Float32 = queries.top.scores[:, -1][rows].min(axis=1)
+    return lowest
+
+
+def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> Threshold:
+    """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped metric is not below the unthresholded interval.
+
+    τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
+    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1.
+    """
+    lower = bootstrapped(queries.metric(metric), rows).lower
+    candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
+    weights = np.bincount(rows.ravel(), minlength=len(queries))
+    for psi in reversed(PERCENTILES.tolist()):
+        kept = keep(queries.top.scores, np.float32(candidates[psi]))
+        total = weights @ queries.metric(metric, kept)
+        if total / rows.size >= lower - 1e-12:  # of a mean of means, which rounds otherwise
+            return Threshold(float(candidates[psi]), psi)
+    return Threshold(float(candidates[0]), 0)
 
 
 def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
@@ -68,3 +107,43 @@ def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: ob
         "choice": None,
     }
     return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **asked, **facts})
+
+
+def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> list[Alternative]:
+    """The papers' rule and the two statements of risk control, less the one in force.
+
+    judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
+    """
+    limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
+    rules = [
+        Rule("bootstrap", "similarity", metric=rule.metric),
+        Rule("risk-control", "auto", guarantee="high-probability", **limits),
+        Rule("risk-control", "auto", guarantee="expected-loss", **limits),
+    ]
+    return [
+        outcome
+        for other in rules
+        if (other.method, other.guarantee) != (rule.method, rule.guarantee)
+        and (outcome := _outcome(other, evidence, judged_on)) is not None
+    ]
+
+
+def _outcome(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Alternative | None:
+    try:
+        policy = decide(rule, evidence)
+    except InputError:  # what this data set cannot have is no alternative
+        return None
+    queries = evidence.scored.take(judged_on)
+    kept = keep(queries.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
+    return Alternative(
+        method=policy.method,
+        statement=policy.statement,
+        policy=policy.kind,
+        tau=policy.tau,
+        psi=policy.psi,
+        max_loss=policy.max_loss,
+        max_empty=policy.max_empty,
+        guarantee=policy.guarantee,
+        kept_fraction=float(kept.mean()),
+        loss=float(queries.judged.lost(rule.metric, kept).mean()),
+    )

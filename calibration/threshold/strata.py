@@ -18,19 +18,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.evidence import Evidence
+from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
-from taugate.calibration.settings.rule import Rule
-from taugate.calibration.threshold.limits import limits
+from taugate.calibration.settings.rules import Rule
+from taugate.calibration.threshold.contenders import limits
 from taugate.errors import InputError
-from taugate.ingestion.dataset.dataset import Dataset
-from taugate.retrieval.documents.conditions import OneOf, Value, all_of
+from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.documents.filters import OneOf, Value, all_of
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.index.topk import Index, TopK
-from taugate.retrieval.index.within import Within
+from taugate.retrieval.index.top_k import Index, TopK, Within
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import PolicyRecord

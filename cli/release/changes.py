@@ -9,7 +9,7 @@ from taugate.errors import InputError
 from taugate.registry import promotion
 from taugate.registry.catalog import release_ids
 from taugate.registry.prune import prune
-from taugate.registry.signing_keys import trusted_keys
+from taugate.registry.signing import trusted_keys
 
 
 def promote(arguments: argparse.Namespace) -> int:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from taugate.cli.promotion_rule import FORCE_HELP, RULE_HELP
-from taugate.cli.release import changes, shown
+from taugate.cli.release import changes
 from taugate.cli.release import erase as erasing
+from taugate.cli.release import inspect as shown
 from taugate.cli.release import remote as elsewhere
 from taugate.registry.prune import KEEP
 
@@ -88,13 +89,13 @@ def _add(actions: Any, name: str, run: Any, text: str) -> argparse.ArgumentParse
 
 def _diff(arguments: argparse.Namespace) -> int:
     """Comparing needs the extra `calibration`, and the others do not."""
-    from taugate.cli.release.compare import diff
+    from taugate.cli.release.inspect import diff
 
     return diff(arguments)
 
 
 def _correlations(arguments: argparse.Namespace) -> int:
     """As `_diff`."""
-    from taugate.cli.release.compare import table
+    from taugate.cli.release.inspect import table
 
     return table(arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 from taugate.errors import InputError
 from taugate.registry.remnants import look
-from taugate.registry.signing_keys import trusted_keys
+from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import SIGNATURE
 
 _USAGE = """%(prog)s ID DOCUMENT… --releases DIR

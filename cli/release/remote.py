@@ -5,10 +5,8 @@ import sys
 
 from taugate.errors import InputError
 from taugate.registry.catalog import current_id, find
-from taugate.registry.remote.pull import pull
-from taugate.registry.remote.push import check_known, promote_there, push
-from taugate.registry.signing import read_private_key, sign
-from taugate.registry.signing_keys import trusted_keys
+from taugate.registry.remote.transfer import check_known, promote_there, pull, push
+from taugate.registry.signing import read_private_key, sign, trusted_keys
 
 
 def signed(arguments: argparse.Namespace) -> int:

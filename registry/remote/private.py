@@ -16,11 +16,11 @@ from typing import BinaryIO
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import release_ids
 from taugate.registry.lock import Hold, hold, unheld
-from taugate.registry.remote.remote import add
-from taugate.retrieval.release.trusted_keys import TrustedKeys
-from taugate.storage.alone import alone
+from taugate.registry.remote.copy import add
+from taugate.retrieval.release.signature import TrustedKeys
+from taugate.storage.files import open_plain
+from taugate.storage.locks import alone
 from taugate.storage.object_store import copy_bounded
-from taugate.storage.plain_file import open_plain
 
 PRIVATE = ".private"  # below the folder that is named: nothing but copies is ever removed from it
 _LOCK = ".lock"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from pydantic import Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.documents.conditions import Condition, Filter, OneOf, Range, Value, all_of
+from taugate.retrieval.documents.filters import Condition, Filter, OneOf, Range, Value, all_of
 from taugate.retrieval.documents.metadata import shown
 
 # A condition is one look at every document, a value one binary search: benchmarks/serving/filters.py says how long.

@@ -6,13 +6,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.base import StoredIndex
-from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.gpu import MOST_NEIGHBOURS, on_gpu
-from taugate.retrieval.index.kinds import Kind, padded
-from taugate.retrieval.index.ranking import among, ranked
-from taugate.retrieval.index.stored import stored
-from taugate.retrieval.index.topk import MOST_CANDIDATES, SPARE, TopK
+from taugate.retrieval.index.flat import MOST_NEIGHBOURS, FlatIndex, StoredIndex, on_gpu
+from taugate.retrieval.index.kinds import Kind, padded, stored
+from taugate.retrieval.index.top_k import MOST_CANDIDATES, SPARE, TopK, among, ranked
 from taugate.retrieval.vectors.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document

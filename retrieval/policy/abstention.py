@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.forward import ForwardIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.background import Float64, against, mean_and_covariance
-from taugate.retrieval.policy.model import Logistic
+from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask
+from taugate.retrieval.policy.relevance import Float64, Logistic, against, mean_and_covariance
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors
 

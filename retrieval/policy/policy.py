@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.conditions import Filter, Key, OneOf
+from taugate.retrieval.documents.filters import Filter, Key, OneOf
 from taugate.retrieval.vectors.similarity import Float32
 
 PolicyKind = Literal["similarity", "relative", "probability", "none"]

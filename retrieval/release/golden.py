@@ -9,10 +9,10 @@ import numpy as np
 import orjson
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.plain_file import read_plain
+from taugate.storage.files import read_plain
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.

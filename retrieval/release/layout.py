@@ -9,7 +9,7 @@ from typing import Any
 from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.index.files import INDEX, VECTORS
-from taugate.storage.digest import sha256_json
+from taugate.storage.files import sha256_json
 
 CURRENT = "current"
 POINTER_BYTES = 64  # of `current` and `shadow` at most: a release id has 29

@@ -9,24 +9,30 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.encoder.encoder import EncoderConfig
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.policy.policy import Metric, PolicyKind
-from taugate.retrieval.release.abstention import AbstentionRecord, NoAnswerRecord
 from taugate.retrieval.release.evidence import (
     Alternative,
     Certificate,
     Choice,
     DriftRecord,
+    Estimate,
     EvidenceRecord,
     IsotropyRecord,
     Level,
     Method,
+    Record,
     RelevanceRecord,
     Statement,
     StrataRecord,
 )
-from taugate.retrieval.release.gate import GateRecord, ProjectionRecord
-from taugate.retrieval.release.interval import Estimate, Record
-from taugate.retrieval.release.query_set import QuerySetRecord
-from taugate.retrieval.release.standing import CalibrationRecord, State
+from taugate.retrieval.release.records import (
+    AbstentionRecord,
+    CalibrationRecord,
+    GateRecord,
+    NoAnswerRecord,
+    ProjectionRecord,
+    QuerySetRecord,
+    State,
+)
 
 SCHEMA_VERSION: Literal[2] = 2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)

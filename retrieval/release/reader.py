@@ -3,29 +3,72 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
-from taugate.errors import ReleaseError
-from taugate.retrieval.documents.conditions import key
+from taugate.errors import InputError, ReleaseError
+from taugate.retrieval.documents.filters import key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, DocumentStore
-from taugate.retrieval.encoder.encoder import MODEL
+from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 from taugate.retrieval.index import files
 from taugate.retrieval.index.build import AnyIndex
 from taugate.retrieval.index.files import INDEX, VECTORS
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
-from taugate.retrieval.policy.model import Relevance
 from taugate.retrieval.policy.policy import Policy, Strata
+from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden
-from taugate.retrieval.release.encoders import AskedPrecision, encoder_folders, open_encoder
 from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import ABSTENTION, GOLDEN, MANIFEST, METADATA, PROJECTION, REFERENCE, RELEVANCE
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.layout import (
+    ABSTENTION,
+    ENCODER_FOLDER,
+    FLOAT32_FOLDER,
+    GOLDEN,
+    MANIFEST,
+    METADATA,
+    PROJECTION,
+    REFERENCE,
+    RELEVANCE,
+)
+from taugate.retrieval.release.manifest import EncoderRecord, Manifest
 from taugate.retrieval.release.reference import Reference
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
+
+AskedPrecision = Literal["auto", "float32", "int8"]
+
+
+def encoder_folders(release: Path, manifest: Manifest, precision: AskedPrecision) -> list[Path]:
+    """Folders of the encoders that may answer, the first that does is to be taken.
+
+    auto: the one that the release was calibrated with, then the other. Raises ReleaseError when manifest and files
+    disagree, InputError when the release has no encoder of the precision asked for.
+    """
+    records = {release / ENCODER_FOLDER: manifest.encoder}
+    if manifest.float32_encoder is not None:
+        records[release / FLOAT32_FOLDER] = manifest.float32_encoder
+    if any(name.startswith(f"{FLOAT32_FOLDER}/") for name in manifest.files) != (len(records) == 2):
+        raise ReleaseError(f"{release}: the manifest and its files disagree on {FLOAT32_FOLDER}; calibrate again")
+    found = [folder for folder, record in records.items() if precision in ("auto", record.precision)]
+    if not found:
+        has = " and ".join(record.precision for record in records.values())
+        choices = ", ".join(get_args(AskedPrecision))
+        raise InputError(f"TAUGATE_PRECISION {precision}: the release has {has} ({choices})")
+    return found
+
+
+def open_encoder(folder: Path, manifest: Manifest, threads: int | None) -> OnnxEncoder:
+    """Load one of them. Raises ReleaseError when it is not the one in the manifest, EncoderError when it is none."""
+    encoder = OnnxEncoder.load(folder, threads)
+    record: EncoderRecord | None = manifest.encoder if folder.name == ENCODER_FOLDER else manifest.float32_encoder
+    if record is None or encoder.sha256 != record.sha256:
+        names = ", ".join(FILES)
+        raise ReleaseError(f"{folder}: its files ({names}) are not the encoder in the manifest; calibrate again")
+    if encoder.config.dimension != manifest.encoder.dimension:
+        dimensions = sorted({manifest.encoder.dimension, encoder.config.dimension})
+        raise ReleaseError(f"{folder}: manifest and encoder have dimensions {dimensions}; calibrate again")
+    return encoder
 
 
 class Closable(Protocol):

@@ -21,9 +21,8 @@ from taugate.retrieval.release.layout import (
     stored_files,
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
-from taugate.retrieval.release.signature import check_signature
-from taugate.retrieval.release.trusted_keys import TrustedKeys
-from taugate.storage.plain_file import open_plain, read_plain
+from taugate.retrieval.release.signature import TrustedKeys, check_signature
+from taugate.storage.files import open_plain, read_plain
 
 _REMEDY = "calibrate again, or promote another release"
 _MOST_SHOWN = 200  # characters of what a manifest says, in a message

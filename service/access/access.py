@@ -6,19 +6,59 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from prometheus_client import Counter
-from starlette.types import Scope
+from starlette import types as asgi
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.conditions import Filter
+from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.service.access.keys import Key, digest
-from taugate.service.access.rules import Rule
-from taugate.service.access.source import Mark, configured, mark, read_keys
+from taugate.service.access.keys import Key, Mark, Scope, configured, digest, mark, read_keys
 from taugate.service.errors import Forbidden, Unauthorized
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
+
+ADMIN, BATCH = "/admin/", "/search/batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """open: needs no key; scope: what a key has to have, None where any will do.
+
+    within: whether what is answered is within the filter of the key. A key with a filter has no other path.
+    """
+
+    path: str
+    scope: Scope | None = None
+    open: bool = False
+    within: bool = False
+
+
+RULES = {
+    rule.path: rule
+    for rule in (
+        Rule("/search", "search", within=True),
+        Rule("/search/batch", "search", within=True),
+        Rule("/feedback", "feedback", within=True),
+        Rule("/metrics", "metrics"),
+        Rule("/admin/reload", "admin"),
+        Rule("/release"),
+        Rule("/livez", open=True),
+        Rule("/readyz", open=True),
+        Rule("/openapi.json", open=True),
+    )
+}
+_ADMINISTRATION = Rule(ADMIN, "admin")
+
+
+def rule_of(path: str) -> Rule | None:
+    """The rule of a path, None where there is no such path.
+
+    It is the path as it came, not the route it leads to: a route's pattern also takes a path with a line feed behind.
+    """
+    return RULES.get(path) or (_ADMINISTRATION if path.startswith(ADMIN) else None)
+
 
 _log = logging.getLogger("taugate.access")
 _SECONDS = 2.0  # between two looks at the file: a key that is taken away is refused soon, for two stats a second
@@ -79,7 +119,7 @@ class Access:
         finally:
             task.cancel()
 
-    def admit(self, rule: Rule, scope: Scope) -> None:
+    def admit(self, rule: Rule, scope: asgi.Scope) -> None:
         """Leave the key of a request in its state. Raises Unauthorized or Forbidden."""
         if rule.open:
             return
@@ -95,7 +135,7 @@ class Access:
         scope["state"]["key"] = key
         self._passed[key.name].inc()
 
-    def _key(self, scope: Scope) -> Key:
+    def _key(self, scope: asgi.Scope) -> Key:
         sent = _sent(dict(scope["headers"]))
         if not sent:
             raise Unauthorized(_NO_KEY)
@@ -116,7 +156,7 @@ class Access:
         return None if self._settings.keys_file is None else mark(self._settings.keys_file)
 
 
-def permitted(scope: Scope) -> Filter:
+def permitted(scope: asgi.Scope) -> Filter:
     """The filter of the key that a request was admitted with; () is all documents."""
     key: Key | None = scope["state"].get("key")
     return () if key is None else key.filter

@@ -10,18 +10,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from taugate.service.access.access import Access
-from taugate.service.access.spending import Spending
-from taugate.service.api.accounting import Accounting
-from taugate.service.api.admin_route import admin_routes
-from taugate.service.api.described import describe
-from taugate.service.api.description import describe_access
-from taugate.service.api.feedback_route import add_feedback_route
+from taugate.service.access.rate import Spending
+from taugate.service.api.body import InHand
+from taugate.service.api.connections import CONNECTIONS, Accounting, Connections
 from taugate.service.api.guard import Guard
-from taugate.service.api.in_hand import InHand
-from taugate.service.api.infra_routes import add_openapi_route, infra_routes
+from taugate.service.api.openapi import describe, describe_access
 from taugate.service.api.request_scope import RequestScope
-from taugate.service.api.search_routes import add_search_routes
-from taugate.service.api.table import CONNECTIONS, Connections
+from taugate.service.api.routes import add_feedback_route, add_openapi_route, admin_routes, infra_routes
+from taugate.service.api.search import add_search_routes
 from taugate.service.errors import install_handlers
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
@@ -70,7 +66,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         version=version("taugate"),
         description="Retrieval with a similarity threshold that was calibrated, not guessed.",
         lifespan=lifespan,
-        openapi_url=None,  # service/api/infra_routes.py has the route
+        openapi_url=None,  # service/api/routes.py has the route
         docs_url=None,  # the interactive page would load its scripts from elsewhere
         redoc_url=None,
         # FastAPI's own spans hold paths and query strings of anybody (service/runtime/traces.py has those without).

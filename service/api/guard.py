@@ -2,9 +2,8 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from taugate.service.access.access import Access
+from taugate.service.access.access import RULES, Access, rule_of
 from taugate.service.access.hosts import Hosts
-from taugate.service.access.rules import RULES, rule_of
 from taugate.service.errors import ApiError, BadRequest, HeadersTooLarge, NotFound, error_reply, no_such_path
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings

@@ -10,11 +10,18 @@ import orjson
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from taugate.service.api.security_headers import SECURITY_HEADERS
 from taugate.service.errors import error_body
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.ids import new_id
 from taugate.service.runtime.traces import Answered, SpanRef, Tracer
+
+SECURITY_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
+
 
 _log = logging.getLogger("taugate.request")
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Literal, cast
 
-from taugate.service.redis_limits import MOST_CACHED
-from taugate.service.shared_redis import Breaker, connect
+from taugate.service.redis_client import MOST_CACHED, Breaker, connect
 
 Outcome = Literal["hit", "miss", "error", "bypass"]
 

@@ -2,19 +2,38 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from taugate.drift.live import LiveOverlap
 from taugate.drift.observations import Judgements, Observations
-from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.canary import CanaryResult
-from taugate.service.drift.histogram import BulkHistogram
-from taugate.service.metrics import Combined
-from taugate.service.shared_metrics import SIMILARITY
+from taugate.service.metrics import SIMILARITY, Combined
+
+
+class BulkHistogram(Histogram):
+    """As Prometheus has it, with `observe_all` beside `observe`."""
+
+    def observe_all(self, values: Float32) -> None:
+        """As if each of the values, of any shape, were observed by itself."""
+        bounds = np.array(self._upper_bounds)
+        counts = np.bincount(np.searchsorted(bounds, values.ravel(), side="left"), minlength=len(bounds))
+        for bucket, count in zip(self._buckets, counts.tolist(), strict=True):
+            if count:
+                bucket.inc(count)
+        self._sum.inc(float(values.sum(dtype=np.float64)))
+
+    def clear_all(self) -> None:
+        """As if nothing had been observed, whatever the labels."""
+        for each in cast("list[Histogram]", list(self._metrics.values())):
+            for value in (*each._buckets, each._sum):
+                value.set(0)
+
 
 # Of each of the three distributions at calibration: their tails, where drift begins, and their middle.
 _PERCENTILES = (1, 5, 25, 50, 75, 95, 99)

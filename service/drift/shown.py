@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.storage.flock import ALONE, acquire, is_at
+from taugate.storage.locks import ALONE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
 _ID = struct.Struct("<Q")  # the first half of a reply's id; 0 is none

@@ -13,9 +13,8 @@ from taugate.drift.observations import Judgements, Observations
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release
-from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.fleet import Fleet, shared_state
 from taugate.service.drift.gauges import DriftGauges
-from taugate.service.drift.shared import shared_state
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")

@@ -11,15 +11,14 @@ from taugate.service.access.access import Access
 from taugate.service.cache.cache import Cache, open_cache
 from taugate.service.drift.watch import Watch
 from taugate.service.errors import NotReady, ReloadFailed
-from taugate.service.lifecycle.loading import Load
-from taugate.service.lifecycle.opening import Opener
+from taugate.service.lifecycle.loading import Load, Opener
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.admission import Admission
 from taugate.service.pipeline.answering import Answering
 from taugate.service.pipeline.engine import Engine
-from taugate.service.runtime.memory import give_back
+from taugate.service.runtime.resources import give_back
 from taugate.service.settings import Settings
-from taugate.service.shadow.shadowing import Shadowing
+from taugate.service.shadow.shadow import Shadowing
 
 _log = logging.getLogger("taugate.serving")
 

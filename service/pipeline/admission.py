@@ -37,3 +37,25 @@ class Admission:
     def _change(self, queries: int) -> None:
         self.depth += queries
         self._observe(self.depth)
+
+
+class Users:
+    """`with users:` around every use. Of one event loop."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self._none.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def gone(self) -> None:
+        """Wait until nobody is there."""
+        await self._none.wait()

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.conditions import Filter
+from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.retriever import Query
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.cache.cache import Cache
-from taugate.service.cache.flights import Flights
-from taugate.service.cache.keys import Keys
+from taugate.service.cache.cache import Cache, Flights, Keys
 from taugate.service.cache.redis_store import Outcome
 from taugate.service.drift.verdict import NOT_WATCHED
 from taugate.service.drift.watch import Watch
 from taugate.service.metrics import Metrics
+from taugate.service.pipeline.admission import Users
 from taugate.service.pipeline.engine import Engine
 from taugate.service.pipeline.reply import Reply
-from taugate.service.pipeline.users import Users
 
 # Of a vector's square: those of queries are of unit length, or zero where a text has no token.
 _LONGEST = 1.01

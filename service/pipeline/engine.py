@@ -5,8 +5,11 @@ an encoder on one thread; a query that is alone has the encoder that uses all of
 searches for, together with what others have encoded meanwhile, unless another is at that already.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +20,32 @@ from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Answer, Observe, Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.batcher import Batcher, Job, tell
-from taugate.service.pipeline.combiner import Combiner
-from taugate.service.runtime.threads import for_search, give_way
+from taugate.service.runtime.resources import for_search, give_way
 from taugate.service.runtime.traces import Trace, current, observing
+
+Item = TypeVar("Item")
+
+
+class Combiner(Generic[Item]):
+    """work: is given some of what was brought, at most `most`, by one thread at a time; it raises nothing."""
+
+    def __init__(self, work: Callable[[list[Item]], None], most: int) -> None:
+        self._work, self._most = work, most
+        self._brought: deque[Item] = deque()
+        self._working = threading.Lock()
+
+    def bring(self, items: Iterable[Item]) -> None:
+        """Do the work, or leave the items to the thread that is at it, which looks again before it leaves."""
+        self._brought.extend(items)
+        # Looked at again after the lock is given back: what was brought meanwhile found it taken.
+        while self._brought and self._working.acquire(blocking=False):
+            try:
+                batch = [self._brought.popleft() for _ in range(min(len(self._brought), self._most))]
+                if batch:
+                    self._work(batch)
+            finally:
+                self._working.release()
+
 
 # Tokens encoded together, some 28 queries of 18: beyond 16 the encoder alone gains little or nothing with more of them
 # (docs/benchmarks/serving.md), and a query waits for those it shares a batch with.

@@ -5,14 +5,62 @@ parses; it is used through its constructor and the callbacks of `asyncio.Protoco
 """
 
 import asyncio
+from dataclasses import dataclass
+from email.utils import formatdate
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Any
 
 import h11
+import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from taugate.service.api.table import CONNECTION, CONNECTIONS, Connections
-from taugate.service.process.refusals import TOO_MANY, TOO_SLOW, raw_reply
+from taugate.service.api.connections import CONNECTION, CONNECTIONS, Connections
+from taugate.service.api.request_scope import SECURITY_HEADERS
+from taugate.service.errors import error_body
+from taugate.service.runtime.ids import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """reason: as the metric `taugate_refused_total` calls it; code, message: as a caller sees it."""
+
+    reason: str
+    status: HTTPStatus
+    code: str
+    message: str
+
+
+TOO_SLOW = Refusal(
+    "receive_timeout",
+    HTTPStatus.REQUEST_TIMEOUT,
+    "request_timeout",
+    "the whole request was not there in time (TAUGATE_RECEIVE_SECONDS)",
+)
+TOO_MANY = Refusal(
+    "connections",
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    "overloaded",
+    "too many connections are open (TAUGATE_MAX_CONNECTIONS); try again later",
+)
+
+
+def raw_reply(refusal: Refusal) -> bytes:
+    """A whole HTTP/1.1 reply, which closes its connection."""
+    request_id = new_id()
+    body = orjson.dumps(error_body(refusal.code, refusal.message, request_id))
+    headers = [
+        (b"date", formatdate(usegmt=True).encode()),
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+        *SECURITY_HEADERS,
+        (b"x-request-id", request_id.encode()),
+    ]
+    if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", b"1"))
+    line = f"HTTP/1.1 {refusal.status.value} {refusal.status.phrase}\r\n".encode()
+    return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body
 
 
 class _Waits(Enum):
@@ -25,7 +73,7 @@ class _Waits(Enum):
 
 
 class Connection(asyncio.Protocol):
-    """Given to uvicorn as `http`. The ASGI side (service/api/accounting.py) tells it how far a request is."""
+    """Given to uvicorn as `http`. The ASGI side (service/api/connections.py) tells it how far a request is."""
 
     def __init__(self, *, app_state: dict[str, Any], **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
         self._table: Connections = app_state[CONNECTIONS]

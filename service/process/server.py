@@ -11,8 +11,7 @@ import uvicorn
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.runtime.logs import configure
-from taugate.service.runtime.memory import settle
-from taugate.service.runtime.threads import one_for_blas
+from taugate.service.runtime.resources import one_for_blas, settle
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.serve")

@@ -9,8 +9,11 @@ import multiprocessing
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -18,16 +21,48 @@ from pathlib import Path
 import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
-from taugate.errors import ReleaseError, TaugateError
+from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.process.server import accepting, announce, options
-from taugate.service.process.worker_folder import reserve, worker_folder
 from taugate.service.runtime.logs import configure
-from taugate.service.runtime.memory import settle
-from taugate.service.runtime.threads import one_for_blas
+from taugate.service.runtime.resources import one_for_blas, settle
 from taugate.service.settings import Settings
+from taugate.storage.files import staging_folder
+
+_PREFIX = "taugate-workers-"
+# One for each type of metric and way of combining gauges (service/metrics.py), as prometheus_client names them.
+_KINDS = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
+# Four times what prometheus_client begins with. The longest, of counters, has 150 bytes for each series: some 200 API
+# keys take 30 kB beside the 15 kB of all else.
+_BYTES = 256 << 10
+
+
+@contextmanager
+def worker_folder() -> Iterator[Path]:
+    """A folder for the workers of this service; what services left that were killed is cleared away."""
+    with staging_folder(Path(tempfile.gettempdir()), _PREFIX) as folder:
+        yield folder
+
+
+def reserve(folder: Path) -> None:
+    """Make the files of this process before anything is measured. Raises InputError where there is no room for them."""
+    try:
+        for kind in _KINDS:
+            descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, _BYTES)
+            finally:
+                os.close(descriptor)
+    except OSError as error:
+        for path in folder.glob(f"*_{os.getpid()}.db"):  # nothing was measured in them, and others need the room
+            path.unlink()
+        raise InputError(
+            f"{folder}: no room for what a worker measures ({error.strerror}); make some, or name another folder with "
+            "TMPDIR"
+        ) from error
+
 
 _log = logging.getLogger("taugate.serve")
 _ANSWERED = "answered"  # a file of the workers' folder: one of them has been ready

@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 
-from taugate.retrieval.documents.conditions import Filter
+from taugate.retrieval.documents.filters import Filter
 
 _IDS_AT_ONCE = 256
 _HALF = 16  # digits: of a million replies an hour, two have the same 64 bits once in 4,000 years

@@ -8,11 +8,10 @@ from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import Certifying, certify_both
 from taugate.calibration.abstention.words import most_percent, remedy
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.settings.abstention_rule import MAX_EMPTY, AbstentionRule
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, Rule
 from taugate.errors import InputError
-from taugate.retrieval.release.abstention import AbstentionRecord
 from taugate.retrieval.release.manifest import Data
+from taugate.retrieval.release.records import AbstentionRecord
 
 
 def alone(scores: np.ndarray) -> Certifying:

@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration.metrics.clusters import clusters
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load

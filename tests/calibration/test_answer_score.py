@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taugate.calibration.abstention.choose import Chosen, Corpus, Side, _answered, choose_score
-from taugate.calibration.abstention.fit import fit, out_of_fold
+from taugate.calibration.abstention.choose import Chosen, Corpus, Side, _answered, choose_score, fit, out_of_fold
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import SIGNALS
 

@@ -8,14 +8,13 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.ndcg import discounts, ideal_dcg
+from taugate.calibration.metrics.ranking import JudgedQueries, discounts, ideal_dcg
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.certify import p_values as of_steps
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rule import Rule
-from taugate.retrieval.index.topk import TopK
+from taugate.calibration.settings.rules import Rule
+from taugate.retrieval.index.top_k import TopK
 
 DELTAS = [0.01, 0.02, 0.05, 0.3]
 

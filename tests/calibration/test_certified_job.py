@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.parts import Parts
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.release.layout import RELEVANCE, content_digest

@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import Limited, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rule import Rule
-from taugate.retrieval.index.topk import TopK
+from taugate.calibration.settings.rules import Rule
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Certificate
 
 HIGH = Rule("risk-control", "similarity", max_loss=0.05)

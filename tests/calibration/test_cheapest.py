@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, Parts, Split
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.parts import FEWEST_QUERIES, Parts
 from taugate.calibration.risk.cheapest import Way, remedy
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
 

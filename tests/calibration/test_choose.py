@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.choose import choose
-from taugate.calibration.settings.rule import Rule
-from taugate.retrieval.index.topk import TopK
+from taugate.calibration.settings.rules import Rule
+from taugate.retrieval.index.top_k import TopK
 
 
 def queries(grades: np.ndarray) -> JudgedQueries:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.calibration.progress import Stopwatch
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from tests.fake_encoder import write_fake_encoder
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from taugate.ingestion.dataset.dataset import Dataset, read_dataset
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 
 DOCUMENTS = [
     {"_id": "d1", "title": "Slump", "text": "soft concrete flows", "metadata": {"year": 2001, "grade": None}},

@@ -7,21 +7,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, Parts
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.parts import FEWEST_QUERIES, Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import estimate
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.settings.rule import Rule
-from taugate.calibration.threshold.alternatives import alternatives
+from taugate.calibration.relevance.estimate import Evidence, estimate
+from taugate.calibration.settings.rules import Rule
 from taugate.calibration.threshold.contenders import Contender
-from taugate.calibration.threshold.decide import decide
-from taugate.calibration.threshold.threshold import bootstrap_threshold
+from taugate.calibration.threshold.decide import alternatives, bootstrap_threshold, decide
 from taugate.errors import InputError
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.features import features
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import relative
+from taugate.retrieval.policy.relevance import features
 from taugate.retrieval.release.manifest import PolicyRecord
 from tests.calibration.test_relevance_fit import QUERIES, K, World, unit
 

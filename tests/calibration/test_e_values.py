@@ -8,10 +8,8 @@ from scipy import optimize, stats
 
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.ndcg import ideal_dcg
-from taugate.calibration.risk.certify import p_values, upper_limit
-from taugate.calibration.risk.e_values import (
+from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
+from taugate.calibration.risk.bounds import (
     STAKES,
     DocumentLosses,
     log_e,
@@ -19,10 +17,11 @@ from taugate.calibration.risk.e_values import (
     worst_of_documents,
     worst_of_queries,
 )
+from taugate.calibration.risk.certify import p_values, upper_limit
 from taugate.calibration.risk.paired import least_loss, more, paired_losses
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.margin import WIDEST_MARGIN, default_margin
-from taugate.retrieval.index.topk import TopK
+from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import keep
 
 SHARES = [0.4, 0.12, 0.12, 0.12, 0.12, 0.12]  # of the wealth, one for each stake

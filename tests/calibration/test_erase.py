@@ -11,18 +11,17 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.errors import InputError
-from taugate.registry.catalog import current_id, find, release_ids
+from taugate.registry.catalog import current_id, find, parent, release_ids
 from taugate.registry.erasure import erase
-from taugate.registry.outline import parent
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
-from taugate.retrieval.index.forward import ForwardIndex
-from taugate.retrieval.policy.background import mean_and_covariance
+from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.policy.relevance import mean_and_covariance
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Query
 from tests.calibration.commands import arguments, small

@@ -6,7 +6,7 @@ import pytest
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import guarantee
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 
 RULE = Rule.asked(max_loss=[0.05], guarantee="expected-loss")
 

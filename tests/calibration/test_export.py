@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.export.probes import PROBES
+from taugate.calibration.export.onnx_export import PROBES
 from taugate.errors import EncoderError
 from taugate.retrieval.encoder.encoder import CONFIG, OnnxEncoder
 

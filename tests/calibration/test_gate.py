@@ -8,9 +8,9 @@ from taugate.calibration.gate.gate import Candidate, Outcome, holm, judge
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.mean_loss import Losses
 from taugate.calibration.report.terminal import gate_line
-from taugate.calibration.settings.margin import Gate
+from taugate.calibration.settings.settings import Gate
 from taugate.errors import InputError
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 
 ALPHA = 0.05
 ALONE = Units.of(np.arange(1000))

@@ -7,23 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.breadth import recall, set_breadth
-from taugate.calibration.gate.gate import Candidate, judge
-from taugate.calibration.gate.index_admit import admit_index, kinds_asked
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.gate import Candidate, Trial, judge
+from taugate.calibration.gate.indexes import admit_index, kinds_asked, recall, set_breadth
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.margin import Gate
+from taugate.calibration.settings.settings import Gate
 from taugate.cli import main as cli
 from taugate.errors import InputError
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
 from taugate.retrieval.index.files import INDEX
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.release.gate import GateRecord
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.retriever import Query
 
 N, D, QUERIES = 4000, 32, 1000

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.documents.conditions import OneOf, Range, all_of
+from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import MOST_FIELDS
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import load

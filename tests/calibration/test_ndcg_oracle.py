@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from ir_measures import nDCG
 
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.cli import main as cli
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.files import load
 from taugate.retrieval.index.flat import FlatIndex

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Draw, Split
+from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, SHARES, Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.parts import FEWEST_QUERIES, SHARES, Parts
 from taugate.calibration.settings.settings import CalibrationSettings
 
 

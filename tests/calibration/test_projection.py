@@ -6,18 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.folds import cross_validated
-from taugate.calibration.gate.pca import fit_pca, retained
-from taugate.calibration.gate.projection_admit import _chosen
-from taugate.calibration.gate.trial import Trial
+from taugate.calibration.gate.gate import Trial
+from taugate.calibration.gate.projection import _chosen, cross_validated, fit_pca, retained
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.gate import GateRecord, PairedLoss
-from taugate.retrieval.release.interval import Interval
+from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import PROJECTION
 from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.records import GateRecord, PairedLoss
 from taugate.retrieval.retriever import Query
 
 D, DOCUMENTS, QUERIES = 32, 120, 90

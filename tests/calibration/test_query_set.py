@@ -14,14 +14,12 @@ from taugate.calibration.metrics.clusters import (
     effective_sample_size,
     intra_cluster_correlation,
 )
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.query_set.diversity import cosine_distance, silhouette, topics
-from taugate.calibration.query_set.labels import duplicates
-from taugate.calibration.query_set.measure import measure_query_set
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.query_set.measure import cosine_distance, duplicates, measure_query_set, silhouette, topics
 from taugate.calibration.query_set.warnings import Signs, query_set_warnings
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.release.query_set import QuerySetRecord
+from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 

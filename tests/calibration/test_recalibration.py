@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from taugate.calibration.relevance.recalibration import recalibrated
-from taugate.retrieval.policy.model import Logistic, Recalibration
+from taugate.calibration.relevance.fit import recalibrated
+from taugate.retrieval.policy.relevance import Logistic, Recalibration
 
 FEATURES = 3
 MODEL = Logistic(np.array([0.1, 0.0, -0.2]), np.array([1.0, 2.0, 0.5]), np.array([1.5, -2.0, 0.7]), -0.4)

@@ -5,16 +5,16 @@ import math
 import numpy as np
 import pytest
 
+from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.parts import Parts
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.estimate import Estimated, estimate
 from taugate.calibration.relevance.fit import Fit
 from taugate.calibration.relevance.fit import fit as fit_by_document
-from taugate.ingestion.dataset.dataset import LabelledQuery
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.features import FEATURES
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import FEATURES
 from taugate.retrieval.vectors.similarity import similarity
 
 K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12

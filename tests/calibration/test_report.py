@@ -21,17 +21,16 @@ from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.job.facts import manifest_facts
 from taugate.calibration.job.study import Findings, study
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.report.abstaining import shown
 from taugate.calibration.report.compare import comparison, same_queries
-from taugate.calibration.report.curves import drawn, spaced
-from taugate.calibration.report.densities import density
+from taugate.calibration.report.curves import density, drawn, spaced
 from taugate.calibration.report.lost import lost, shortened
 from taugate.calibration.report.page import render
-from taugate.calibration.report.shown import shown
 from taugate.calibration.report.tradeoff import least_kept, standings
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.stopwatch import Stopwatch
-from taugate.ingestion.dataset.dataset import Dataset, read_dataset
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.manifest import Manifest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.errors import InputError
 
 # What is asked for, and the method, policy, guarantee, loss and confidence that follow.

@@ -7,13 +7,13 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.evidence import Evidence
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.settings.rules import Rule
 from taugate.calibration.threshold.decide import decide
 from taugate.cli import main as cli
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import arguments
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.risk.cheapest import Way
-from taugate.calibration.settings.rule import Rule
+from taugate.calibration.settings.rules import Rule
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids

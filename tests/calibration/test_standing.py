@@ -5,8 +5,8 @@ from math import comb
 import numpy as np
 import pytest
 
-from taugate.calibration.job.standing import against_chance, lower_limit, standing
-from taugate.retrieval.release.standing import FEWEST_QUERIES
+from taugate.calibration.job.facts import against_chance, lower_limit, standing
+from taugate.retrieval.release.records import FEWEST_QUERIES
 
 
 def hits(found: int, queries: int) -> np.ndarray:

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.judged import JudgedQueries
-from taugate.calibration.metrics.ndcg import ideal_dcg
+from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
 from taugate.calibration.risk.steps import LossSteps
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 
 
 def random_queries(seed: int, n: int = 50, k: int = 6) -> tuple[JudgedQueries, np.ndarray]:

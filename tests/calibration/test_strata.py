@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration.risk.words import of_strata
 from taugate.registry.catalog import release_ids
-from taugate.retrieval.documents.conditions import OneOf, Range, all_of
+from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query

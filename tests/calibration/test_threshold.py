@@ -5,10 +5,10 @@ import pytest
 
 from taugate.calibration.metrics.bootstrap import Draw, Split, bootstrapped
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.judged import JudgedQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.threshold import bootstrap_threshold, gamma
-from taugate.retrieval.index.topk import TopK
+from taugate.calibration.threshold.decide import bootstrap_threshold, gamma
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
 

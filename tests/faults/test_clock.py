@@ -11,8 +11,7 @@ import numpy as np
 import orjson
 import pytest
 
-from taugate.drift.observations import Judgements
-from taugate.drift.window import Window
+from taugate.drift.observations import Judgements, Window
 from taugate.service.access.keys import digest
 from taugate.service.api.app import create_app
 from taugate.service.drift.fleet import Fleet
@@ -25,10 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where the time of day is meant, and why.
 TIME_OF_DAY = {
     "service/access/access.py": "a key expires at a date",
-    "service/drift/watch.py": "queries of all replicas are compared, and logged, by date",
-    "service/drift/judging.py": "as they are, and for which of Redis's keys has a reply",
+    "service/drift/watch.py": "queries of all replicas are compared and logged by date, judgements as they are",
     "service/drift/look.py": "now, as windows have it",
-    "storage/staging.py": "the age of a file, which only counts where nobody has locked it",
+    "storage/files.py": "the age of a file, which only counts where nobody has locked it",
 }
 
 

@@ -13,9 +13,8 @@ import orjson
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
-from taugate.service.drift.query_log import QueryLog
-from taugate.service.drift.seen import Seen, observations
-from taugate.service.process.worker_folder import reserve
+from taugate.service.drift.query_log import QueryLog, Seen, observations
+from taugate.service.process.workers import reserve
 from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until

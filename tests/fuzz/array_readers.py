@@ -4,16 +4,14 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.comparison.difference import loss
-from taugate.calibration.comparison.quantity import QUANTITIES
-from taugate.retrieval.documents.conditions import OneOf, Range
+from taugate.calibration.comparison.judge import loss
+from taugate.calibration.comparison.rule import QUANTITIES
+from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.features import FEATURES
-from taugate.retrieval.policy.model import Logistic, Relevance
+from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
 from taugate.retrieval.release.outcomes import Outcomes
 from taugate.retrieval.release.reference import Reference

@@ -12,7 +12,7 @@ from taugate.calibration.replay.log import read_log
 from taugate.drift.blocks import FEWEST
 from taugate.drift.monitor import Monitor, Rules, theta_of
 from taugate.errors import InputError
-from taugate.ingestion.dataset.dataset import read_dataset
+from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest

@@ -13,7 +13,7 @@ from taugate.registry.catalog import current_id, find
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore, DocumentWriter
 from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT, ENCODER_FOLDER, GOLDEN, MANIFEST, content_digest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.service.access.rules import RULES
+from taugate.service.access.access import RULES
 from taugate.service.settings import Settings
 from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 

@@ -11,9 +11,9 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerRule, AnswerScore, ScoreName, Signals
-from taugate.retrieval.policy.model import Logistic
+from taugate.retrieval.policy.relevance import Logistic
 
 N, D, K = 40, 8, 5
 RNG = np.random.default_rng(3)

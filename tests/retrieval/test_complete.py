@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.complete import complete
-from taugate.retrieval.index.topk import MOST_CANDIDATES, SPARE
+from taugate.retrieval.index.top_k import MOST_CANDIDATES, SPARE, complete
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 N, D = 4000, 24

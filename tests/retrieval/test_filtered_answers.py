@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.conditions import Filter, OneOf, Range, all_of
+from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.build import build
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.features import FEATURES
-from taugate.retrieval.policy.model import Logistic, Relevance
 from taugate.retrieval.policy.policy import Policy, PolicyKind
+from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
 from taugate.retrieval.retriever import Answer, Query, Retriever
 
 N, D, K = 400, 16, 5

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.documents.conditions import Condition, Filter, OneOf, Range, all_of
+from taugate.retrieval.documents.filters import Condition, Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, Scalar
 

@@ -7,10 +7,9 @@ import pytest
 
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import build
+from taugate.retrieval.index.build import build, subset
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.subset import subset
 from tests.retrieval.vectors import KINDS, D, K, clustered, unit
 
 COUNT, GONE = 2000, 7
@@ -18,7 +17,7 @@ COUNT, GONE = 2000, 7
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stays_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taugate.retrieval.index.subset.FEWEST_FOR_CODES", COUNT - GONE)
+    monkeypatch.setattr("taugate.retrieval.index.build.FEWEST_FOR_CODES", COUNT - GONE)
     documents = unit(clustered())[:COUNT]
     rng = np.random.default_rng(5)
     before = build(kind, documents)

@@ -17,7 +17,7 @@ from taugate.retrieval.encoder.encoder import FILES
 from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import INDEX, load, save
 from taugate.retrieval.release import reader
-from taugate.storage.digest import sha256_files
+from taugate.storage.files import sha256_files
 from tests.retrieval.test_hostile_release import forge
 
 D = 32

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.conditions import Filter, OneOf, Range, all_of, both
 from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex

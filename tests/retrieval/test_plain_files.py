@@ -10,9 +10,9 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
-from taugate.storage.plain_file import read_plain
+from taugate.storage.files import read_plain
 from tests.keys import write_keys
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, keep
 from taugate.retrieval.retriever import Query, Retriever
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, decision_scores, keep
 from taugate.retrieval.retriever import Answer, Query, Retriever
 

@@ -10,12 +10,12 @@ import pytest
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.lock import Hold
+from taugate.registry.remote.copy import bring
 from taugate.registry.remote.private import OwnRelease, PrivateFolder, copied, entered
-from taugate.registry.remote.push import promote_there, push
-from taugate.registry.remote.remote import bring
+from taugate.registry.remote.transfer import promote_there, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from tests.keys import write_keys
 from tests.retrieval.release.clones import clone
 
@@ -103,7 +103,7 @@ def test_nothing_that_nobody_trusted_signed_is_copied(release: Path, folder: Pat
 def test_a_disk_without_room_is_said_before_anything_is_copied(
     release: Path, folder: Path, trusted: TrustedKeys
 ) -> None:
-    with patch("taugate.registry.remote.fetch.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.copy.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match=rf"{folder}.*1000 are free.*TAUGATE_RELEASES_COPY"):
             copied(release, folder, trusted)

@@ -11,11 +11,10 @@ from taugate.errors import InputError, ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.remote.pull import pull
-from taugate.registry.remote.push import promote_there, push
+from taugate.registry.remote.transfer import promote_there, pull, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
 from tests.object_storage import ObjectStorage, object_storage

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from taugate.registry.catalog import find
-from taugate.retrieval.documents.conditions import OneOf, all_of, key
+from taugate.retrieval.documents.filters import OneOf, all_of, key
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Answer, Query
 from taugate.retrieval.vectors.similarity import Float32

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.documents.conditions import OneOf
-from taugate.retrieval.index.topk import TopK
+from taugate.retrieval.documents.filters import OneOf
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Policy, Strata
 from taugate.retrieval.retriever import Query, Retriever

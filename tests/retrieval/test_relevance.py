@@ -9,10 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.topk import TopK
-from taugate.retrieval.policy.background import Background
-from taugate.retrieval.policy.features import FEATURES
-from taugate.retrieval.policy.model import Logistic, Recalibration, Relevance
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Recalibration, Relevance
 
 K = 5
 

@@ -13,12 +13,12 @@ import pytest
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.remote.push import promote_there, push
-from taugate.registry.remote.remote import ORIGIN, bring
+from taugate.registry.remote.copy import ORIGIN, bring
+from taugate.registry.remote.transfer import promote_there, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.trusted_keys import TrustedKeys
+from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.storage.object_store import Store
 from tests.keys import write_keys
@@ -237,7 +237,7 @@ def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
     release: Path, store: ObjectStorage, tmp_path: Path
 ) -> None:
     pushed(release, store)
-    with patch("taugate.registry.remote.fetch.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.copy.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="1000 are free"):
             bring(store.url, tmp_path / "copy")

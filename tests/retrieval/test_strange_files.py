@@ -13,8 +13,8 @@ import pytest
 from taugate.errors import ReleaseError, StoreError, TaugateError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, find
-from taugate.registry.remote.push import promote_there, push
-from taugate.registry.remote.remote import bring
+from taugate.registry.remote.copy import bring
+from taugate.registry.remote.transfer import promote_there, push
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from taugate.retrieval.release.verify import verify
 from taugate.storage.object_store import Store

@@ -8,8 +8,7 @@ import pytest
 from taugate.retrieval.index.build import AnyIndex, build
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.topk import SPARE, TopK
-from taugate.retrieval.index.within import Within
+from taugate.retrieval.index.top_k import SPARE, TopK, Within
 from tests.retrieval.vectors import KINDS, D, K, N, clustered, unit
 
 FEW = N // 128  # up to so many are scored one by one

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from taugate.service.errors import NotReady
 from taugate.service.pipeline.batcher import Batcher, Job, tell
-from taugate.service.pipeline.combiner import Combiner
+from taugate.service.pipeline.engine import Combiner
 
 PATIENCE = 10
 MOST = 10

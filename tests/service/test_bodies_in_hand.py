@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taugate.service.access.keys import Key
-from taugate.service.api.in_hand import InHand
+from taugate.service.api.body import InHand
 from taugate.service.errors import Overloaded
 from taugate.service.settings import Settings
 

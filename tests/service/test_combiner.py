@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from taugate.service.pipeline.combiner import Combiner
+from taugate.service.pipeline.engine import Combiner
 
 THREADS, EACH, MOST = 8, 500, 7
 

@@ -12,8 +12,8 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
-from taugate.retrieval.documents.conditions import OneOf, Range
 from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query

@@ -9,8 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.release.encoders import AskedPrecision
-from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.release.reader import AskedPrecision, Release, load
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings
 from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate

@@ -8,7 +8,7 @@ import httpx
 import orjson
 
 from taugate.service.api.app import create_app
-from taugate.service.api.openapi_command import document
+from taugate.service.api.openapi import document
 from taugate.service.settings import Settings
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "openapi.json"

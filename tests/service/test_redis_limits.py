@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from taugate.service.access.shared_rate import SharedRates
+from taugate.service.access.rate import SharedRates
 from taugate.service.cache.redis_store import RedisStore
 from taugate.service.drift import fleet as fleet_module
 from taugate.service.drift.fleet import Fleet
-from taugate.service.redis_limits import MOST_CACHED, MOST_OF_A_STATE
+from taugate.service.redis_client import MOST_CACHED, MOST_OF_A_STATE
 
 _SENT = 64 << 20  # as much as it may send in all
 _MOST = 8 * MOST_OF_A_STATE  # of memory: the answer, the parser's copies of it, and the buffers of the stream

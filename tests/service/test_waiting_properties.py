@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.service.cache.flights import Flights
+from taugate.service.cache.cache import Flights
 from taugate.service.errors import DeadlineExceeded, Overloaded
 from taugate.service.pipeline.admission import Admission
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.cli import main as cli
-from taugate.ingestion.dataset import dataset
+from taugate.ingestion.dataset import beir as dataset
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.comparison.difference import Difference, loss
-from taugate.calibration.comparison.quantity import Sample
+from taugate.calibration.comparison.judge import Difference, loss
+from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.risk.paired import paired_losses
 

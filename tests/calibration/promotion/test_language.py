@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.calibration.comparison.quantity import QUANTITIES
-from taugate.calibration.comparison.rule import Clause, PromotionRule
+from taugate.calibration.comparison.rule import QUANTITIES, Clause, PromotionRule
 from taugate.errors import InputError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.replay.answered import Answered
+from taugate.calibration.replay.log import Answered
 from taugate.cli import main as cli
 from taugate.drift.baseline import load_baseline
 from taugate.drift.monitor import Rules

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.charts.chart import LEFT, RIGHT
-from taugate.calibration.replay.stairs import Span, average, largest, spans, stairs
+from taugate.calibration.replay.replayed import Span, average, largest, spans, stairs
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 

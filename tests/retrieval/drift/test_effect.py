@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.drift.effect import effect, shifted
+from taugate.drift.observations import effect, shifted
 
 
 @pytest.mark.parametrize(("share", "reference", "h"), [(0.5, 0.4, 0.201), (0.1, 0.05, 0.193), (1.0, 0.0, np.pi)])

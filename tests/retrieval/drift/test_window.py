@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from taugate.drift.observations import Judgements, Observations
-from taugate.drift.window import Window
+from taugate.drift.observations import Judgements, Observations, Window
 from tests.retrieval.drift.similarities import traffic
 
 

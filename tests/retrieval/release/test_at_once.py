@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taugate.registry import history
 from taugate.registry.catalog import current_id, pointed_id, release_ids
-from taugate.registry.lineage import earlier
+from taugate.registry.history import earlier
 from taugate.registry.promotion import promote, rollback
 from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.verify import verify

@@ -16,7 +16,7 @@ from taugate.errors import ReleaseError
 from taugate.registry import lock
 from taugate.registry.lock import CALIBRATING, LOCK, calibrating, locked
 from taugate.registry.promotion import promote
-from taugate.storage.flock import ALONE, acquire, is_at
+from taugate.storage.locks import ALONE, acquire, is_at
 
 PROGRAM = """
 import sys

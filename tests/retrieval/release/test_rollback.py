@@ -9,8 +9,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry import promotion
 from taugate.registry.catalog import current_id
-from taugate.registry.history import record
-from taugate.registry.lineage import earlier
+from taugate.registry.history import earlier, record
 from taugate.registry.promotion import promote, rollback
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut

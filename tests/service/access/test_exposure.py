@@ -6,7 +6,7 @@ import pytest
 
 from taugate.cli.serve import listen
 from taugate.errors import InputError
-from taugate.service.access.source import check
+from taugate.service.access.keys import check
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
 from tests.service.test_start import refusal

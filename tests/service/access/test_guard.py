@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from taugate.service.access.rules import rule_of
+from taugate.service.access.access import rule_of
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write

@@ -10,7 +10,7 @@ import pytest
 
 from taugate.cli import key as command
 from taugate.cli import main as cli
-from taugate.retrieval.documents.conditions import OneOf, Range, all_of
+from taugate.retrieval.documents.filters import OneOf, Range, all_of
 from taugate.service.access.access import find
 from taugate.service.access.keys import keys_of, parse_entries
 from tests.service.access.files import entry

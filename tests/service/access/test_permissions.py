@@ -14,15 +14,15 @@ from taugate.cli import main as cli
 from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
-from taugate.retrieval.documents.conditions import OneOf, all_of
+from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query
+from taugate.service.access.access import RULES
 from taugate.service.access.keys import Key, digest
-from taugate.service.access.rules import RULES
 from taugate.service.drift.verdict import said as alarm
 from taugate.service.pipeline.answering import Answering
 from taugate.service.runtime.ids import may_judge, reply_id
-from taugate.service.shadow.compare import answered
+from taugate.service.shadow.gauges import answered
 from tests.prometheus_process import until
 from tests.service.access.files import OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse

@@ -8,8 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from taugate.service.access.keys import Key
-from taugate.service.access.rate import OwnRates
-from taugate.service.access.spending import Spending
+from taugate.service.access.rate import OwnRates, Spending
 from taugate.service.errors import RateLimited
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings

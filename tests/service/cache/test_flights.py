@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taugate.service.cache.flights import Flights
+from taugate.service.cache.cache import Flights
 
 
 class Work:

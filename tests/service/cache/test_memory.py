@@ -11,7 +11,7 @@ import pytest
 from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Query
-from taugate.service.cache.memory import Memory, Value
+from taugate.service.cache.cache import Memory, Value
 from taugate.service.drift.shown import Shown
 from taugate.service.pipeline.engine import Found
 from taugate.service.pipeline.reply import Reply

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.service.api.table import Connections
+from taugate.service.api.connections import Connections
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, bearer, entry, write

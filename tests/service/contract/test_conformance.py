@@ -9,7 +9,7 @@ import httpx
 import orjson
 import pytest
 
-from taugate.service.api.openapi_command import document
+from taugate.service.api.openapi import document
 from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess

@@ -7,9 +7,8 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
-from taugate.service.drift.histogram import BulkHistogram
-from taugate.service.drift.query_log import QueryLog
-from taugate.service.drift.seen import Judged, Seen, comparable, judgements, observations
+from taugate.service.drift.gauges import BulkHistogram
+from taugate.service.drift.query_log import Judged, QueryLog, Seen, comparable, judgements, observations
 from taugate.service.drift.verdict import NOT_WATCHED, said
 from taugate.service.pipeline.reply import Reply
 

@@ -13,7 +13,7 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 from taugate.service.api.app import create_app
-from taugate.service.api.openapi_command import document
+from taugate.service.api.openapi import document
 from taugate.service.api.schemas import BatchResponse, SearchResponse
 from taugate.service.settings import Settings
 from tests.prometheus_process import until

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from taugate.registry.promotion import promote
-from taugate.registry.remote.push import promote_there, push
+from taugate.registry.remote.transfer import promote_there, push
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import OPS, bearer, entry

@@ -6,12 +6,12 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from taugate.registry.promotion import promote
-from taugate.retrieval.documents.conditions import OneOf, all_of
+from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.retriever import Query
 from taugate.service.pipeline.engine import Engine, Threads
-from taugate.service.shadow.compare import answered, overlap
+from taugate.service.shadow.gauges import answered, overlap
 from taugate.service.shadow.shadow import Shadow
 from tests.prometheus_process import until
 from tests.service.conftest import Two

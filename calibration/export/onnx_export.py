@@ -1,0 +1,161 @@
+"""Export a sentence-transformers model to ONNX, pooling and normalisation in the graph, and check it against PyTorch.
+
+This and the modules it takes a model apart with are the only ones that import PyTorch.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+from sentence_transformers import SentenceTransformer
+
+from taugate.calibration.export.torch_model import (
+    is_transformer,
+    load_model,
+    pooling,
+    prompt_of,
+    refuse_unknown_modules,
+    tokenizer_of,
+    write_graph,
+)
+from taugate.errors import EncoderError
+from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, EncoderConfig, OnnxEncoder
+from taugate.retrieval.release.golden import TOLERANCE
+
+_SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
+
+PROBES = [
+    "?",
+    "threshold",
+    "What is the warranty period for a new roof?",
+    "cosine similarity of two unit vectors",
+    "Who pays when a contractor goes bankrupt before the house is finished, and which documents prove it?",
+    "def keep(scores, tau):\n    return [score for score in scores if score >= tau]",
+    "HIV-1 mother-to-child transmission; DC-SIGNR p.Arg198Gln, n = 197, 95 % CI 1.2–3.4",
+    "Vad kostar en bergvärmepump för en villa på 150 kvadratmeter?",
+    "¿Cuándo empezó la crisis del petróleo?",
+    "Какая температура кипения воды?",
+    "検索の閾値はどのように決めますか。",
+    "ما هي عتبة التشابه؟",
+    "naïve café — “quoted” … 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 🙂",
+    *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
+]
+
+
+_WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
+
+
+def sum_tokens_by_product(path: Path) -> None:
+    """Rewrite every sum over the tokens of (batch, tokens, features), in place, as a product with the attention mask.
+
+    What is summed there is zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a
+    batch in another order than that of a single text, which shows in the last bits; its products have one order. (It
+    would turn a transpose and a sum over the last axis back into what was there.)
+    """
+    model = onnx.load(path)
+    sums = _token_sums(model)
+    nodes = [
+        helper.make_node("Cast", ["attention_mask"], [f"{_WEIGHTS}/cast"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", [f"{_WEIGHTS}/cast", _AXIS], [_WEIGHTS]),
+    ]
+    for node in model.graph.node:
+        if node.output[0] in sums:
+            product = f"{node.output[0]}/product"
+            nodes.append(helper.make_node("MatMul", [_WEIGHTS, node.input[0]], [product]))
+            nodes.append(helper.make_node("Squeeze", [product, _AXIS], [node.output[0]]))
+        else:
+            nodes.append(node)
+    if sums:
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        model.graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [1]))
+        onnx.save(model, path)
+
+
+def _token_sums(model: onnx.ModelProto) -> set[str]:
+    """Outputs of the ReduceSum nodes that drop axis 1 of three."""
+    inferred = shape_inference.infer_shapes(model).graph.value_info
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in inferred}
+    tensors = {each.name: each for each in model.graph.initializer}
+    tensors |= {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
+    found = set()
+    for node in model.graph.node:
+        if node.op_type == "ReduceSum" and ranks.get(node.input[0]) == 3:
+            drops = any(attribute.name == "keepdims" and attribute.i == 0 for attribute in node.attribute)
+            if drops and node.input[1] in tensors and numpy_helper.to_array(tensors[node.input[1]]).tolist() == [1]:
+                found.add(node.output[0])
+    return found
+
+
+# The graph must not move a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
+MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
+# Queries that come together are encoded 4 to 9 % faster than without padding, as more of them share a batch, and a lone
+# one as fast as before (docs/benchmarks/encoder.md).
+_PAD_MULTIPLE = 4
+
+
+def export(folder: Path, name: str, revision: str, target: Path) -> None:
+    """Write model.onnx, tokenizer.json and encoder.json into the empty folder `target`.
+
+    Raises EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and
+    PyTorch differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
+    """
+    model = load_model(folder, name)
+    refuse_unknown_modules(model, name)
+    tokenizer, max_length = tokenizer_of(model, name)
+    tokenizer.save(str(target / TOKENIZER))
+    write_graph(model, tokenizer, target / MODEL, name)
+    if {path.name for path in target.iterdir()} > {MODEL, TOKENIZER}:
+        raise EncoderError(f"encoder {name!r}: too large for one ONNX file (2 GB); choose a smaller model")
+    sum_tokens_by_product(target / MODEL)
+    config = EncoderConfig(
+        name=name,
+        revision=revision,
+        dimension=int(model.truncate_dim or model.get_embedding_dimension() or 0),
+        max_length=max_length,
+        pooling=pooling(model),
+        query_prompt=prompt_of(model, "query"),
+        document_prompt=prompt_of(model, "document", "passage", "corpus"),
+        special_tokens=is_transformer(model),
+        pad_multiple=_PAD_MULTIPLE if is_transformer(model) else 1,
+        pair_lone_texts=False,
+        max_cosine_difference=0.0,
+    )
+    _write_config(config, target)
+    encoder = OnnxEncoder.load(target)
+    difference = _cosine_difference(model, encoder)
+    if difference > MAX_COSINE_DIFFERENCE and config.pad_multiple > 1:  # a model that padding does not leave alone
+        config = config.model_copy(update={"pad_multiple": 1})
+        _write_config(config, target)
+        encoder = OnnxEncoder.load(target)
+        difference = _cosine_difference(model, encoder)
+    if not difference <= MAX_COSINE_DIFFERENCE:
+        raise EncoderError(
+            f"encoder {name!r}: the exported graph and PyTorch differ by 1 − cosine = {difference:.2g} on the probe "
+            f"texts, more than {MAX_COSINE_DIFFERENCE:.2g}; this model cannot be served as it was trained"
+        )
+    measured = {"max_cosine_difference": difference, "pair_lone_texts": _depends_on_company(encoder)}
+    _write_config(config.model_copy(update=measured), target)
+
+
+def _write_config(config: EncoderConfig, target: Path) -> None:
+    (target / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def _depends_on_company(encoder: OnnxEncoder) -> bool:
+    """Whether a text alone in its batch gets other bits than the same text in company."""
+    pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
+    alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
+    return not np.array_equal(pairs, alone)
+
+
+def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> float:
+    """Largest 1 − cosine between PyTorch and the graph, as query and as document, over the probe texts.
+
+    As ½|a − b|², which is the same for unit vectors, exact for small angles, and 0 where both are the zero vector.
+    """
+    pairs = [(model.encode_query(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "query"))]
+    if encoder.config.query_prompt != encoder.config.document_prompt:
+        pairs.append((model.encode_document(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "document")))
+    return max(float(((a.astype(np.float64) - b) ** 2).sum(axis=1).max()) / 2 for a, b in pairs)

@@ -1,0 +1,146 @@
+"""A sentence-transformers model as a graph of two inputs, traced by PyTorch."""
+
+import contextlib
+import io
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
+
+from taugate.errors import EncoderError
+
+_FIRST = {"Transformer", "StaticEmbedding"}
+_LATER = {"Pooling", "Dense", "Normalize", "Dropout"}
+_NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
+
+
+def load_model(folder: Path, name: str) -> SentenceTransformer:
+    """The model in `folder`, on the CPU. Raises EncoderError when there is none."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over the weights of one small file
+            return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
+    except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
+        raise EncoderError(f"encoder {name!r}: {folder} is no sentence-transformers model ({error})") from error
+
+
+def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
+    """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone."""
+    for position, module in enumerate(model):
+        name_of_kind = kind(module)
+        if name_of_kind not in (_LATER if position else _FIRST):
+            known = ", ".join(sorted(_LATER if position else _FIRST))
+            raise EncoderError(
+                f"encoder {name!r}: module {position} is a {name_of_kind}, which cannot be "
+                f"exported (known here: {known}); choose a model made of those"
+            )
+        if name_of_kind == "Pooling" and not module.include_prompt and any(model.prompts.values()):
+            raise EncoderError(
+                f"encoder {name!r}: module {position} (Pooling) leaves the prompt out of the mean, which "
+                "depends on its length and cannot be exported; choose a model with include_prompt"
+            )
+
+
+def kind(module: object) -> str:
+    """Class name: module classes move between versions of sentence-transformers, their names do not."""
+    return type(module).__name__
+
+
+def pooling(model: SentenceTransformer) -> str:
+    """How token vectors become one; a static embedding takes their mean."""
+    modules: list[Any] = list(model)
+    modes = next((module.pooling_mode for module in modules if kind(module) == "Pooling"), "mean")
+    return modes if isinstance(modes, str) else "+".join(modes)
+
+
+def is_transformer(model: SentenceTransformer) -> bool:
+    """Whether its tokens go through a transformer, and not straight to their mean."""
+    return kind(model[0]) == "Transformer"
+
+
+def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
+    """The fast tokenizer with truncation set as the model has it, and its maximum length in tokens."""
+    fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
+    if not isinstance(fast, Tokenizer):
+        kind = type(model.tokenizer).__name__
+        raise EncoderError(f"encoder {name!r}: module 0 has a {kind} without tokenizer.json; convert it to a fast one")
+    tokenizer = Tokenizer.from_str(fast.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if not is_transformer(model):
+        return tokenizer, _NO_LIMIT
+    first: Any = model[0]
+    max_length = int(model.max_seq_length or first.config.max_position_embeddings)
+    tokenizer.enable_truncation(max_length)
+    return tokenizer, max_length
+
+
+def prompt_of(model: SentenceTransformer, *names: str) -> str:
+    """The prompt that encode_query and encode_document would use: the role's own, else the default one."""
+    prompts = model.prompts
+    chosen = next((name for name in names if name in prompts), model.default_prompt_name)
+    return (prompts.get(chosen) if chosen else None) or ""
+
+
+_OPSET = 17  # the lowest with LayerNormalization as one operator
+
+
+class _SentenceEmbedding(torch.nn.Module):
+    """(input_ids, attention_mask) → unit vectors; what SentenceTransformer.encode does to a padded batch."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.steps: Any = torch.nn.ModuleList(model)  # of classes that say little about their attributes
+        self.truncate_dim: int | None = model.truncate_dim
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        first, *later = self.steps
+        if kind(first) == "StaticEmbedding":
+            features = {"sentence_embedding": _bag_mean(first.embedding.weight, input_ids, attention_mask)}
+        else:
+            features = first({"input_ids": input_ids, "attention_mask": attention_mask})
+        for module in later:
+            features = module(features)
+        vector: torch.Tensor = features["sentence_embedding"][:, : self.truncate_dim]
+        unit = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
+        return vector if unit else torch.nn.functional.normalize(vector, dim=-1)
+
+
+def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean of the token vectors under the mask: EmbeddingBag without its offsets, which ONNX cannot batch."""
+    weights = mask.unsqueeze(-1).to(weight.dtype)
+    return (weight[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str) -> None:
+    """Trace the model into an ONNX file. Raises EncoderError, naming the module, when it cannot be traced."""
+    lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
+    ids = torch.ones((2, max(lengths)), dtype=torch.long)
+    mask = torch.tensor([[1] * length + [0] * (max(lengths) - length) for length in lengths])
+    axes: dict[str, Any] = {
+        "input_ids": {0: "batch", 1: "tokens"},
+        "attention_mask": {0: "batch", 1: "tokens"},
+        "sentence_embedding": {0: "batch"},
+    }
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tracer remarks about shapes that the cosine check below covers
+            torch.onnx.export(
+                _SentenceEmbedding(model),
+                (ids, mask),
+                str(path),
+                input_names=["input_ids", "attention_mask"],
+                output_names=["sentence_embedding"],
+                dynamic_axes=axes,
+                opset_version=_OPSET,
+                dynamo=False,  # with dynamo=True onnxruntime refuses the graph (torch 2.13, onnxscript of 2026-11)
+            )
+    except Exception as error:  # the tracer and every operator raise types of their own
+        architecture = type(getattr(model[0], "auto_model", model[0])).__name__
+        raise EncoderError(
+            f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
+        ) from error

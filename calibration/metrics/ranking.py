@@ -1,0 +1,112 @@
+"""Queries with their top-K and what the qrels say of it: searched once, then everything is a matter of indices."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.index.top_k import Searched, TopK
+from taugate.retrieval.policy.policy import Mask, Metric
+from taugate.retrieval.vectors.similarity import Float32
+
+
+def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """1.0 for each query with a kept relevant document in its top-K, else 0.0.
+
+    grades: (q, K), 0 for what is not relevant; kept: (q, K). Returns (q,).
+    """
+    hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
+    return hits.astype(np.float64)
+
+
+def discounts(k: int) -> NDArray[np.float64]:
+    """1 / log2(rank + 1) for the ranks 1…k."""
+    return 1.0 / np.log2(np.arange(2, k + 2))
+
+
+def ideal_dcg(grades: Collection[int], k: int) -> float:
+    """DCG@K of the relevant documents in the best order; grades: of all of them, each ≥ 1."""
+    best = np.array(sorted(grades, reverse=True)[:k], dtype=np.float64)
+    return float(best @ discounts(len(best)))
+
+
+def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.float64]) -> NDArray[np.float64]:
+    """NDCG@K of each query over what is kept, by the ranks of the uncut list; what is dropped gains nothing.
+
+    grades, kept: (q, K), best first; ideal: (q,), `ideal_dcg` of each query. Returns (q,) in 0…1.
+    """
+    dcg: NDArray[np.float64] = np.where(kept, grades, 0) @ discounts(grades.shape[1])
+    return dcg / ideal
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """Answerable queries, q of them.
+
+    top: their (q, K) most similar documents; grades: (q, K) int64, the qrels' grade of each, 0 where it is not
+    relevant; ideal: (q,) float64, DCG@K of a perfect ranking; correct: (q,) float32, S_corr, the similarity of the most
+    similar relevant document, retrieved or not.
+    """
+
+    top: TopK
+    grades: NDArray[np.int64]
+    ideal: NDArray[np.float64]
+    correct: Float32
+
+    @classmethod
+    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Searched, k: int) -> Self:
+        """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
+        top = index.search(vectors, k)
+        return cls(
+            top=top,
+            grades=grades_of(queries, top.positions),
+            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in queries]),
+            correct=_correct_similarity(queries, vectors, index),
+        )
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """The queries at `rows`, in that order."""
+        top = TopK(self.top.scores[rows], self.top.positions[rows])
+        return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows])
+
+    def accuracy(self, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Top-K accuracy of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
+        return accuracy(self.grades, self._all if kept is None else kept)
+
+    def ndcg(self, kept: Mask | None = None) -> NDArray[np.float64]:
+        """NDCG@K of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
+        return ndcg(self.grades, self._all if kept is None else kept, self.ideal)
+
+    def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
+        """Accuracy or NDCG, by name."""
+        return self.accuracy(kept) if name == "accuracy" else self.ndcg(kept)
+
+    def lost(self, name: Metric, kept: Mask) -> NDArray[np.float64]:
+        """What each query loses when only some of its results are kept, (q,) in 0…1: never less than nothing."""
+        return self.metric(name) - self.metric(name, kept)
+
+    @property
+    def _all(self) -> Mask:
+        return np.ones(self.grades.shape, dtype=np.bool_)
+
+
+def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The qrels' grade of each result, 0 where it is not relevant; positions: (q, K). Returns (q, K) int64."""
+    rows = zip(queries, positions.tolist(), strict=True)
+    return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
+
+
+def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searched) -> Float32:
+    """Of several relevant documents the correct one is the most similar (docs/calibration.md)."""
+    owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
+    documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
+    scores = index.score(vectors[owners], documents[:, None])[:, 0]
+    correct = np.full(len(queries), -np.inf, dtype=np.float32)
+    np.maximum.at(correct, owners, scores)
+    return correct

@@ -1,0 +1,143 @@
+"""The best similarity of the queries over time, beside that of the calibration."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from taugate.calibration.charts.axis import Axis, TimeAxis
+from taugate.calibration.charts.chart import Chart, Figure, Key
+from taugate.calibration.replay.replayed import (
+    SIGNALS,
+    Course,
+    Limits,
+    Moment,
+    Span,
+    Trace,
+    average,
+    counted,
+    largest,
+    stairs,
+)
+from taugate.drift.observations import Float64, Observations
+from taugate.retrieval.release.reference import Reference
+
+_ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
+
+
+def evidence(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxis) -> Figure:
+    """Evidence over time, clipped at that of an alarm."""
+    own = [each for each in moments if each.signal == trace.signal]
+    alarms = sum(each.on for each in own)
+    most = max(trace.evidence.tolist(), default=0.0)
+    reached = "reaches that of an alarm" if alarms else f"is at most {most:.0%} of that of an alarm"
+    chart = Chart(
+        f"{_name(trace)}-evidence",
+        "Evidence of a change",
+        f"{SIGNALS[trace.signal].name}: {counted(alarms, 'alarm')}; the evidence {reached}.",
+        time,
+        Axis(0, 1, "evidence", "percent"),
+    )
+    chart.level(1.0, "limit")
+    first, last = course.present[0].start, course.present[-1].end
+    values = np.append(0.0, np.minimum(trace.evidence, 1.0))
+    for piece in stairs([first, *course.fifths.tolist()], values, last, course.present, largest):
+        chart.steps(piece.xs, piece.ys, "s-topk")
+    keys = [Key("line", "s-topk", "evidence"), Key("mark", "limit", "what an alarm takes")]
+    return Figure.of(chart, keys + mark(chart, own))
+
+
+def means(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxis, *, baseline: bool) -> Figure:
+    """Means of blocks over time, and what is no drift."""
+    values = trace.means.tolist()
+    said = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
+    chart = Chart(
+        f"{_name(trace)}-means",
+        SIGNALS[trace.signal].mean,
+        f"Means of blocks: {said}; {trace.allowed.lower:.1%} to {trace.allowed.upper:.1%} is no drift.",
+        time,
+        Axis.around([*values, *trace.allowed], "mean of each block", "percent"),
+    )
+    _band(chart, course.present, trace.calibrated, "calibrated")
+    keys = [Key("line", "s-topk", "mean of a block"), Key("band", "calibrated", "no drift, by the calibration")]
+    if baseline:
+        _band(chart, course.present, trace.allowed, "ordinary")
+        keys.append(Key("band", "ordinary", "no drift, with the baseline"))
+    if course.blocks:
+        starts, end = [block.start for block in course.blocks], course.blocks[-1].end
+        for piece in stairs(starts, trace.means, end, course.present, average):
+            chart.steps(piece.xs, piece.ys, "s-topk")
+    return Figure.of(chart, keys + mark(chart, [each for each in moments if each.signal == trace.signal]))
+
+
+def mark(
+    chart: Chart, moments: Sequence[Moment], begins: str = "an alarm begins", over: str = "it is over"
+) -> list[Key]:
+    """Draw where alarms begin and end; what that adds to the legend, in the words given."""
+    for each in moments:
+        chart.upright(each.at, "", _ALARM if each.on else _OVER)
+    words = ((True, _ALARM, begins), (False, _OVER, over))
+    return [Key("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
+
+
+def _band(chart: Chart, present: Sequence[Span], limits: Limits, series: str) -> None:
+    for start, end in present:
+        chart.band([start, end], [limits.lower] * 2, [limits.upper] * 2, series)
+
+
+def _name(trace: Trace) -> str:
+    return trace.signal.replace("_", "-")
+
+
+_PERCENTILES = (5, 50, 95)
+_FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
+
+
+def best(
+    queries: Observations, reference: Reference, present: Sequence[Span], moments: Sequence[Moment], time: TimeAxis
+) -> Figure:
+    """Its percentiles, with the times in which any signal had an alarm."""
+    pieces = [_piece(queries, span) for span in present]
+    live = np.concatenate([levels for _, levels in pieces])
+    then = np.percentile(reference.top[:, 0], _PERCENTILES)
+    chart = Chart(
+        "best",
+        "Best similarity of each query",
+        f"Its median goes from {live[0, 1]:.3f} to {live[-1, 1]:.3f}; at calibration it was {then[1]:.3f}.",
+        time,
+        Axis.around([*live.ravel().tolist(), *then.tolist()], "similarity"),
+    )
+    for at, levels in pieces:
+        chart.band(at, levels[:, 0].tolist(), levels[:, 2].tolist(), "s-topk")
+    for level in then.tolist():
+        chart.level(level, "limit")
+    for at, levels in pieces:
+        chart.line(at, levels[:, 1].tolist(), "s-topk")
+    keys = [
+        Key("line", "s-topk", "median of the log"),
+        Key("band", "s-topk", "5th to 95th percentile of the log"),
+        Key("mark", "limit", "5th, 50th and 95th percentile at calibration"),
+    ]
+    return Figure.of(chart, keys + mark(chart, _any(moments), "the first alarm begins", "all alarms are over"))
+
+
+def _piece(queries: Observations, span: Span) -> tuple[list[float], Float64]:
+    """Times and percentiles, (p, 3), of queries without a gap; the first and the last hold to the ends of the span."""
+    start, stop = np.searchsorted(queries.at, span.start), np.searchsorted(queries.at, span.end, side="right")
+    count = int(stop - start)
+    points = min(1 + count // _FEWEST, max(1, _MOST_POINTS * count // len(queries)))
+    groups = np.array_split(np.arange(start, stop), points)
+    levels = np.array([np.percentile(queries.top[rows, 0], _PERCENTILES) for rows in groups])
+    at = [float(queries.at[rows].mean()) for rows in groups]
+    return [span.start, *at, span.end], np.concatenate([levels[:1], levels, levels[-1:]])
+
+
+def _any(moments: Sequence[Moment]) -> list[Moment]:
+    """The moments at which the first of all alarms begins, and the last one is over."""
+    on: set[str] = set()
+    outer = []
+    for each in moments:
+        before = bool(on)
+        on ^= {each.signal}
+        if bool(on) != before:
+            outer.append(each)
+    return outer

@@ -1,0 +1,251 @@
+"""What stands behind a release: enough human judgements or too few, and an accuracy that chance does not give.
+
+The two questions are asked of every release that is to be promoted (`registry/promotion.py`).
+"""
+
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import FiniteFloat, model_validator
+from pydantic_core import PydanticCustomError
+
+from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
+
+Verdict = Literal["admitted", "worse", "cannot tell"]
+# Whose mean loss was shown to be below the margin: that of the average document bounds each document's share, however
+# many queries it has.
+GateStatement = Literal["query", "document", "document and query"]
+
+
+class PairedLoss(Record):
+    """A metric of the baseline and of the candidate on the same queries.
+
+    loss: baseline − candidate, of the average unit, with its limits, each one-sided at the gate's confidence; p: of a
+    loss of the margin or more.
+    """
+
+    baseline: float
+    candidate: float
+    loss: Interval
+    p: float
+
+
+class ProjectionRecord(Record):
+    """The projection in force.
+
+    retention: r as asked for or chosen; dimension: d' of the vectors afterwards; queries: that it was fitted on; rank:
+    components that these have; explained_variance: share of the queries' variance that is kept; folds: of the
+    cross-validation that the gate judged.
+    """
+
+    kind: Literal["query-pca"] = "query-pca"
+    retention: float
+    dimension: int
+    queries: int
+    rank: int
+    explained_variance: float
+    folds: int
+
+
+class GateRecord(Record):
+    """A candidate, admitted or not.
+
+    p_adjusted: of the worse of the two metrics, adjusted for all candidates tried; n: queries, in so many clusters that
+    share a document; verdict: "worse" where the loss found is the margin or more; evidence: what counts as one draw;
+    statement: whose mean loss is below the margin; least: the smallest loss that these queries could have excluded, of
+    a candidate that changes nothing; queries_needed: so many like these would tell, where these cannot; gain: what the
+    candidate saves, each figure with that of the same without it, in the same run.
+    """
+
+    candidate: str
+    kind: str
+    admitted: bool
+    accuracy: PairedLoss
+    ndcg: PairedLoss
+    p_adjusted: float
+    margin: float
+    confidence: float
+    n: int
+    clusters: int
+    verdict: Verdict | None = None
+    evidence: EvidenceRecord | None = None
+    statement: GateStatement | None = None
+    least: float | None = None
+    queries_needed: int | None = None
+    gain: dict[str, float]
+
+
+class ErrorLimit(Record):
+    """One of the two errors of refusing queries.
+
+    asked: the largest share that was asked for, None where none was; upper: the share that holds with the record's
+    confidence; found: that among the queries that certify it; queries_needed: fewer cannot certify `asked`, even with
+    no error among them.
+    """
+
+    asked: float | None
+    upper: float
+    found: float
+    queries: int
+    queries_needed: int | None
+    evidence: EvidenceRecord
+
+
+class ScoreCandidate(Record):
+    """A score that was considered.
+
+    auroc: probability that an answerable query's is above an unanswerable one's, ties count half; answered: share of
+    the unanswerable queries answered at the threshold that refuses the asked share of answerable ones, with its
+    standard error; on queries that the score was not fitted on.
+    """
+
+    name: str
+    auroc: float
+    answered: float
+    standard_error: float
+
+
+class TradeOff(Record):
+    """The smallest share of unanswerable queries answered that goes with a largest share of answerable ones refused.
+
+    Both are upper limits, with the record's confidence for this pair by itself.
+    """
+
+    empty: float
+    answered: float
+
+
+class AbstentionRecord(Record):
+    """The policy by which a query as a whole is refused, where its score is below tau in float32.
+
+    score: which score it is; certified: whether every limit asked for is; confidence: of both errors together;
+    guarantee: one plain sentence; least_empty: upper limit of the share of answerable queries refused at the smallest
+    tau that certifies the limit on answers, None where none does; candidates: the scores considered; tradeoff: by share
+    refused, ascending.
+    """
+
+    score: str
+    tau: FiniteFloat
+    certified: bool
+    answered_unanswerable: ErrorLimit
+    empty_answerable: ErrorLimit
+    confidence: float
+    guarantee: str
+    least_empty: float | None
+    candidates: list[ScoreCandidate]
+    tradeoff: list[TradeOff]
+
+    @model_validator(mode="after")
+    def _tau_is_a_float32(self) -> Self:
+        if abs(self.tau) > float(np.finfo(np.float32).max):
+            raise PydanticCustomError("tau", "tau is beyond float32, in which it is compared")
+        return self
+
+
+class NoAnswerRecord(Record):
+    """How many queries without an answer in the corpus still get a result, by what is in force.
+
+    asked: labelled unanswerable queries, or the off-topic ones that come with Taugate, which are the easy cases:
+    answered is then an optimistic estimate. upper: one-sided 95 % limit of it.
+    """
+
+    asked: Literal["unanswerable", "off_topic"]
+    queries: int
+    answered: float
+    upper: float
+    evidence: EvidenceRecord
+
+
+class QuerySetRecord(Record):
+    """The answerable queries of a data set.
+
+    clusters: of queries that share relevant documents; effective_sample_size: independent queries they are worth, by
+    the intra_cluster_correlation (0…1) of accuracy, None where that never varies (then the worst, 1, is reckoned with);
+    accuracy_by_cluster: accuracy with the interval that follows;
+    cosine_distance, topics, silhouette, topic_entropy: diversity of the distinct relevant documents, None where there
+    are too few; duplicate_queries: those whose text occurred before; warnings: sentences for people.
+    """
+
+    clusters: int
+    effective_sample_size: float
+    intra_cluster_correlation: float | None
+    accuracy_by_cluster: Interval
+    cosine_distance: float | None
+    topics: int | None
+    silhouette: float | None
+    topic_entropy: float | None
+    duplicate_queries: int
+    warnings: list[str]
+
+
+State = Literal["calibrated", "provisional"]
+StateReason = Literal["generated_queries", "few_queries", "few_documents"]
+
+# With 30, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)): more than one encoder differs from the next.
+FEWEST_QUERIES = 30
+
+
+class AgainstChance(Record):
+    """Accuracy@K without a cut, of all answerable queries, against what K documents drawn at random would get.
+
+    lower: exact one-sided limit of accuracy with this confidence, by query (Clopper and Pearson); chance: K/N for a
+    query with one relevant document among N, at most 1; queries_needed: about so many answerable queries with the same
+    accuracy would bring the limit above it, None where the limit is above it, or where no number would do.
+    """
+
+    accuracy: float
+    lower: float
+    chance: float
+    confidence: float
+    queries_needed: int | None
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is above chance; with no more documents than K there is nothing to show."""
+        return self.chance >= 1 or self.lower > self.chance
+
+
+class CalibrationRecord(Record):
+    """How much a release rests on.
+
+    state: provisional for any of the reasons; human, generated: answerable queries by where they come from; bias:
+    accuracy on generated queries less accuracy on human ones, not yet measured.
+    """
+
+    state: State
+    reasons: list[StateReason]
+    human: int
+    generated: int
+    bias: None = None
+    accuracy: AgainstChance
+
+    def because(self, k: int) -> str:
+        """Why it is provisional, and what would make it calibrated; empty where it is."""
+        words: dict[StateReason, str] = {
+            "generated_queries": f"{self.generated:,} of its queries were generated; label queries of people",
+            "few_queries": (
+                f"it has {self.human} answerable {'query' if self.human == 1 else 'queries'}, and "
+                f"{FEWEST_QUERIES} are the fewest to rely on; label {FEWEST_QUERIES - self.human} more"
+            ),
+            "few_documents": (
+                f"the corpus has no more documents than K = {k}, so that every query finds its answer and accuracy "
+                "proves nothing; give a smaller --k, or calibrate on the whole corpus"
+            ),
+        }
+        return "; ".join(words[reason] for reason in self.reasons)
+
+    def worthless(self, k: int) -> str | None:
+        """Why its accuracy is not above chance, and what to do; None where it is."""
+        found = self.accuracy
+        if found.shown:
+            return None
+        asked = self.human + self.generated
+        queries = f"{asked:,} answerable {'query' if asked == 1 else 'queries'}"
+        more = "check the qrels, or give another --encoder"
+        if found.queries_needed is not None:
+            more = f"label about {found.queries_needed:,} queries, which at this accuracy would show it"
+        return (
+            f"accuracy@{k} is {found.accuracy:.3f} on {queries} and may be as low as {found.lower:.3f} (lower "
+            f"{100 * found.confidence:.4g} % limit), which is not above the {found.chance:.3f} that {k} documents "
+            f"drawn at random get; {more}"
+        )
