@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
 Float64 = NDArray[np.float64]
@@ -68,6 +69,13 @@ class Observations(Columns):
     top: Float32
     random: Float32
     kept: Float32
+
+
+def calibration_observations(reference: Reference) -> Observations:
+    """The calibration queries of a release, as if they had been asked live, all at once."""
+    keys = np.arange(len(reference), dtype=np.uint64)  # all of them different
+    kept = reference.kept.astype(np.float32)
+    return Observations(np.zeros(len(reference)), keys, reference.top, reference.random[:, None], kept)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from taugate.drift.alarm import Alarm
 from taugate.drift.blocks import BLOCK
 from taugate.drift.monitor import Monitor, theta_of
-from taugate.drift.observations import Float64, effect, shifted
+from taugate.drift.observations import Float64, calibration_observations, effect, shifted
 from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
 from taugate.retrieval.release.reference import Reference
 
@@ -55,7 +55,7 @@ def _share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
 def _similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction: int) -> Shift | None:
     """In points of similarity, of all results of all queries."""
     (signal,) = (each for each in monitor.queries.signals if each.name == alarm.signal)
-    calibration = reference.observations
+    calibration = calibration_observations(reference)
 
     def means(size: float) -> Float64:
         top = calibration.top + np.float32(direction * size)

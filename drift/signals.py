@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from taugate.drift.observations import Float64, Observations, shifted
+from taugate.drift.observations import Float64, Observations, calibration_observations, shifted
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -64,7 +64,7 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
     """What is watched of every query; theta: θ of the calibration, the percentile of all its top-K similarities."""
     ranks = sorted({0, reference.top.shape[1] - 1})
     levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
-    calibration = reference.observations
+    calibration = calibration_observations(reference)
 
     def top(seen: Observations) -> Float64:
         below: Float64 = (seen.top[:, None, ranks] <= levels).reshape(len(seen), -1).astype(np.float64)

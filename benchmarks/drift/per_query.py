@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taugate.drift.observations import Float64, Observations, shifted
+from taugate.drift.observations import Float64, Observations, calibration_observations, shifted
 from taugate.drift.signals import query_signals
 from taugate.retrieval.release.reference import Reference
 
@@ -36,7 +36,7 @@ class PerQuery:
 class _Signal:
     def __init__(self, variables: Callable[[Observations], Float64], reference: Reference) -> None:
         self._variables = variables
-        means = variables(reference.observations).mean(axis=0)
+        means = variables(calibration_observations(reference)).mean(axis=0)
         allowed = _EFFECT + _QUANTILE / np.sqrt(len(reference))
         below, above = shifted(means, -allowed), shifted(means, allowed)
         self._columns = np.concatenate([np.flatnonzero(below > 0), np.flatnonzero(above < 1)])

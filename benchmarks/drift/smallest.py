@@ -8,7 +8,7 @@ from plan import Plan
 from targets import Target, targets
 from worlds import SETS, World, world
 
-from taugate.drift.observations import Observations
+from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.sensitivity import WITHIN, sensitivity
 
 HEADING = "How small a shift can be seen"
@@ -51,7 +51,7 @@ def _found(here: World, signal: str, points: float, plan: Plan) -> float:
 
 
 def _shifted(here: World, signal: str, points: float, rng: np.random.Generator) -> Observations:
-    calibration = here.release.reference.observations
+    calibration = calibration_observations(here.release.reference)
     seen = calibration.take(rng.integers(0, len(calibration), size=WITHIN))
     seen = replace(seen, key=np.arange(WITHIN, dtype=np.uint64), at=np.arange(WITHIN, dtype=np.float64))
     if signal == "topk_similarity":

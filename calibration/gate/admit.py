@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.gate import Candidate, Trial, judge
+from taugate.calibration.gate.gate import Candidate, Trial, gate_line, judge
 from taugate.calibration.gate.indexes import Indexed, admit_index, kinds_asked
 from taugate.calibration.gate.precision import admits_int8, golden_tolerance, in_int8
 from taugate.calibration.gate.projection import RETENTIONS, Projected, admit_projection
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.report.terminal import gate_line
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, Cheaper, Gate, default_margin
 from taugate.ingestion.dataset.beir import Dataset

@@ -173,3 +173,20 @@ class Trial:
         """By `index`, and without one by exact search."""
         top = (index or FlatIndex.build(self.documents)).search(self.vectors, self.depth)
         return Outcome.of(self.queries, top.positions, self.k)
+
+
+def gate_line(record: GateRecord) -> str:
+    """What the gate says of one candidate."""
+    said = ", ".join(
+        f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
+        for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))
+    )
+    verdict = "admitted" if record.admitted else f"refused, {record.verdict}"
+    of = {"document": " of the average document", "document and query": " of the average document and query"}
+    told = "; more queries like these would not tell" if record.verdict == "cannot tell" else ""
+    if record.queries_needed is not None:
+        told = f"; about {record.queries_needed:,} queries like these would tell"
+    return (
+        f"gate: {record.candidate}: {verdict}, {said}; margin {record.margin:g}{of.get(record.statement or '', '')}, "
+        f"p = {record.p_adjusted:.3g}; {record.n:,} queries can exclude a loss of {record.least:.4f} at best{told}"
+    )

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from taugate.calibration.charts.axis import TimeAxis
 from taugate.calibration.charts.chart import Figure
+from taugate.calibration.charts.template import template
 from taugate.calibration.replay.figures import best, evidence, means
 from taugate.calibration.replay.log import Answered
 from taugate.calibration.replay.replayed import SIGNALS, Course, Moment, Replayed, utc
-from taugate.calibration.report.template import template
 from taugate.drift.baseline import Baseline
 
 
@@ -44,7 +44,7 @@ def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) ->
     start, end = (float(each) for each in log.queries.at[[0, -1]])
     ends = [start, end, *log.judged.at[[0, -1]].tolist()] if len(log.judged) else [start, end]
     time = TimeAxis.between(min(ends), max(ends))
-    html: str = template("replay.html.j2").render(
+    html: str = template("taugate.calibration.replay", "replay.html.j2").render(
         release=answered.release,
         percentile=answered.percentile,
         others=log.others,

@@ -5,6 +5,7 @@ from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
 from taugate.calibration.charts.numbers import KEEPS, PARTS
+from taugate.calibration.charts.template import template
 from taugate.calibration.job.study import Findings
 from taugate.calibration.report.abstaining import abstaining, shown
 from taugate.calibration.report.compare import comparison, same_queries
@@ -13,7 +14,6 @@ from taugate.calibration.report.gate import gate, retentions
 from taugate.calibration.report.lost import MOST, lost
 from taugate.calibration.report.tables import drift, query_set
 from taugate.calibration.report.tables import numbers as numbers_table
-from taugate.calibration.report.template import template
 from taugate.calibration.report.tradeoff import standings, tradeoff, trust
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.ingestion.dataset.beir import Dataset

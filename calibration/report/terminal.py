@@ -6,7 +6,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.records import AbstentionRecord, GateRecord
+from taugate.retrieval.release.records import AbstentionRecord
 
 
 def table(manifest: Manifest) -> str:
@@ -91,23 +91,6 @@ def _drift(record: DriftRecord) -> str:
             found.append(f"{what} {' or '.join(ways)}")
     finds = " and ".join(found) or "no shift"
     return f"drift: within {record.within:,} queries an alarm finds {finds}, nine times out of ten"
-
-
-def gate_line(record: GateRecord) -> str:
-    """What the gate says of one candidate."""
-    said = ", ".join(
-        f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
-        for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))
-    )
-    verdict = "admitted" if record.admitted else f"refused, {record.verdict}"
-    of = {"document": " of the average document", "document and query": " of the average document and query"}
-    told = "; more queries like these would not tell" if record.verdict == "cannot tell" else ""
-    if record.queries_needed is not None:
-        told = f"; about {record.queries_needed:,} queries like these would tell"
-    return (
-        f"gate: {record.candidate}: {verdict}, {said}; margin {record.margin:g}{of.get(record.statement or '', '')}, "
-        f"p = {record.p_adjusted:.3g}; {record.n:,} queries can exclude a loss of {record.least:.4f} at best{told}"
-    )
 
 
 def times(watch: Stopwatch) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from taugate.drift.observations import Observations
 from taugate.errors import ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors
@@ -30,12 +29,6 @@ class Reference:
 
     def __len__(self) -> int:
         return len(self.correct)
-
-    @property
-    def observations(self) -> Observations:
-        """As if they had been asked live, all at once."""
-        keys = np.arange(len(self), dtype=np.uint64)  # all of them different
-        return Observations(np.zeros(len(self)), keys, self.top, self.random[:, None], self.kept.astype(np.float32))
 
     def save(self, path: Path) -> None:
         """Write arrays, and nothing else, to one safetensors file."""

@@ -13,11 +13,10 @@ from collections.abc import Callable
 from starlette.types import Scope
 
 from taugate.service.access.keys import Key
-from taugate.service.api.schemas import MOST_QUERIES
 from taugate.service.errors import RateLimited
 from taugate.service.metrics import Metrics
 from taugate.service.redis_client import Breaker, connect
-from taugate.service.settings import Settings
+from taugate.service.settings import MOST_QUERIES, Settings
 
 _BURST = 1.0  # seconds
 _ROUNDING = 5e-6  # seconds: what sums of Unix times are off by

@@ -1,4 +1,7 @@
-"""`python -m taugate.service.api.openapi FILE`: write docs/openapi.json."""
+"""What openapi.json says beyond what FastAPI reads off the routes: replies of every route, headers, keys.
+
+`python -m taugate.service.api.openapi FILE` writes docs/openapi.json.
+"""
 
 import sys
 from pathlib import Path
@@ -8,7 +11,6 @@ import orjson
 from fastapi import FastAPI
 
 from taugate.service.access.access import rule_of
-from taugate.service.api.app import create_app
 from taugate.service.api.schemas import ErrorResponse
 from taugate.service.settings import Settings
 
@@ -138,6 +140,8 @@ def _describe(operation: dict[str, Any], said: dict[str, str], *, closed: bool) 
 
 def document() -> dict[str, Any]:
     """The OpenAPI document of an application with default settings."""
+    from taugate.service.api.app import create_app  # which describes itself by this file
+
     return create_app(Settings(releases=Path("releases"))).openapi()
 
 

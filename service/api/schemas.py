@@ -10,10 +10,10 @@ from taugate.retrieval.documents.store import Scalar
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.records import State
 from taugate.retrieval.retriever import Reason
+from taugate.service.settings import MOST_QUERIES
 
 # Far above any limit: what is larger is told so in a few words instead of being repeated.
 _LARGEST_INT = 2**31 - 1
-MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 TOO_LARGE = "too_large"
 _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 

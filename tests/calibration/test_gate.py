@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.gate.gate import Candidate, Outcome, holm, judge
+from taugate.calibration.gate.gate import Candidate, Outcome, gate_line, holm, judge
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.mean_loss import Losses
-from taugate.calibration.report.terminal import gate_line
 from taugate.calibration.settings.settings import Gate
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery

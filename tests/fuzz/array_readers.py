@@ -6,6 +6,7 @@ import numpy as np
 
 from taugate.calibration.comparison.judge import loss
 from taugate.calibration.comparison.rule import QUANTITIES
+from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import DocumentStore
@@ -70,7 +71,7 @@ def _a_reference(release: Path, scratch: Path) -> bytes:
 
 
 def _reference(path: Path) -> None:
-    assert len(Reference.load(path).observations)
+    assert len(calibration_observations(Reference.load(path)))
 
 
 def _some_outcomes(release: Path, scratch: Path) -> bytes:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taugate.drift.live import FEWEST, live_overlap
-from taugate.drift.observations import Judgements
+from taugate.drift.observations import Judgements, calibration_observations
 from taugate.registry.catalog import find
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.reader import load
@@ -21,7 +21,7 @@ def test_the_calibration_s_own_queries_have_the_manifest_s_numbers(releases: Pat
     release = load(find(releases))
     calibration = release.reference
     shown = judged(np.random.default_rng(0), calibration.correct[calibration.correct_kept])
-    live = live_overlap(calibration.observations, shown, calibration, release.manifest.bootstrap)
+    live = live_overlap(calibration_observations(calibration), shown, calibration, release.manifest.bootstrap)
     measured = release.manifest.metrics["calibration"]
     for mine, theirs in ((live.coe, measured.coe), (live.expected_coe, measured.coe), (live.roe, measured.roe)):
         assert mine is not None

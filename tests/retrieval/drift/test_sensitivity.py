@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from taugate.drift.monitor import Monitor, theta_of
-from taugate.drift.observations import Observations
+from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.sensitivity import WITHIN, sensitivity
 from taugate.retrieval.release.evidence import DriftRecord, Shift
 from tests.retrieval.drift.similarities import reference, traffic
@@ -22,7 +22,7 @@ def found(signal: str, change: Callable[[Observations, np.random.Generator], Obs
     alarms = 0
     for run in range(RUNS):
         rng = np.random.default_rng([1, run])
-        drawn = CALIBRATION.observations.take(rng.integers(0, len(CALIBRATION), size=WITHIN))
+        drawn = calibration_observations(CALIBRATION).take(rng.integers(0, len(CALIBRATION), size=WITHIN))
         seen = replace(drawn, key=np.arange(WITHIN, dtype=np.uint64))
         changes = Monitor(CALIBRATION, theta_of(CALIBRATION, 5)).update(change(seen, rng))
         alarms += any(each.signal == signal for each in changes)

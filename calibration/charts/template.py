@@ -1,14 +1,17 @@
 """The templates of all pages: one style sheet, one way to write numbers."""
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from taugate.calibration.charts import numbers
 
 
-def template(name: str) -> Template:
-    """A template of this folder. Everything is escaped: queries and documents are other people's text."""
+def template(package: str, name: str) -> Template:
+    """A template of a package, with the macros and the style sheet of this one.
+
+    Everything is escaped: queries and documents are other people's text.
+    """
     environment = Environment(
-        loader=PackageLoader("taugate.calibration.report", "."),
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.charts", ".")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
