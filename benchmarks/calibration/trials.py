@@ -71,7 +71,7 @@ def trial(
 
 
 def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
-    """What a decision rests on, as `taugate.calibration.job.study` gathers it."""
+    """What a decision rests on, as `taugate.calibration.study` gathers it."""
     draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.job.study import Findings
+from taugate.calibration.study import Findings
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from taugate.calibration.gate.admit import Admitted
 from taugate.calibration.job.artifact import reference_of
-from taugate.calibration.job.study import Findings
 from taugate.calibration.risk import bounds
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study import Findings
 from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE

@@ -12,13 +12,13 @@ from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.indexes import kinds_asked
 from taugate.calibration.job.artifact import Contents, golden_queries, outcomes
 from taugate.calibration.job.facts import manifest_facts
-from taugate.calibration.job.study import study
 from taugate.calibration.metrics.bootstrap import (
     FEWEST_QUERIES,  # to judge by the gate, and to fit a projection on, as well
 )
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study import study
 from taugate.calibration.threshold.strata import Strata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from taugate.calibration.charts.axis import Axis
 from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
 from taugate.calibration.charts.numbers import percent
-from taugate.calibration.job.study import Findings
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.study import Findings
 from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32

@@ -8,8 +8,8 @@ from scipy.special import expit, logit
 from taugate.calibration.charts.axis import Axis
 from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
 from taugate.calibration.charts.numbers import THRESHOLD_OF, fixed, percent
-from taugate.calibration.job.study import Findings
 from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.vectors.similarity import Float32
 

@@ -6,7 +6,6 @@ from typing import Any
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
 from taugate.calibration.charts.numbers import KEEPS, PARTS
 from taugate.calibration.charts.template import template
-from taugate.calibration.job.study import Findings
 from taugate.calibration.report.abstaining import abstaining, shown
 from taugate.calibration.report.compare import comparison, same_queries
 from taugate.calibration.report.curves import curves, densities, drawn
@@ -16,6 +15,7 @@ from taugate.calibration.report.tables import drift, query_set
 from taugate.calibration.report.tables import numbers as numbers_table
 from taugate.calibration.report.tradeoff import standings, tradeoff, trust
 from taugate.calibration.settings.rules import MAX_EMPTY
+from taugate.calibration.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.manifest import Manifest
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from taugate.calibration.charts.axis import Axis
 from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
 from taugate.calibration.charts.numbers import brief, count, percent, rule_name
-from taugate.calibration.job.study import Findings
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.report.abstaining import Shown
 from taugate.calibration.risk.steps import loss_steps
+from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, ReliabilityBin
 from taugate.retrieval.release.manifest import PolicyRecord

@@ -20,7 +20,6 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.job.facts import manifest_facts
-from taugate.calibration.job.study import Findings, study
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.abstaining import shown
 from taugate.calibration.report.compare import comparison, same_queries
@@ -30,6 +29,7 @@ from taugate.calibration.report.page import render
 from taugate.calibration.report.tradeoff import least_kept, standings
 from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study import Findings, study
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.policy.policy import keep
