@@ -31,7 +31,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
     rules = standings(found, queries)
     rows = found.parts["calibration"].draw.rows
     members = {name: len(part.members) for name, part in found.parts.items()}
-    html: str = template(_TEMPLATE).render(
+    html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=facts,
         policy=found.policy,
         keeps=KEEPS[found.policy.kind],
