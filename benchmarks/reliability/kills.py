@@ -20,7 +20,7 @@ from taugate.registry.catalog import pointed_id, release_ids
 from taugate.registry.prune import prune
 from taugate.retrieval.release.layout import CURRENT, PRUNED_PREFIX, SHADOW, STAGING_PREFIX
 from taugate.retrieval.release.verify import verify
-from tests.retrieval.release.watched import start_changing, watched
+from tests.registry.watched import start_changing, watched
 
 HEADING = "kill -9"
 _KEEP = 5  # so that looking at every release after every kill stays short

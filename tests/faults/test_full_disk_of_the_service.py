@@ -19,8 +19,8 @@ from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until
 from tests.service.conftest import Two
+from tests.service.process.test_workers import pids
 from tests.service.test_metrics import scrape
-from tests.service.test_workers import pids
 from tests.service_process import ServiceProcess
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.load import CLIENTS, NOT_CACHED, Load, answers, ends
 from tests.prometheus_process import until
 from tests.service.conftest import Two
-from tests.service.test_workers import pids
+from tests.service.process.test_workers import pids
 from tests.service_process import ServiceProcess
 
 

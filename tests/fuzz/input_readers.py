@@ -18,8 +18,8 @@ from taugate.retrieval.documents.store import Document
 from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
 from taugate.service.drift.shown import Judgeable
 from taugate.service.errors import _explain
+from tests.drift.similarities import reference, traffic
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
-from tests.retrieval.drift.similarities import reference, traffic
 
 DATA = {
     "corpus.jsonl": b'{"_id":"a","text":"first","title":"A","metadata":{"year":1,"open":true}}\n'

@@ -9,7 +9,7 @@ from taugate.errors import InputError
 from taugate.service.access.keys import check
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
-from tests.service.test_start import refusal
+from tests.service.process.test_start import refusal
 
 ALL = ".".join("0000")
 PUBLIC = [ALL, "::", "", "192.0.2.1", "10.0.0.1", "fe80::1", "example.org", "128.0.0.1", "127.1.evil.example"]

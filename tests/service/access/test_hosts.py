@@ -7,7 +7,7 @@ import pytest
 from taugate.service.access.hosts import Hosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
-from tests.service.access.test_guard import app, ask
+from tests.service.api.test_guard import app, ask
 
 
 def passes(asked: str, **settings: str) -> bool:

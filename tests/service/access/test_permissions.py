@@ -26,7 +26,7 @@ from taugate.service.shadow.gauges import answered
 from tests.prometheus_process import until
 from tests.service.access.files import OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse
-from tests.service.test_start import refusal
+from tests.service.process.test_start import refusal
 from tests.service_process import ServiceProcess
 
 A, ALSO_A, B, BOTH, YEARS, ALL = "key-a", "key-also-a", "key-b", "key-both", "key-years", "key-all"

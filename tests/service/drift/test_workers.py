@@ -12,7 +12,7 @@ import pytest
 from taugate.retrieval.release.reader import Release
 from tests.prometheus_process import until
 from tests.service.drift.traffic import NO_ALARM, SIGNAL, Hurried, ask, by_signal, enough, foreign, metrics, weighed
-from tests.service.test_workers import pids
+from tests.service.process.test_workers import pids
 
 
 @pytest.fixture

@@ -1,5 +1,0 @@
-"""A releases directory with one release, current, that a test may change: that of the releases' own tests."""
-
-from tests.retrieval.release.conftest import copy, first
-
-__all__ = ["copy", "first"]

@@ -1,0 +1,224 @@
+"""`taugate release promote ID --if RULE`: exit codes, what is said, and what the history says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from taugate.calibration.comparison import decision
+from taugate.cli import main as cli
+from taugate.registry import history
+from taugate.registry.catalog import current_id
+from taugate.registry.promotion import promote
+from taugate.registry.signing import read_private_key, sign
+from taugate.retrieval.release.layout import HISTORY, OUTCOMES
+from tests.calibration.comparison.measured import hits, other_queries, release_with
+from tests.keys import write_keys
+from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
+
+RULE = "accuracy not lower and kept share not higher by more than 0.05"
+RECORDED = "accuracy not lower by more than 0.01 and kept share not higher by more than 0.05"
+
+
+@pytest.fixture
+def promoted(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """The command on a release: exit code, stdout, stderr."""
+
+    def run(name: str, rule: str = RULE, *more: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = cli.main(["release", "promote", name, "--releases", str(copy), "--if", rule, *more])
+        printed = capfd.readouterr()
+        assert "Traceback" not in printed.err
+        return code, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def before(copy: Path, first: str) -> str:
+    """The current release: 90 % of 400 queries are hits, 3 of 5 results are kept."""
+    name = release_with(copy / first, 0, hits(0.9, 400))
+    promote(copy, name)
+    return name
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def test_one_that_is_no_worse_is_promoted(copy: Path, first: str, before: str, promoted: Run) -> None:
+    name = release_with(copy / first, 1, hits(0.9, 400, kept=2))
+    code, out, error = promoted(name)
+    assert (code, out) == (0, f"* {name}\n")
+    accuracy, kept = error.splitlines()
+    assert accuracy == (
+        "promotion: accuracy not lower by more than 0.01: holds, 0.9000 after 0.9000, lower by at most 0.0075 (95% "
+        "confidence; 400 queries, paired); these could show 0.0075 at best"
+    )
+    assert kept.startswith("promotion: kept share not higher by more than 0.05: holds, 0.4000 after 0.6000, lower by")
+    assert current_id(copy) == name
+    event = history.read(copy).events[-1]
+    assert (event.action, event.release, event.previous, event.rule) == ("promote", name, before, RECORDED)
+
+
+def test_one_that_is_worse_is_not(copy: Path, first: str, before: str, promoted: Run) -> None:
+    name = release_with(copy / first, 1, hits(0.8, 400))
+    events = len(history.read(copy).events)
+    code, out, error = promoted(name)
+    assert (code, out) == (4, "")
+    accuracy, kept, last = error.splitlines()
+    assert ": worse, 0.8000 after 0.9000, lower by at most 0.1" in accuracy
+    assert ": holds, 0.6000 after 0.6000" in kept
+    assert last.startswith(f"taugate: {name}: not promoted, as the rule does not hold: ")
+    assert f"taugate release diff {name}" in last
+    assert current_id(copy) == before
+    assert len(history.read(copy).events) == events
+    promote(copy, name)  # by hand it may be
+
+
+def test_too_few_queries_are_said_with_how_many_it_takes(copy: Path, first: str, promoted: Run) -> None:
+    promote(copy, release_with(copy / first, 0, hits(1, 100)))
+    name = release_with(copy / first, 1, hits(1, 100, kept=2))
+    code, _, error = promoted(name, "accuracy not lower by more than 0.01")
+    assert code == 4
+    assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
+    assert "(95% confidence; 100 queries, paired); these could show 0.0295 at best; about " in error
+    needed = int(error.split("; about ")[1].split(" queries like these would tell")[0])
+    assert needed == pytest.approx(299, rel=0.02)
+
+
+def test_a_margin_that_is_not_named_is_what_the_queries_can_show_and_says_so(
+    copy: Path, first: str, promoted: Run
+) -> None:
+    promote(copy, release_with(copy / first, 0, hits(1, 100)))
+    name = release_with(copy / first, 1, hits(1, 100, kept=2))
+    code, _, error = promoted(name, "accuracy not lower")
+    assert code == 0
+    warning, verdict = error.splitlines()
+    assert warning == (
+        'warning: the margin of "accuracy not lower" is 0.03 in place of 0.01: 100 queries cannot show less; '
+        "label more, or name a margin in the rule"
+    )
+    assert verdict.startswith("promotion: accuracy not lower by more than 0.03: holds, ")
+    assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.03"
+    promote(copy, release_with(copy / first, 2, hits(1, 40)))
+    code, _, error = promoted(release_with(copy / first, 3, hits(1, 40, kept=2)), "accuracy not lower")
+    assert code == 4, "beyond five points the margin stays what it is"
+    assert "warning" not in error
+    assert "accuracy not lower by more than 0.01: not shown" in error
+
+
+def test_other_queries_are_two_samples(copy: Path, first: str, promoted: Run) -> None:
+    name = release_with(copy / first, 1, other_queries)
+    code, _, error = promoted(name, "accuracy not lower by more than 0.2 and kept share not lower by more than 0.2")
+    assert code == 0
+    assert error.count("151 and 151 queries, two samples") == 2
+
+
+def test_before_the_first_release_there_is_nothing_to_be_worse_than(copy: Path, first: str, promoted: Run) -> None:
+    (copy / "current").unlink()
+    code, out, error = promoted(first, "accuracy not lower")
+    assert (code, out) == (0, f"* {first}\n")
+    assert error == "promotion: no release is current, and there is nothing to compare with\n"
+    assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.01"
+
+
+def test_the_same_content_is_not_worse_and_moves_nothing(copy: Path, first: str, promoted: Run) -> None:
+    name = clone(copy / first, 1)
+    assert name[-12:] == first[-12:]
+    for each in (name, first):
+        code, out, error = promoted(each)
+        assert (code, out) == (0, f"* {first}\n")
+        assert error == "promotion: the same content as the current release, which stays\n"
+    assert current_id(copy) == first
+
+
+def test_no_rule_promotes_a_release_without_a_cut(copy: Path, first: str, promoted: Run) -> None:
+    name = clone(copy / first, 1, without_a_cut)
+    for rule in (RULE, "kept share not lower by more than 0.9"):
+        code, out, error = promoted(name, rule)
+        assert (code, out) == (2, "")
+        assert error.startswith(f"taugate: {name}: its policy is none, which keeps every result, and no rule promotes")
+    assert promoted(name, RULE, "--force")[:2] == (2, "")
+    assert current_id(copy) == first
+
+
+def test_a_new_encoder_is_still_refused(copy: Path, first: str, before: str, promoted: Run) -> None:
+    name = release_with(copy / first, 1, hits(0.9, 400, kept=2), of_another_encoder)
+    code, out, error = promoted(name)
+    assert (code, out) == (2, "")
+    assert "give --new-encoder where that is meant" in error
+    assert current_id(copy) == before
+    assert promoted(name, RULE, "--new-encoder")[0] == 0
+    event = history.read(copy).events[-1]
+    assert (event.forced, event.rule) == (("new encoder",), RECORDED)
+
+
+def test_a_rule_that_cannot_be_read(copy: Path, first: str, promoted: Run) -> None:
+    code, out, error = promoted(clone(copy / first, 1), "acuracy not lower")
+    assert (code, out) == (2, "")
+    assert error.startswith('taugate: --if "acuracy not lower": "acuracy" is not known; known are accuracy, NDCG')
+    assert len(error.splitlines()) == 1
+    assert current_id(copy) == first
+
+
+def test_a_release_from_before_there_were_outcomes(copy: Path, first: str, promoted: Run) -> None:
+    def older(manifest: dict) -> None:
+        del manifest["files"][OUTCOMES]
+
+    name = clone(copy / first, 1, older)
+    (copy / name / OUTCOMES).unlink()
+    code, _, error = promoted(name)
+    assert code == 2
+    assert "was written before releases said what each query got" in error
+    promote(copy, name)
+    code, _, error = promoted(first)
+    assert code == 2
+    assert name in error
+
+
+def test_where_keys_are_trusted_one_of_them_must_have_signed_it(
+    copy: Path, first: str, before: str, promoted: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything of the release is read; what is current was trusted once."""
+    private, public = write_keys(tmp_path)
+    monkeypatch.setenv("TAUGATE_TRUSTED_KEYS", str(public))
+    name = release_with(copy / first, 1, hits(0.9, 400, kept=2))
+    code, _, error = promoted(name)
+    assert code == 2
+    assert "the release is not signed" in error
+    assert current_id(copy) == before
+    sign(copy / name, read_private_key(private))
+    assert promoted(name)[0] == 0
+
+
+def test_another_promotion_meanwhile_is_not_overridden(
+    copy: Path, first: str, before: str, promoted: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, other = (release_with(copy / first, minute, hits(0.9, 400, kept=2 + minute)) for minute in (-1, 1))
+    judge = decision.judge
+
+    def judged(*arguments: object) -> object:
+        promote(copy, other)
+        return judge(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decision, "judge", judged)
+    code, out, error = promoted(name)
+    assert (code, out) == (2, "")
+    assert f"another command made {other} current while {name} was compared with {before}" in error
+    assert current_id(copy) == other
+
+
+def test_the_history_shows_the_rule_and_reads_lines_without_one(
+    copy: Path, first: str, before: str, promoted: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert b"rule" not in (copy / HISTORY).read_bytes(), "of those that were asked nothing"
+    name = release_with(
+        copy / first, 1, lambda found: replace(hits(0.9, 400)(found), kept=hits(0.9, 400, 2)(found).kept)
+    )
+    assert promoted(name)[0] == 0
+    capfd.readouterr()
+    assert cli.main(["release", "history", "--releases", str(copy)]) == 0
+    shown = capfd.readouterr().out.splitlines()
+    assert [line.endswith(f"  as {RECORDED}") for line in shown] == [False, False, True]
+    assert [event.rule for event in history.read(copy).events] == [None, None, RECORDED]

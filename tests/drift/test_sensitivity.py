@@ -1,0 +1,91 @@
+"""The smallest shift that a release says its alarms find: found by them, and a much smaller one is not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.observations import Observations, calibration_observations
+from taugate.drift.sensitivity import WITHIN, sensitivity
+from taugate.retrieval.release.evidence import DriftRecord, Shift
+from tests.drift.similarities import reference, traffic
+
+CALIBRATION = reference(np.random.default_rng(0))
+RECORD = sensitivity(CALIBRATION, 5)
+RUNS = 12
+
+
+def found(signal: str, change: Callable[[Observations, np.random.Generator], Observations]) -> int:
+    """In how many runs of so many queries the alarm of the signal goes on."""
+    alarms = 0
+    for run in range(RUNS):
+        rng = np.random.default_rng([1, run])
+        drawn = calibration_observations(CALIBRATION).take(rng.integers(0, len(CALIBRATION), size=WITHIN))
+        seen = replace(drawn, key=np.arange(WITHIN, dtype=np.uint64))
+        changes = Monitor(CALIBRATION, theta_of(CALIBRATION, 5)).update(change(seen, rng))
+        alarms += any(each.signal == signal for each in changes)
+    return alarms
+
+
+def lower(by: float) -> Callable[[Observations, np.random.Generator], Observations]:
+    return lambda seen, _: replace(seen, top=seen.top + np.float32(by))
+
+
+def emptied(points: float) -> Callable[[Observations, np.random.Generator], Observations]:
+    def change(seen: Observations, rng: np.random.Generator) -> Observations:
+        lost = rng.random(WITHIN) < points / (seen.kept > 0).mean()
+        return replace(seen, kept=np.where(lost, 0, seen.kept).astype(np.float32))
+
+    return change
+
+
+def shift(record: DriftRecord, signal: str, way: str) -> Shift:
+    found = getattr(record.signals[signal], way)
+    assert found is not None
+    return found
+
+
+def test_a_fall_of_all_similarities() -> None:
+    smallest = shift(RECORD, "topk_similarity", "lower")
+    assert smallest.points < 0
+    assert found("topk_similarity", lower(smallest.points)) >= 0.75 * RUNS
+    assert found("topk_similarity", lower(smallest.points / 3)) == 0
+
+
+def test_a_rise_of_all_similarities() -> None:
+    smallest = shift(RECORD, "topk_similarity", "higher")
+    assert smallest.points > 0
+    assert found("topk_similarity", lower(smallest.points)) >= 0.75 * RUNS
+
+
+def test_more_searches_without_a_result() -> None:
+    smallest = shift(RECORD, "empty_responses", "higher")
+    assert found("empty_responses", emptied(smallest.points)) >= 0.75 * RUNS
+    assert found("empty_responses", emptied(smallest.points / 3)) == 0
+
+
+def test_more_calibration_queries_show_smaller_shifts() -> None:
+    more = sensitivity(reference(np.random.default_rng(0), 20_000), 5)
+    for signal, way in (("topk_similarity", "lower"), ("empty_responses", "higher"), ("coe", "lower")):
+        assert abs(shift(more, signal, way).effect) < abs(shift(RECORD, signal, way).effect)
+
+
+def test_what_cannot_move_has_no_shift() -> None:
+    everything = np.full(len(CALIBRATION), CALIBRATION.top.shape[1])
+    record = sensitivity(replace(CALIBRATION, kept=everything, correct_kept=everything > 0), 5)
+    assert record.signals["empty_responses"].lower is None
+    assert record.signals["dropped_share"].lower is None
+    assert record.within == WITHIN
+
+
+def test_it_is_the_same_each_time() -> None:
+    assert sensitivity(CALIBRATION, 5) == RECORD
+
+
+@pytest.mark.parametrize("queries", [1, 2, 5])
+def test_of_hardly_any_queries_little_is_found_and_nothing_breaks(queries: int) -> None:
+    record = sensitivity(reference(np.random.default_rng(0), queries), 5)
+    assert {*record.signals} == {*RECORD.signals}
+    assert not Monitor(reference(np.random.default_rng(0), queries), 0.0).update(traffic(np.random.default_rng(1), 500))

@@ -1,0 +1,289 @@
+"""Every kind of index gives the similarities of what it stores, whatever the batch; a wrong file is one clear error."""
+
+import gc
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from taugate.errors import ReleaseError
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import AnyIndex, build
+from taugate.retrieval.index.files import INDEX, VECTORS, load, save, sizes
+from taugate.retrieval.index.kinds import Kind
+from tests.retrieval.drawn import KINDS, D, K, N, clustered, unit
+
+EXACT = ("flat", "hnsw", "ivf-flat", "ivf-pq")  # rank by the vectors themselves
+
+
+@pytest.fixture(scope="module")
+def documents() -> np.ndarray:
+    """Clusters with some spread, and every hundredth document twice: ties."""
+    vectors = clustered()
+    vectors[1::100] = vectors[::100]
+    return unit(vectors)
+
+
+@pytest.fixture(scope="module")
+def queries(documents: np.ndarray) -> np.ndarray:
+    rng = np.random.default_rng(4)
+    return unit(documents[rng.integers(0, N, 200)] + 0.2 * rng.standard_normal((200, D)))
+
+
+@pytest.fixture(scope="module")
+def built(documents: np.ndarray) -> dict[Kind, AnyIndex]:
+    return {kind: build(kind, documents) for kind in KINDS}
+
+
+@pytest.fixture(params=KINDS)
+def index(request: pytest.FixtureRequest, built: dict[Kind, AnyIndex]) -> AnyIndex:
+    return built[request.param]
+
+
+def stored(index: AnyIndex) -> np.ndarray:
+    return index.vectors[np.arange(len(index))]
+
+
+def brute_force(queries: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    scores = (queries.astype(float) @ vectors.astype(float).T).astype(np.float32)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :K]
+    return np.take_along_axis(scores, order, 1), order
+
+
+def recall(found: np.ndarray, exact: np.ndarray) -> float:
+    return float((found[:, :, None] == exact[:, None, :]).any(axis=1).mean())
+
+
+@pytest.mark.parametrize("kind", EXACT)
+def test_exact_kinds_store_the_vectors_themselves(
+    built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind
+) -> None:
+    np.testing.assert_array_equal(stored(built[kind]), documents)
+
+
+@pytest.mark.parametrize(("kind", "distance"), [("flat-float16", 5e-4), ("flat-int8", 4e-3)])
+def test_quantised_kinds_store_them_nearly(
+    built: dict[Kind, AnyIndex], documents: np.ndarray, kind: Kind, distance: float
+) -> None:
+    """float16: half a unit of 11 bits; int8: half a 256th of a component's range, which is below 2."""
+    assert 0 < np.abs(stored(built[kind]) - documents).max() < distance
+
+
+@pytest.mark.parametrize("kind", ["flat-float16", "flat-int8"])
+def test_codes_read_as_faiss_reads_them(built: dict[Kind, AnyIndex], kind: Kind) -> None:
+    index = built[kind]
+    np.testing.assert_allclose(stored(index), index.faiss.reconstruct_n(0, N)[:, :D], rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8"])
+def test_flat_kinds_are_exact_for_what_they_store(built: dict[Kind, AnyIndex], queries: np.ndarray, kind: Kind) -> None:
+    top = built[kind].search(queries, K)
+    scores, positions = brute_force(queries, stored(built[kind]))
+    np.testing.assert_array_equal(top.positions, positions)
+    np.testing.assert_array_equal(top.scores, scores)
+
+
+def test_results_are_scored_and_ordered_as_stored(index: AnyIndex, queries: np.ndarray) -> None:
+    top = index.search(queries, K)
+    exact = np.einsum("nd,nkd->nk", queries.astype(float), index.vectors[top.positions].astype(float))
+    np.testing.assert_array_equal(top.scores, exact.astype(np.float32))
+    np.testing.assert_array_equal(top.scores, index.score(queries, top.positions))
+    falls, ties = np.diff(top.scores) < 0, np.diff(top.scores) == 0
+    assert (falls | (ties & (np.diff(top.positions) > 0))).all()
+    assert all(len(set(row)) == K for row in top.positions.tolist())
+
+
+def test_a_query_has_the_same_result_alone_and_in_a_batch(index: AnyIndex, queries: np.ndarray) -> None:
+    together = index.search(queries, K)
+    alone = [index.search(queries[row : row + 1], K) for row in range(len(queries))]
+    np.testing.assert_array_equal(together.scores, np.concatenate([top.scores for top in alone]))
+    np.testing.assert_array_equal(together.positions, np.concatenate([top.positions for top in alone]))
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
+def test_more_breadth_finds_more(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
+    index, (_, exact) = build(kind, documents), brute_force(queries, documents)
+    assert isinstance(index, ApproximateIndex)
+    recalls = []
+    for breadth in (1, 64, 256):
+        index.breadth = breadth
+        assert index.breadth == breadth
+        recalls.append(recall(index.search(queries, K).positions, exact))
+    assert recalls[0] < recalls[1] <= recalls[2]
+    assert recalls[2] > 0.97
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
+def test_where_too_few_are_proposed_every_document_is_scored(
+    documents: np.ndarray, queries: np.ndarray, kind: Kind
+) -> None:
+    """One list out of 250 has no 500 documents."""
+    index = build(kind, documents)
+    assert isinstance(index, ApproximateIndex)
+    index.breadth = 1
+    top = index.search(queries[:3], 500)
+    assert top.positions.shape == (3, 500)
+    assert (top.positions >= 0).all()
+    assert np.isfinite(top.scores).all()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ivf-pq"])
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_small_corpora(documents: np.ndarray, queries: np.ndarray, kind: Kind, count: int) -> None:
+    top = build(kind, documents[:count]).search(queries[:5], K)
+    assert top.positions.shape == (5, min(K, count))
+    assert sorted(top.positions[0].tolist()) == sorted(set(top.positions[0].tolist()))
+
+
+def test_the_same_vectors_give_the_same_bytes(documents: np.ndarray, index: AnyIndex) -> None:
+    """With any number of threads: a graph is built by one."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        again = build(index.kind, documents)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    assert (
+        faiss.serialize_index(again.faiss).tobytes()
+        == faiss.serialize_index(build(index.kind, documents).faiss).tobytes()
+    )
+
+
+def test_a_saved_index_is_mapped_and_answers_alike(index: AnyIndex, queries: np.ndarray, tmp_path: Path) -> None:
+    if isinstance(index, ApproximateIndex):
+        index.breadth = 7
+    save(index, tmp_path)
+    written = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    assert sizes(index) == (written[INDEX], sum(written.values()))
+    loaded = load(tmp_path, index.kind, D)
+    if isinstance(loaded, ApproximateIndex):
+        assert loaded.breadth == 7
+    np.testing.assert_array_equal(loaded.search(queries, K).scores, index.search(queries, K).scores)
+    np.testing.assert_array_equal(loaded.search(queries, K).positions, index.search(queries, K).positions)
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    assert all(str(tmp_path / name) in maps for name in written)
+    vectors = loaded.vectors
+    del loaded
+    gc.collect()
+    np.testing.assert_array_equal(vectors[np.arange(N)], stored(index))
+
+
+def test_an_index_of_another_kind_is_refused(index: AnyIndex, tmp_path: Path) -> None:
+    save(index, tmp_path)
+    for kind in KINDS:
+        if kind != index.kind:
+            with pytest.raises(ReleaseError, match=f"{INDEX}.*{kind}|{VECTORS}"):
+                load(tmp_path, kind, D)
+
+
+def test_an_index_of_another_dimension_is_refused(index: AnyIndex, tmp_path: Path) -> None:
+    save(index, tmp_path)
+    with pytest.raises(ReleaseError, match=f"dimension.*{D + 16}"):
+        load(tmp_path, index.kind, D + 16)
+
+
+def test_exact_vectors_of_another_corpus_are_refused(
+    built: dict[Kind, AnyIndex], documents: np.ndarray, tmp_path: Path
+) -> None:
+    save(built["ivf-pq"], tmp_path)
+    (tmp_path / "fewer").mkdir()
+    save(build("flat", documents[:-1]), tmp_path / "fewer")
+    (tmp_path / "fewer" / INDEX).rename(tmp_path / VECTORS)
+    with pytest.raises(ReleaseError, match=f"{N} documents.*{N - 1}"):
+        load(tmp_path, "ivf-pq", D)
+
+
+def test_lists_without_a_map_are_refused(documents: np.ndarray, tmp_path: Path) -> None:
+    index = build("ivf-flat", documents)
+    index.faiss.set_direct_map_type(faiss.DirectMap.NoMap)
+    save(index, tmp_path)
+    with pytest.raises(ReleaseError, match="no map"):
+        load(tmp_path, "ivf-flat", D)
+
+
+def _crafted(name: str, documents: np.ndarray) -> faiss.Index:
+    """Indexes of the right family whose parts are not those that `build` makes."""
+    if name == "graph over quantised vectors":
+        index = faiss.IndexHNSWSQ(D, faiss.ScalarQuantizer.QT_8bit, 8, faiss.METRIC_INNER_PRODUCT)
+    elif name == "graph by distance":
+        index = faiss.IndexHNSWFlat(D, 8, faiss.METRIC_L2)
+    elif name == "lists by distance":
+        index = faiss.IndexIVFFlat(faiss.IndexFlatL2(D), D, 4, faiss.METRIC_INNER_PRODUCT)
+    elif name == "lists through a graph":
+        index = faiss.IndexIVFFlat(
+            faiss.IndexHNSWFlat(D, 8, faiss.METRIC_INNER_PRODUCT), D, 4, faiss.METRIC_INNER_PRODUCT
+        )
+    else:
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(D), D, 4, faiss.METRIC_INNER_PRODUCT)
+    index.train(documents[:200])
+    index.add(documents[:200])
+    if name == "more lists than centroids":
+        faiss.downcast_index(index.quantizer).reset()
+    if isinstance(index, faiss.IndexIVFFlat):
+        index.make_direct_map()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("graph over quantised vectors", "hnsw"),
+        ("graph by distance", "hnsw"),
+        ("lists by distance", "ivf-flat"),
+        ("lists through a graph", "ivf-flat"),
+        ("more lists than centroids", "ivf-flat"),
+    ],
+)
+def test_parts_that_build_does_not_make_are_refused(
+    name: str, kind: Kind, documents: np.ndarray, tmp_path: Path
+) -> None:
+    faiss.write_index(_crafted(name, documents), str(tmp_path / INDEX))
+    with pytest.raises(ReleaseError, match=f"holds no {kind}"):
+        load(tmp_path, kind, D)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
+def test_a_breadth_that_cannot_be_searched_is_refused(documents: np.ndarray, kind: Kind, tmp_path: Path) -> None:
+    index = build(kind, documents[:100])
+    assert isinstance(index, ApproximateIndex)
+    index.breadth = 0
+    save(index, tmp_path)
+    with pytest.raises(ReleaseError, match="how wide"):
+        load(tmp_path, kind, D)
+
+
+def test_quantised_codes_take_their_share_of_the_bytes(built: dict[Kind, AnyIndex]) -> None:
+    """Of vectors padded to 32 dimensions."""
+    whole = sizes(built["flat"])[0]
+    assert sizes(built["flat-float16"])[0] / whole * D / 32 == pytest.approx(1 / 2, rel=0.01)
+    assert sizes(built["flat-int8"])[0] / whole * D / 32 == pytest.approx(1 / 4, rel=0.01)
+    searched, all_files = sizes(built["ivf-pq"])
+    assert searched < whole / 4
+    assert all_files == searched + whole
+
+
+def test_a_full_disk_is_said(built: dict[Kind, AnyIndex], tmp_path: Path) -> None:
+    (tmp_path / INDEX).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        save(built["flat"], tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["flat", "ivf-flat"])
+def test_gpu_and_cpu_agree(documents: np.ndarray, queries: np.ndarray, kind: Kind) -> None:
+    """Both only propose: a document that both find has the same score to the last bit, so that τ cuts it alike.
+
+    Of lists, the two may choose others among near ties: at most one result in a thousand.
+    """
+    index = build(kind, documents)
+    if index._gpu is None:
+        pytest.skip("no GPU, or a faiss build without GPU support")
+    if isinstance(index, ApproximateIndex):
+        index.breadth = 16
+    on_gpu = index.search(queries, K)
+    index._gpu = None
+    on_cpu = index.search(queries, K)
+    assert recall(on_gpu.positions, on_cpu.positions) >= (1 if kind == "flat" else 0.999)
+    same = on_gpu.positions == on_cpu.positions
+    np.testing.assert_array_equal(on_gpu.scores[same], on_cpu.scores[same])

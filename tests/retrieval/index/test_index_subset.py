@@ -1,0 +1,46 @@
+"""An index of fewer documents scores each of them as before, to the bit, whatever its kind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.errors import InputError
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import build, subset
+from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.kinds import Kind
+from tests.retrieval.drawn import KINDS, D, K, clustered, unit
+
+COUNT, GONE = 2000, 7
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stays_scores_as_before(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taugate.retrieval.index.build.FEWEST_FOR_CODES", COUNT - GONE)
+    documents = unit(clustered())[:COUNT]
+    rng = np.random.default_rng(5)
+    before = build(kind, documents)
+    if isinstance(before, ApproximateIndex):
+        before.breadth = 40
+    save(before, tmp_path)
+    mapped = load(tmp_path, kind, D)
+    kept = np.delete(np.arange(len(documents)), rng.choice(len(documents), GONE, replace=False))
+    after = subset(mapped, kept)
+    assert (len(after), after.dimension, after.kind) == (len(kept), D, kind)
+    np.testing.assert_array_equal(after.vectors[np.arange(len(kept))], before.vectors[kept])
+    if isinstance(after, ApproximateIndex):
+        assert after.breadth == 40
+    (tmp_path / "after").mkdir()
+    save(after, tmp_path / "after")
+    queries = unit(documents[:50] + 0.2 * rng.standard_normal((50, D)))
+    top = load(tmp_path / "after", kind, D).search(queries, K)
+    np.testing.assert_array_equal(top.scores, before.score(queries, kept[top.positions]))
+    if not isinstance(after, ApproximateIndex):
+        longer = before.search(queries, K + GONE)
+        for found, positions in zip(top.positions, longer.positions, strict=True):
+            np.testing.assert_array_equal(kept[found], positions[np.isin(positions, kept)][:K])
+
+    if kind == "ivf-pq":
+        with pytest.raises(InputError, match=f"{COUNT - GONE - 1} documents are too few for ivf-pq.*calibrate again"):
+            subset(mapped, kept[1:])

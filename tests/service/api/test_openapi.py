@@ -1,0 +1,41 @@
+"""The committed description of the API is the one the code gives, and what is sent of it was written once."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+
+from taugate.service.api.app import create_app
+from taugate.service.api.openapi import document
+from taugate.service.settings import Settings
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
+
+
+def test_the_committed_document_is_up_to_date() -> None:
+    assert orjson.loads(COMMITTED.read_bytes()) == document(), "the API changed; run: make openapi"
+
+
+def test_it_is_written_once() -> None:
+    app = create_app(Settings(releases=Path("releases")))
+    describe, written = app.openapi, 0
+
+    def count() -> dict[str, Any]:
+        nonlocal written
+        written += 1
+        return describe()
+
+    app.openapi = count  # type: ignore[method-assign]
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+            return [
+                *await asyncio.gather(*(http.get("/openapi.json") for _ in range(4))),
+                await http.get("/openapi.json"),
+            ]
+
+    replies = asyncio.run(ask())
+    assert [reply.json() == document() for reply in replies] == [True] * 5
+    assert written == 1

@@ -1,0 +1,143 @@
+"""A release with an abstention policy in service: what is refused, what is said of it, and what is counted."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taugate.cli import main as cli
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import find
+from taugate.retrieval.release.layout import ABSTENTION
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.retriever import Query
+from tests.retrieval.release.test_hostile_release import forge
+from tests.service.test_metrics import scrape
+from tests.service_process import ServiceProcess
+
+REASON = "taugate_empty_responses_total{unanswerable}"
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) -> Path:
+    """Releases of the sample less two documents in five, whose questions are labelled as unanswerable."""
+    folder = tmp_path_factory.mktemp("refusing")
+    data = shutil.copytree(sample, folder / "data")
+    lines = (data / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    left = [line for row, line in enumerate(lines) if row % 5 > 1]
+    (data / "corpus.jsonl").write_text("\n".join(left) + "\n", encoding="utf-8")
+    kept = {json.loads(line)["_id"]: None for line in left}
+    others = iter(kept)  # that a question without its document is judged against, each against one of its own
+    header, *rows = (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    split = (row.split("\t") for row in rows)
+    judged = [
+        row if document in kept else f"{query}\t{next(others)}\t0"
+        for row, (query, document, _) in zip(rows, split, strict=True)
+    ]
+    (data / "qrels" / "test.tsv").write_text("\n".join([header, *judged]) + "\n", encoding="utf-8")
+    limits = ["--max-answered", "0.9", "--max-empty", "0.5"]
+    command = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder), *limits]
+    assert cli.main(command) == 0
+    return folder / "releases"
+
+
+@pytest.fixture(scope="module")
+def release(refusing: Path) -> Release:
+    return load(find(refusing), threads=1)
+
+
+@pytest.fixture(scope="module")
+def service(refusing: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(refusing) as process:
+        yield process.ready()
+
+
+def asked(release: Release) -> dict[str, list[str]]:
+    """The golden queries, by whether they are refused; and questions of nothing that is in the corpus."""
+    texts = [*(query.text for query in release.golden), "zebra quark", "sonata in b flat", "who won the cup in 1966"]
+    rule, retriever = release.retriever.abstention, release.retriever
+    assert rule is not None
+    vectors = retriever.vectors(texts)
+    answered = rule.answered(texts, vectors, retriever.index.search(vectors, retriever.policy.k))
+    found: dict[str, list[str]] = {"answered": [], "refused": []}
+    for text, each in zip(texts, answered.tolist(), strict=True):
+        found["answered" if each else "refused"].append(text)
+    assert all(found.values())
+    return found
+
+
+def search(service: ServiceProcess, query: str, **fields: Any) -> dict[str, Any]:
+    reply = service.http.post("/search", json={"query": query, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_the_reply_says_why_and_is_counted(service: ServiceProcess, release: Release) -> None:
+    before = scrape(service)
+    refused = asked(release)["refused"]
+    for query in refused:
+        for _ in ("worked out", "from the cache"):
+            reply = search(service, query)
+            assert (reply["results"], reply["reason"], reply["considered"]) == ([], "unanswerable", 5)
+            assert reply["dropped"] == 5
+            assert reply["calibrated"]
+    counted = Counter(scrape(service))
+    counted.subtract(before)
+    assert counted[REASON] == 2 * len(refused)
+    assert counted["taugate_empty_responses_total{all_below_threshold}"] == 0
+
+
+def test_an_answered_query_has_its_best_result(service: ServiceProcess, release: Release) -> None:
+    for query in asked(release)["answered"]:
+        reply = search(service, query)
+        assert reply["reason"] is None
+        assert reply["results"][0]["rank"] == 1
+
+
+def test_the_requests_own_threshold_and_min_results_refuse_nobody(service: ServiceProcess, release: Release) -> None:
+    query = asked(release)["refused"][0]
+    assert len(search(service, query, threshold=-2.0)["results"]) == 5
+    assert search(service, query, threshold=2.0)["reason"] == "all_below_threshold"
+    forced = search(service, query, min_results=2)
+    assert ([result["rank"] for result in forced["results"]], forced["reason"]) == ([1, 2], None)
+
+
+def test_a_batch_answers_as_single_queries_do(service: ServiceProcess, release: Release) -> None:
+    kinds = asked(release)
+    queries = [*kinds["refused"], *kinds["answered"]]
+    replies = service.http.post("/search/batch", json={"queries": queries}).json()["responses"]
+    assert [reply["reason"] for reply in replies] == ["unanswerable"] * len(kinds["refused"]) + [None] * len(
+        kinds["answered"]
+    )
+
+
+def test_users_get_what_the_calibration_counted(release: Release) -> None:
+    """Empty replies are watched for drift by the same count: that of the calibration's own queries, asked again."""
+    kept = [found.uncut.kept for found in release.retriever.search([Query(q.text, k=5) for q in release.golden])]
+    reference = release.reference
+    rows = [int(np.flatnonzero((reference.top == np.float32(q.scores)).all(axis=1))[0]) for q in release.golden]
+    assert kept == reference.kept[rows].tolist()
+    assert 0 in kept
+    share = release.manifest.metrics["calibration"].abstention.answerable_empty
+    assert (reference.kept == 0).mean() == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda release, raw: raw.update(abstention=None), "disagree on abstention.safetensors"),
+        (lambda release, raw: raw["files"].pop(ABSTENTION) and (release / ABSTENTION).unlink(), "disagree on abst"),
+        (lambda release, raw: raw["abstention"].update(score="magic"), "does not hold the score 'magic'"),
+        (lambda release, raw: raw["abstention"].update(tau=1e300), "float32"),
+        (lambda release, raw: (release / ABSTENTION).write_bytes(b"x" * 40) and None, ABSTENTION),
+    ],
+)
+def test_a_release_with_another_policy_is_refused(refusing: Path, tmp_path: Path, change: Any, said: str) -> None:
+    copy = shutil.copytree(refusing, tmp_path / "releases")
+    with pytest.raises(ReleaseError, match=said):
+        load(forge(find(copy), change), threads=1)

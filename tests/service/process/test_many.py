@@ -1,0 +1,142 @@
+"""However many connections others keep open, whoever asks is answered."""
+
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from taugate.service.api.connections import Connections
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
+from tests.service.access.files import APP, bearer, entry, write
+from tests.service.process.wire import HALF, WHOLE, connected, error, refused, rest
+from tests.service_process import ServiceProcess
+
+MOST = 50
+
+
+@pytest.fixture(scope="module")
+def small(releases: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(releases, TAUGATE_MAX_CONNECTIONS=str(MOST)) as process:
+        yield process.ready()
+
+
+@contextmanager
+def crowd(service: ServiceProcess, number: int, sent: bytes) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(connected(service, sent)) for _ in range(number)]
+
+
+def open_connections(service: ServiceProcess) -> float:
+    lines = service.http.get("/metrics").text.splitlines()
+    (value,) = (line.split()[1] for line in lines if line.startswith("taugate_connections "))
+    return float(value)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /li", HALF])
+def test_strangers_make_room_for_whoever_comes(small: ServiceProcess, sent: bytes) -> None:
+    before = refused(small, "connections")
+    with crowd(small, 6 * MOST, sent):
+        with connected(small, WHOLE) as one, connected(small, WHOLE) as other:
+            assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
+            assert other.recv(65536).startswith(b"HTTP/1.1 200 ")
+        for _ in range(20):
+            assert small.http.post("/search", json={"query": "permit"}).status_code == 200
+        time.sleep(1.5)  # the gauge is set once a second
+        assert open_connections(small) <= MOST
+        assert refused(small, "connections") >= before + 5 * MOST
+
+
+def test_where_all_have_asked_the_next_is_refused(small: ServiceProcess) -> None:
+    small.http.close()  # its connection would have one of the places
+    small.http = type(small.http)(base_url=small.http.base_url, timeout=30)
+    with crowd(small, MOST, WHOLE) as known:
+        for each in known:
+            assert each.recv(65536).startswith(b"HTTP/1.1 200 ")
+        with connected(small) as late:
+            assert error(rest(late)[0]) == (503, "overloaded")
+        known[0].close()
+        deadline = time.monotonic() + 4  # before uvicorn lets those go that are idle
+        while True:
+            assert time.monotonic() < deadline
+            with connected(small, WHOLE) as again:
+                if again.recv(65536).startswith(b"HTTP/1.1 200 "):
+                    break
+
+
+@pytest.mark.parametrize("asked", [b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", WHOLE])
+def test_who_has_no_key_keeps_nobody_out(releases: Path, tmp_path: Path, asked: bytes) -> None:
+    """Whole requests to an open path, or refused for want of a key, earn no place."""
+    keys = write(tmp_path / "keys.json", [entry(APP, "app", "search", "metrics")])
+    settings = {"TAUGATE_KEYS_FILE": str(keys), "TAUGATE_MAX_CONNECTIONS": str(MOST)}
+    with ServiceProcess(releases, **settings) as service:
+        service.ready()
+        with crowd(service, MOST, asked) as strangers:
+            for each in strangers[-10:]:
+                assert each.recv(65536).startswith(b"HTTP/1.1 ")
+            for number in range(20):
+                with httpx.Client(base_url=service.http.base_url, headers=bearer(APP)) as client:
+                    assert client.post("/search", json={"query": f"permit {number}"}).status_code == 200
+
+
+def test_replies_that_nobody_reads_are_bounded() -> None:
+    """Those that wait longest are given up, and never the one that was written last."""
+    table, closed = Connections(Settings(releases=Path("nowhere")), Metrics()), []
+
+    class Waiting:
+        def __init__(self, unread: int) -> None:
+            self._unread = unread
+
+        def unread(self) -> int:
+            return self._unread
+
+        def abort(self) -> None:
+            closed.append(self)
+            table.leave(self)
+
+        def look(self, now: float, seconds: float) -> None:
+            raise AssertionError
+
+    connections = [Waiting(3 << 20) for _ in range(30)]
+    connections[5]._unread = 0  # its client has read it meanwhile
+    for each in connections:
+        assert table.enter(each)
+        table.wrote(each, 3 << 20)
+    left = [each for each in connections if each not in closed]
+    assert sum(each.unread() for each in left) <= 64 << 20
+    assert closed == [each for each in connections[: len(closed) + 1] if each.unread()]
+    huge = Waiting(200 << 20)
+    table.wrote(huge, huge.unread())
+    assert huge not in closed
+    assert [each for each in connections if each not in closed] == [connections[5]]
+
+
+def test_several_processes_have_the_limits_as_well(releases: Path) -> None:
+    settings = {"TAUGATE_WORKERS": "2", "TAUGATE_MAX_CONNECTIONS": "20", "TAUGATE_RECEIVE_SECONDS": "1"}
+    with ServiceProcess(releases, **settings) as service:
+        service.ready()
+        with crowd(service, 200, HALF) as half:
+            # Over a connection of its own: the client's other one may be evicted while the request is on its way.
+            reply = httpx.post(f"{service.http.base_url}/search", json={"query": "permit"}, timeout=30)
+            assert reply.status_code == 200
+            assert error(rest(half[-1])[0]) == (408, "request_timeout")
+
+
+def test_the_limit_of_open_files_is_raised(releases: Path) -> None:
+    """The soft limit is what a shell gives, 1,024 as a rule; here it is lowered first."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 300), hard))
+    try:
+        service = ServiceProcess(releases)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with service:
+        service.ready()
+        limits = Path(f"/proc/{service.process.pid}/limits").read_text().splitlines()
+        (line,) = (line for line in limits if line.startswith("Max open files"))
+        assert line.split()[3] == str(hard)

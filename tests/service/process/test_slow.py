@@ -1,0 +1,143 @@
+"""Who sends nothing, half of something, or takes nothing, is waited for as long as said; whoever does work is not."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.process.wire import BODY, HALF, HEAD, WHOLE, connected, error, refused, rest
+from tests.service_process import ServiceProcess
+
+SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def hasty(releases: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(releases, TAUGATE_RECEIVE_SECONDS=str(SECONDS)) as process:
+        yield process.ready()
+
+
+def on_time(seconds: float) -> bool:
+    """Not before the deadline, and not long after it; the machine may be busy."""
+    return 0.8 * SECONDS < seconds < SECONDS + 4
+
+
+def test_a_connection_that_says_nothing(hasty: ServiceProcess) -> None:
+    with connected(hasty) as connection:
+        reply, seconds = rest(connection)
+    assert reply == b""
+    assert on_time(seconds)
+
+
+@pytest.mark.parametrize("sent", [HEAD, HALF, b"P", WHOLE[:-1], HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nab"])
+def test_half_a_request(hasty: ServiceProcess, sent: bytes) -> None:
+    before = refused(hasty, "receive_timeout")
+    with connected(hasty, sent) as connection:
+        reply, seconds = rest(connection)
+    assert error(reply) == (408, "request_timeout")
+    assert on_time(seconds)
+    assert refused(hasty, "receive_timeout") == before + 1
+
+
+@pytest.mark.parametrize(("first", "drop"), [(b"GET /", b"a"), (HEAD, b"X-A: b\r\n"), (HALF, b" ")])
+def test_a_drop_now_and_then_gains_nothing(hasty: ServiceProcess, first: bytes, drop: bytes) -> None:
+    began = time.perf_counter()
+    with connected(hasty, first) as connection:
+        connection.settimeout(0.1)
+        while time.perf_counter() - began < SECONDS + 4:
+            try:
+                connection.sendall(drop)
+                connection.recv(65536)
+                break  # a reply, or the end
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+    assert on_time(time.perf_counter() - began)
+
+
+def test_the_rest_of_a_body_that_nobody_wants(hasty: ServiceProcess) -> None:
+    """The reply comes before the body; what is left of that is waited for no longer."""
+    sent = b"POST /admin/reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
+    with connected(hasty, sent) as connection:
+        reply, seconds = rest(connection)
+    assert reply.startswith(b"HTTP/1.1 403 ")
+    assert reply.count(b"HTTP/1.1") == 1
+    assert on_time(seconds)
+
+
+def test_in_two_parts_in_time(hasty: ServiceProcess) -> None:
+    for cut in (3, len(HEAD), len(WHOLE) - 1):
+        with connected(hasty, WHOLE[:cut]) as connection:
+            time.sleep(0.3)
+            connection.sendall(WHOLE[cut:])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_the_deadline_is_of_each_request(hasty: ServiceProcess) -> None:
+    with connected(hasty) as connection:
+        for _ in range(5):
+            time.sleep(0.4)
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            reply = b""
+            while not reply.endswith(b"}"):
+                reply += connection.recv(65536)
+            assert reply.startswith(b"HTTP/1.1 200 ")
+
+
+def test_work_may_take_longer(releases: Path) -> None:
+    bodies = [json.dumps({"queries": [f"marmalade {row} " * (10 + each) for each in range(64)]}) for row in range(8)]
+    settings = {"TAUGATE_QUEUE_LIMIT": "1024", "TAUGATE_DEADLINE_MS": "60000", "TAUGATE_RECEIVE_SECONDS": "0.2"}
+    with ServiceProcess(releases, **settings) as service:
+        service.ready()
+        sent = [
+            b"POST /search/batch HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+            + b"%d\r\n\r\n%b" % (len(body), body.encode())
+            for body in bodies
+        ]
+        began = time.perf_counter()
+        with connected(service, sent[0]) as one, connected(service, b"".join(sent[1:])) as pipelined:
+            assert one.recv(100).startswith(b"HTTP/1.1 200 ")
+            # Read all the time: only the service makes anybody wait.
+            reply, _ = rest(pipelined)
+            assert reply.count(b"HTTP/1.1 200 ") == len(sent) - 1
+        assert time.perf_counter() - began > 0.2, "the work was too little to show anything"
+
+
+def test_who_reads_nothing_is_let_go(hasty: ServiceProcess) -> None:
+    before = refused(hasty, "unread")
+    many = json.dumps({"queries": [{"query": "marmalade", "k": 100, "threshold": -2.0}] * 64}).encode()
+    sent = HEAD.replace(b"/search", b"/search/batch") + b"Content-Length: %d\r\n\r\n" % len(many) + many
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", hasty.port))
+        connection.sendall(sent * 5)
+        deadline = time.monotonic() + 20
+        while refused(hasty, "unread") == before:
+            assert time.monotonic() < deadline
+            assert hasty.http.post("/search", json={"query": "marmalade"}).status_code == 200
+            time.sleep(0.1)
+
+
+def test_sigterm_does_not_wait_for_half_a_body_for_ever(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_RECEIVE_SECONDS=str(SECONDS)) as service:
+        service.ready()
+        with connected(service, HALF) as connection:
+            time.sleep(0.2)
+            began = time.perf_counter()
+            ending = threading.Thread(target=service.stop)
+            ending.start()
+            reply, _ = rest(connection)
+            connection.close()
+            ending.join()
+            assert error(reply) == (408, "request_timeout")
+        assert time.perf_counter() - began < SECONDS + 5
+        code, log = service.stop()
+    assert code == 0
+    assert "Traceback" not in log
+    assert BODY.decode() not in log
+    assert [json.loads(line)["status"] for line in log.splitlines() if '"/search"' in line] == [499]

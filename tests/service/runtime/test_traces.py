@@ -1,0 +1,205 @@
+"""Traces: the caller's is taken where it is well-formed, is in the log, and has the spans of what was done for it."""
+
+import itertools
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.cli.serve import listen, read_settings
+from taugate.errors import InputError
+from taugate.service.runtime import traces
+from taugate.service.runtime.traces import SpanRef, Trace, observing
+from tests.service.access.files import APP, ENTRIES, bearer, write
+from tests.service.runtime.collector import Collector, Span
+from tests.service_process import ServiceProcess
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"
+# Of W3C Trace Context, 3.2.2 and 4.3, and of its test suite.
+MALFORMED = [
+    "",
+    "00",
+    f"00-{TRACE}-{PARENT}",
+    f"00-{TRACE}-{PARENT}-1",
+    f"00-{TRACE}-{PARENT}-01-",
+    f"00-{TRACE}-{PARENT}-01-what",
+    f"00-{TRACE}-{PARENT}-01.",
+    f"00-{TRACE}-{PARENT}-0x",
+    f"ff-{TRACE}-{PARENT}-01",
+    f"0-{TRACE}-{PARENT}-01",
+    f"00-{TRACE.upper()}-{PARENT}-01",
+    f"00-{TRACE[1:]}-{PARENT}-01",
+    f"00-{TRACE}0-{PARENT}-01",
+    f"00-{'0' * 32}-{PARENT}-01",
+    f"00-{TRACE}-{'0' * 16}-01",
+    f"00_{TRACE}_{PARENT}_01",
+    f" 00-{TRACE}-{PARENT}-01\n",
+    f"01-{TRACE}-{PARENT}-01x",
+    "x" * 20_000,
+]
+
+
+def given(*values: str) -> SpanRef | None:
+    return SpanRef.of([(b"host", b"here"), *((b"traceparent", value.encode()) for value in values)])
+
+
+@pytest.mark.parametrize("value", MALFORMED)
+def test_what_is_malformed_is_ignored(value: str) -> None:
+    assert given(value) is None
+
+
+def test_what_is_well_formed_is_taken() -> None:
+    assert given(SAMPLED) == SpanRef(TRACE, PARENT, sampled=True)
+    assert given(UNSAMPLED) == SpanRef(TRACE, PARENT, sampled=False)
+    assert given(f"00-{TRACE}-{PARENT}-03") == SpanRef(TRACE, PARENT, sampled=True), "other flags mean nothing here"
+    assert given(f"cc-{TRACE}-{PARENT}-01-what the future brings") == SpanRef(TRACE, PARENT, sampled=True)
+
+
+def test_none_or_two_are_none() -> None:
+    assert given() is None
+    assert given(SAMPLED, SAMPLED) is None
+
+
+def test_each_request_of_a_batch_has_the_times_of_the_batch() -> None:
+    told: list[tuple[str, float]] = []
+    one, other = Trace(None), Trace(None)
+    observe = observing(lambda stage, seconds: told.append((stage, seconds)), [one, None, other, one])
+    observe("encode", 0.5)
+    assert told == [("encode", 0.5)]
+    for trace in (one, other):
+        (stage,) = trace.stages
+        assert (stage.name, stage.queries, stage.ended - stage.began) == ("encode", 4, 500_000_000)
+
+
+def test_untraced_batches_are_observed_as_ever() -> None:
+    def observe(stage: str, seconds: float) -> None:
+        pass
+
+    assert observing(observe, [None, None]) is observe
+
+
+def lines(log: str) -> list[dict[str, Any]]:
+    return [line for line in map(json.loads, log.splitlines()) if line.get("route") == "/search"]
+
+
+def test_the_callers_trace_is_in_the_log_without_a_collector(releases: Path) -> None:
+    with ServiceProcess(releases) as service:
+        http = service.ready().http
+        for value in (SAMPLED, MALFORMED[-1], f"{SAMPLED}-what"):
+            assert http.post("/search", json={"query": "a"}, headers={"traceparent": value}).status_code == 200
+        _, log = service.stop()
+    first, *others = lines(log)
+    assert (first["trace_id"], first["span_id"]) == (TRACE, PARENT)
+    assert not any("trace_id" in line or "span_id" in line for line in others)
+
+
+@pytest.fixture(scope="module")
+def collected(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Span], str]]:
+    """What a collector was sent, and the log, after some requests."""
+    keys = write(tmp_path_factory.mktemp("keys") / "keys.json", ENTRIES)
+    with Collector() as collector:
+        with ServiceProcess(releases, TAUGATE_OTLP_ENDPOINT=collector.url, TAUGATE_KEYS_FILE=str(keys)) as service:
+            http, key = service.ready().http, bearer(APP)
+            http.post("/search", json={"query": "traced"}, headers=key | {"traceparent": SAMPLED})
+            http.post("/search", json={"query": "not sampled"}, headers=key | {"traceparent": UNSAMPLED})
+            http.post("/search", json={"query": "of no trace", "k": 3}, headers=key)
+            http.post("/search", json={"query": "of no trace", "k": 3}, headers=key)  # from the cache
+            http.post("/search", json={"query": "a stranger's"}, headers={"traceparent": SAMPLED})
+            queries = ["one", "two and two", "three and three and three"]
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda _: http.post("/search/batch", json={"queries": queries}, headers=key), range(4)))
+            code, log = service.stop()
+        assert code == 0
+        yield collector.spans, log
+
+
+def test_a_request_and_what_was_done_for_it(collected: tuple[list[Span], str]) -> None:
+    spans, log = collected
+    (request,) = [span for span in spans if span.parent_id == PARENT]
+    (line,) = [line for line in lines(log) if line["span_id"] == request.span_id]
+    assert (request.name, request.trace_id, request.failed) == ("POST /search", TRACE, False)
+    assert request.attributes == {
+        "http.request.method": "POST",
+        "http.route": "/search",
+        "http.response.status_code": 200,
+        "taugate.request_id": line["request_id"],
+    }
+    assert request.resource["service.name"] == "taugate"
+    assert line["trace_id"] == TRACE
+    stages = sorted((span for span in spans if span.parent_id == request.span_id), key=lambda span: span.began)
+    assert [span.name for span in stages] == ["encode", "search", "cut"]
+    assert all(span.trace_id == TRACE and span.attributes == {"taugate.queries": 1} for span in stages)
+    for before, after in itertools.pairwise([request, *stages]):
+        assert before.began <= after.began <= after.ended <= request.ended
+    for before, after in itertools.pairwise(stages):
+        # Ends are told by the clock of the day, durations by another: microseconds lie between them.
+        assert before.ended <= after.began + 1_000_000
+
+
+def test_what_the_caller_does_not_sample_has_a_line_and_no_span(collected: tuple[list[Span], str]) -> None:
+    spans, log = collected
+    line = lines(log)[1]
+    assert line["trace_id"] == TRACE
+    assert line["span_id"] not in {span.span_id for span in spans} | {PARENT}
+
+
+def test_a_request_of_no_trace_begins_one(collected: tuple[list[Span], str]) -> None:
+    spans, log = collected
+    asked, again = lines(log)[2:4]
+    assert len({TRACE, asked["trace_id"], again["trace_id"]}) == 3
+    names = [sorted(span.name for span in spans if span.trace_id == line["trace_id"]) for line in (asked, again)]
+    assert names == [["POST /search", "cut", "encode", "search"], ["POST /search"]]
+
+
+def test_strangers_have_no_spans(collected: tuple[list[Span], str]) -> None:
+    spans, log = collected
+    assert {span.name for span in spans if not span.parent_id or span.parent_id == PARENT} == {
+        "POST /search",
+        "POST /search/batch",
+    }
+    line = lines(log)[4]
+    assert (line["status"], line["trace_id"], line["span_id"]) == (401, TRACE, PARENT)
+
+
+def test_every_request_of_a_shared_batch_has_its_stages(collected: tuple[list[Span], str]) -> None:
+    spans, _ = collected
+    batches = [span for span in spans if span.name == "POST /search/batch"]
+    assert len(batches) == 4
+    encoded = [span for batch in batches for span in spans if span.parent_id == batch.span_id and span.name == "encode"]
+    assert encoded, "the first of them at least was encoded"
+    assert {span.trace_id for span in encoded} <= {batch.trace_id for batch in batches}
+
+
+def test_no_collector_holds_nothing_up(releases: Path) -> None:
+    """One that takes connections and answers nothing, which is worse than none."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        environment = {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_BSP_MAX_QUEUE_SIZE": "512"}
+        with ServiceProcess(releases, TAUGATE_OTLP_ENDPOINT=url, **environment) as service:
+            http = service.ready().http
+            for _ in range(1000):  # more than the queue holds
+                assert http.post("/search", json={"query": "traced"}).status_code == 200
+            code, log = service.stop()
+    assert code == 0
+    assert '"stopped"' in log
+
+
+def test_it_needs_its_extra(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "find_spec", lambda name: None)
+    settings = read_settings(releases=releases, port=0, otlp_endpoint="http://127.0.0.1:4318")
+    with pytest.raises(InputError, match=r"TAUGATE_OTLP_ENDPOINT: .*taugate\[traces\]"):
+        listen(settings)
+    listen(read_settings(releases=releases, port=0)).close()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "collector:4318", "grpc://collector:4317", "http://", "http://me:secret@collector", "http://c?key=a"]
+)
+def test_an_endpoint_that_is_none(releases: Path, url: str) -> None:
+    with pytest.raises(InputError, match=r"TAUGATE_OTLP_ENDPOINT .*OTEL_EXPORTER_OTLP_HEADERS"):
+        read_settings(releases=releases, otlp_endpoint=url)
