@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.retriever import Query
-from taugate.service.access.access import permitted
-from taugate.service.access.rate import Spending
-from taugate.service.api.body import add_json_route
-from taugate.service.api.json_reply import json_bytes
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.api.json_route import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
+from taugate.service.api.replies import json_bytes
+from taugate.service.api.request_state import permitted, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
 from taugate.service.lifecycle.serving import Serving
@@ -65,11 +65,13 @@ async def _closed(request: Request) -> None:
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 
 
-def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, spending: Spending) -> None:
+def add_search_routes(
+    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, spending: RateLimiter
+) -> None:
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
 
     async def answer(request: Request, searches: list[Search], answering: Answering) -> list[bytes]:
-        await spending.charge_more(request.scope, len(searches) - 1)
+        await spending.charge_more(request_key(request.scope), len(searches) - 1)
         known = [answering.known(search) for search in searches]
         unknown = [search for search, reply in zip(searches, known, strict=True) if reply is None]
         worked_out = iter(await while_connected(request, work_out(unknown, answering)) if unknown else [])

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Literal, cast
 
-from taugate.service.redis_client import MOST_CACHED, Breaker, connect
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, connect, log_changes
 
 Outcome = Literal["hit", "miss", "error", "bypass"]
 
 _MOST_WRITES = 256  # in flight; what is worked out while Redis is that far behind is not written
-_MOST_WRITTEN = MOST_CACHED // 2  # at a time: more could not be read again, and would look like a Redis that is ill
+_MOST_WRITTEN = MAX_CACHED_BYTES // 2  # at a time: more could not be read again, as if Redis were ill
 
 
 class RedisStore:
@@ -22,13 +22,13 @@ class RedisStore:
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
         self._redis = connect(url, timeout)
         self._timeout, self._ttl = timeout, ttl
-        self._breaker = Breaker("cache", timeout, on_change)
+        self._breaker = CircuitBreaker(log_changes("cache", timeout, on_change))
         self._writes: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[str]) -> tuple[Outcome, list[bytes | None]]:
         """Values, None for those that are not there; "hit" when one is."""
         nothing: list[bytes | None] = [None] * len(keys)
-        if not self._breaker.may_ask():
+        if not self._breaker.allows():
             return "bypass", nothing
         failures = self._breaker.failures
         try:
@@ -38,7 +38,7 @@ class RedisStore:
         except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._breaker.failed(error, failures)
             return "error", nothing
-        self._breaker.answered()
+        self._breaker.succeeded()
         return ("miss" if values == nothing else "hit"), values
 
     def put(self, values: Mapping[str, bytes]) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from redis.client import Pipeline
 from redis.retry import Retry
 
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.redis_client import limited
+from taugate.service.redis_client import CircuitBreaker, limit_answers
 from taugate.storage.locks import ALONE, acquire
 
 _log = logging.getLogger("taugate.drift")
@@ -36,10 +35,10 @@ class Fleet:
             socket_connect_timeout=_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
-        self._redis = Redis.from_pool(limited(pool))
+        self._redis = Redis.from_pool(limit_answers(pool))
         self._prefix = f"taugate:drift:3:{release}"
         self._seconds = int(seconds)
-        self._answers, self._paused_until = True, 0.0
+        self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
         """Replace what all replicas share of a kind by what `work` makes of it, None to leave it.
@@ -113,20 +112,24 @@ class Fleet:
 
     def _asked(self, work: Callable[[], Result], otherwise: Result) -> Result:
         """What Redis answers, `otherwise` where it does not, which is said once."""
-        if time.monotonic() < self._paused_until:
+        if not self._breaker.allows():
             return otherwise
+        failures = self._breaker.failures
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
-            self._paused_until = time.monotonic() + _PAUSE_SECONDS
-            if self._answers:
-                _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})
-            self._answers = False
+            self._breaker.failed(error, failures)
             return otherwise
-        if not self._answers:
-            _log.info("what is seen is shared with other replicas again")
-        self._answers = True
+        self._breaker.succeeded()
         return result
+
+
+def _log_change(error: Exception | None) -> None:
+    """Log that Redis answers again, or why it does not."""
+    if error is None:
+        _log.info("what is seen is shared with other replicas again")
+    else:
+        _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})
 
 
 def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:

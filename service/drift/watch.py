@@ -19,7 +19,7 @@ from taugate.service.errors import Invalid, NotFound
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.engine import Engine
 from taugate.service.pipeline.reply import Reply
-from taugate.service.runtime.resources import for_search, give_way
+from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.settings import Settings
 
 _SHOWN = 8  # ids that a message lists
@@ -152,5 +152,5 @@ class Watch:
 
 def _prepare() -> None:
     """Of the thread: whoever waits for an answer goes before it."""
-    for_search(1)
-    give_way()
+    set_search_threads(1)
+    lower_priority()

@@ -19,7 +19,7 @@ from taugate.retrieval.release.reader import AskedPrecision, Release, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.engine import Engine, Threads
-from taugate.service.runtime.resources import give_way
+from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
@@ -96,7 +96,7 @@ class Opener:
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
         self._settings, self._metrics, self._load = settings, metrics, load_release or trusting(settings)
         self._threads = Threads(settings.encoder_threads, settings.search_threads)
-        self._thread = ThreadPoolExecutor(1, "taugate-load", give_way)
+        self._thread = ThreadPoolExecutor(1, "taugate-load", lower_priority)
 
     async def current(self, *, at_start: bool = False) -> Path:
         """The release that is to be in service, as service.loading.current_release has it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from taugate.errors import InputError, TaugateError
-from taugate.service.access.access import Access
+from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import Cache, open_cache
 from taugate.service.drift.watch import Watch
 from taugate.service.errors import NotReady, ReloadFailed
@@ -16,7 +16,7 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.admission import Admission
 from taugate.service.pipeline.answering import Answering
 from taugate.service.pipeline.engine import Engine
-from taugate.service.runtime.resources import give_back
+from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 from taugate.service.shadow.shadow import Shadowing
 
@@ -40,7 +40,9 @@ class Serving:
     could; refused: the release that was to take the place of the one in service and could not.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, access: Access, load_release: Load | None = None) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
+    ) -> None:
         self._settings, self._metrics, self._access = settings, metrics, access
         self._opener = Opener(settings, metrics, load_release)
         self.shadowing = Shadowing(self._opener, metrics, settings.shadow_share)
@@ -142,8 +144,8 @@ class Serving:
         """In one step: no request comes in between."""
         metrics, release = self._metrics, engine.release
         self.loaded_at = datetime.now(UTC)
-        metrics.announce(release.manifest, self.loaded_at.timestamp())
-        watch = Watch(engine, self._settings, metrics.of_release()) if self._settings.drift else None
+        metrics.set_release(release.manifest, self.loaded_at.timestamp())
+        watch = Watch(engine, self._settings, metrics.new_release_registry()) if self._settings.drift else None
         self._answering = Answering(engine, cache, metrics, watch)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
@@ -153,7 +155,7 @@ class Serving:
         await old.close(replaced=True)
         _log.info("let go", extra={"fields": {"release": old.release_id}})
         del old
-        await asyncio.to_thread(give_back)
+        await asyncio.to_thread(release_memory)
 
     async def stop(self) -> None:
         """Turn readiness off and wait for what is in flight."""

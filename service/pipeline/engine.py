@@ -20,7 +20,7 @@ from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Answer, Observe, Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.batcher import Batcher, Job, tell
-from taugate.service.runtime.resources import for_search, give_way
+from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.runtime.traces import Trace, current, observing
 
 Item = TypeVar("Item")
@@ -91,8 +91,8 @@ class _Asked:
 
 def _prepare(search_threads: int) -> None:
     """Of each thread: what it searches with, and that whoever wants an answer, or has to be refused, is heard first."""
-    for_search(search_threads)
-    give_way()
+    set_search_threads(search_threads)
+    lower_priority()
 
 
 class Engine:

@@ -16,7 +16,7 @@ from taugate.retrieval.retriever import Query
 from taugate.service.lifecycle.loading import Opener
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.engine import Engine
-from taugate.service.runtime.resources import for_search, give_way
+from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.shadow.gauges import ShadowGauges, Side, answered
 
 _log = logging.getLogger("taugate.shadow")
@@ -56,8 +56,8 @@ class Shadow:
         self.release.close()
 
     def _run(self) -> None:
-        for_search(1)
-        give_way()
+        set_search_threads(1)
+        lower_priority()
         while (query := self._queue.get()) is not None and not self._closed:
             try:
                 self._gauges.compared(*self._both(query))
@@ -118,7 +118,7 @@ class Shadowing:
             await self.close()
             if name is not None and wanted is not None:
                 release = await self._opener.load(wanted, threads=1)
-                self._shadow = Shadow(release, current, self._share, self._metrics.of_shadow())
+                self._shadow = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
                 _log.info("shadow", extra={"fields": {"release": name}})
             self.refused = None
         except Exception as error:  # noqa: BLE001 (as the docstring says)
@@ -133,4 +133,4 @@ class Shadowing:
         shadow, self._shadow = self._shadow, None
         if shadow is not None:
             await asyncio.to_thread(shadow.close)
-            self._metrics.of_shadow()
+            self._metrics.new_shadow_registry()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.runtime.logs import _MOST_LINES
+from taugate.service.runtime.logs import _MAX_QUEUED_LINES
 from tests.service_process import ServiceProcess
 
 QUERY = json.dumps({"query": "What does a building permit cost?"})
@@ -63,7 +63,7 @@ def test_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
     with ServiceProcess(releases, stderr=unread) as service:
         service.ready()
         assert dropped(service) == 0
-        assert ask(service, _MOST_LINES + 100) == {200}  # the writer holds the few lines from before
+        assert ask(service, _MAX_QUEUED_LINES + 100) == {200}  # the writer holds the few lines from before
         assert dropped(service) > 0
         assert service.http.get("/livez").status_code == 200
         assert service.stop()[0] == 0

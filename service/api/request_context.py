@@ -1,4 +1,4 @@
-"""Around every request: its id, time, metrics, log line and trace, and a 500 that shows nothing of what broke."""
+"""The context of a request: its id, time, metrics, log line and trace, and a 500 that shows nothing of what broke."""
 
 import asyncio
 import logging
@@ -10,10 +10,11 @@ import orjson
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from taugate.service.errors import error_body
+from taugate.service.api.replies import error_body
+from taugate.service.api.request_state import request_headers
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.ids import new_id
-from taugate.service.runtime.traces import Answered, SpanRef, Tracer
+from taugate.service.runtime.traces import AnsweredRequest, SpanRef, Tracer
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -21,8 +22,6 @@ SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-
-
 _log = logging.getLogger("taugate.request")
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
 _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
@@ -31,30 +30,37 @@ _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of 
 _SAMPLE_SECONDS = 1.0
 
 
-class RequestScope:
-    """Pure ASGI middleware around all that answers: nothing that happens inside goes unseen.
+class RequestContext:
+    """ASGI middleware around all that answers, so that nothing that happens inside goes unseen.
 
-    tracer: of requests that are let in, where they are traced. A stranger is whoever was not let in, or asked what
-    needs no key (service/api/guard.py).
+    A stranger is whoever was not admitted, or asked for a path that is open to everybody (service/api/guard.py).
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
+        """Wrap an application.
+
+        app: is called for every request; metrics: count and time requests by route and status; tracer: records those
+        that are admitted, None for no traces.
+        """
         self._app = app
         self._metrics, self._tracer = metrics, tracer
-        self._strangers = _Sample()
-        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking a series up takes longer
+        self._strangers = _LogSampler()
+        self._series: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # by route and status: finding them is slow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection event; anything but HTTP passes through."""
+        """Call the application, and answer 500 where it raises anything.
+
+        scope, receive, send: as ASGI has them; what is not HTTP passes through.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        headers = dict(scope["headers"])
+        headers = request_headers(scope)
         request_id = _request_id(headers.get(b"x-request-id", b""))
         caller = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = None if self._tracer is None else self._tracer.begin(caller)
-        scope.setdefault("state", {})["request_id"] = request_id
+        scope["state"]["request_id"] = request_id
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -69,29 +75,29 @@ class RequestScope:
         except Exception:  # noqa: BLE001 (the last line of defence: logged in full, answered with nothing of it)
             _log.exception("unhandled", extra={"fields": {"request_id": request_id}})
             if not status:
-                await _send_internal(send_with_id, request_id)
+                await _send_internal_error(send_with_id, request_id)
         finally:
             if status:  # else nothing was answered: the process is going down
                 seconds = time.perf_counter() - began
                 route = getattr(scope.get("route"), "path", _UNMATCHED)
-                answered = Answered(request_id, scope["method"], route, status)
+                answered = AnsweredRequest(request_id, scope["method"], route, status)
                 self._count(answered, seconds)
                 span = caller
                 if self._tracer is not None and trace is not None and scope["state"].get("admitted"):
                     span = self._tracer.end(trace, answered)
                 self._log(scope["state"], answered, seconds, span)
 
-    def _count(self, answered: Answered, seconds: float) -> None:
+    def _count(self, answered: AnsweredRequest, seconds: float) -> None:
         kind = answered.route, answered.status
-        if kind not in self._counted:
+        if kind not in self._series:
             requests, times = self._metrics.requests, self._metrics.request_seconds
-            self._counted[kind] = requests.labels(answered.route, str(answered.status)), times.labels(answered.route)
-        counter, histogram = self._counted[kind]
+            self._series[kind] = requests.labels(answered.route, str(answered.status)), times.labels(answered.route)
+        counter, histogram = self._series[kind]
         counter.inc()
         histogram.observe(seconds)
 
-    def _log(self, state: dict[str, Any], answered: Answered, seconds: float, span: SpanRef | None) -> None:
-        """Write the line of a request that was let in, or that is in the sample of strangers'."""
+    def _log(self, state: dict[str, Any], answered: AnsweredRequest, seconds: float, span: SpanRef | None) -> None:
+        """Log a request that was admitted, or that is in the sample of strangers' requests."""
         if not state.get("admitted") and self._strangers.leaves_out(answered.route, answered.status):
             return
         fields = {
@@ -108,26 +114,26 @@ class RequestScope:
         _log.info("request", extra={"fields": fields})
 
 
-class _Sample:
-    """Which of strangers' requests have a line: of each route and status the first in a second.
+class _LogSampler:
+    """Logs the first of strangers' requests of each route and status in a second, and the number of the others.
 
-    A line at the end of the second says how many more there were. The metrics count every one.
+    The line with their number comes at the end of the second. The metrics count every one.
     """
 
     def __init__(self) -> None:
         self._left_out: dict[tuple[str, int], int] = {}  # since the line of the same kind
 
     def leaves_out(self, route: str, status: int) -> bool:
-        """Whether one that was just answered has no line."""
+        """Count a request that was answered, and tell whether it gets no line."""
         kind = route, status
         if kind in self._left_out:
             self._left_out[kind] += 1
             return True
         self._left_out[kind] = 0
-        asyncio.get_running_loop().call_later(_SAMPLE_SECONDS, self._sum_up, kind)
+        asyncio.get_running_loop().call_later(_SAMPLE_SECONDS, self._log_number, kind)
         return False
 
-    def _sum_up(self, kind: tuple[str, int]) -> None:
+    def _log_number(self, kind: tuple[str, int]) -> None:
         route, status = kind
         if left_out := self._left_out.pop(kind):
             fields = {"route": route, "status": status, "left_out": left_out}
@@ -138,7 +144,7 @@ def _request_id(given: bytes) -> str:
     return given.decode("ascii") if _ACCEPTED_ID.fullmatch(given) else new_id()
 
 
-async def _send_internal(send: Send, request_id: str) -> None:
+async def _send_internal_error(send: Send, request_id: str) -> None:
     body = orjson.dumps(error_body("internal", "something broke here; the log has it under this id", request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 500, "headers": headers})
