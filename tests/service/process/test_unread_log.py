@@ -18,9 +18,9 @@ QUERY = json.dumps({"query": "What does a building permit cost?"})
 # Logs more than a pipe holds, and ends as any program does.
 LOGS_AND_ENDS = """
 import logging
-from service.logs import configure
+from taugate.service.runtime.logs import configure_logging
 
-configure("info")
+configure_logging("info")
 for number in range(3000):
     logging.getLogger("test").log(logging.WARNING if number % 100 == 99 else logging.INFO, "line %d", number)
 """
