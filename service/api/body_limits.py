@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from taugate.service.access.authorization import BATCH_PATH, PATH_RULES
 from taugate.service.api.connections import CONNECTION
 from taugate.service.api.replies import error_reply
-from taugate.service.api.request_state import request_headers, request_key
+from taugate.service.api.request_context import request_headers, request_key
 from taugate.service.errors import Overloaded, TooLarge
 from taugate.service.settings import Settings
 

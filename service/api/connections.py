@@ -12,7 +12,7 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from taugate.service.api.request_state import request_headers
+from taugate.service.api.request_context import request_headers
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import connections_that_fit
 from taugate.service.settings import Settings

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.openapi import operation_id
-from taugate.service.api.request_state import request_key
+from taugate.service.api.request_context import request_key
 from taugate.service.errors import ClientGone, Invalid
 
 Body = TypeVar("Body", bound=BaseModel)

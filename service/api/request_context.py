@@ -1,17 +1,29 @@
-"""The context of a request: its id, time, metrics, log line and trace, and a 500 that shows nothing of what broke."""
+"""The context of a request: what is known of it while it is handled, and the middleware that logs and measures it.
+
+The ASGI state of a request has, for whatever handles it further in:
+
+| key | type | set by |
+|---|---|---|
+| headers | dict[bytes, bytes] | `request_headers`, once |
+| request_id | str | `RequestContext` |
+| key | ApiKey | `Guard`, where the request was admitted with a key |
+| admitted | bool | `Guard`: whether it passed on a path that is not open to everybody |
+| connection | HttpConnection | the server's protocol, where it is ours (service/process/connection.py) |
+"""
 
 import asyncio
 import logging
 import re
 import time
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from taugate.retrieval.documents.filters import Filter
+from taugate.service.access.keys import ApiKey
 from taugate.service.api.replies import error_body
-from taugate.service.api.request_state import request_headers
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.ids import new_id
 from taugate.service.runtime.traces import AnsweredRequest, SpanRef, Tracer
@@ -30,8 +42,37 @@ _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of 
 _SAMPLE_SECONDS = 1.0
 
 
+def request_headers(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers by lower-case name, the last of each name; they are put into a dictionary once a request.
+
+    scope: ASGI scope of the request, which gets a state where it has none.
+    """
+    state = scope.setdefault("state", {})
+    if "headers" not in state:
+        state["headers"] = dict(scope["headers"])
+    return cast("dict[bytes, bytes]", state["headers"])
+
+
+def request_key(scope: Scope) -> ApiKey | None:
+    """Return the API key that a request was admitted with, None where it needed none.
+
+    scope: ASGI scope of the request.
+    """
+    key: ApiKey | None = scope["state"].get("key")
+    return key
+
+
+def permitted(scope: Scope) -> Filter:
+    """Return the filter of the key that a request was admitted with; () permits all documents.
+
+    scope: ASGI scope of the request.
+    """
+    key = request_key(scope)
+    return () if key is None else key.filter
+
+
 class RequestContext:
-    """ASGI middleware around all that answers, so that nothing that happens inside goes unseen.
+    """ASGI middleware that gives a request its id, counts, times, logs and traces it, and answers 500 to any exception.
 
     A stranger is whoever was not admitted, or asked for a path that is open to everybody (service/api/guard.py).
     """

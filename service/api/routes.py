@@ -12,7 +12,7 @@ from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.json_route import add_json_route
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import json_bytes, json_reply
-from taugate.service.api.request_state import permitted
+from taugate.service.api.request_context import permitted
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, Health, ReleaseResponse, ReloadResponse
 from taugate.service.errors import ApiError, Invalid, NotReady
 from taugate.service.lifecycle.reloading import Reloading

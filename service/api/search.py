@@ -14,7 +14,7 @@ from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.json_route import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
 from taugate.service.api.replies import json_bytes
-from taugate.service.api.request_state import permitted, request_key
+from taugate.service.api.request_context import permitted, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
 from taugate.service.lifecycle.serving import Serving
