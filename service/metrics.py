@@ -1,6 +1,6 @@
 """Every Prometheus metric of the service, on a registry of its own (docs/api.md).
 
-The collectors above Metrics show the metrics of all workers where several processes answer on one socket.
+Where several worker processes answer on one socket, the two collectors at the end show the metrics of all of them.
 """
 
 import math
@@ -21,60 +21,6 @@ from taugate.retrieval.retriever import Reason
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO = "taugate_shadow_release_info"
-
-
-class AllWorkersCollector(Collector):
-    """Collects the metrics that all workers keep in one folder."""
-
-    def __init__(self, folder: str, release_registry: CollectorRegistry) -> None:
-        """Read a folder.
-
-        folder: of the workers; release_registry: metrics of the release in service, as this process has them.
-        """
-        self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
-        self._release_registry = release_registry
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield every metric, without buckets and labels of releases that are no longer in service."""
-        bounds = {sample.labels["le"] for sample in _samples(self._release_registry.collect(), f"{SIMILARITY}_bucket")}
-        for metric in self._shared.collect():  # type: ignore[no-untyped-call]
-            if metric.name in {RELEASE_INFO, SHADOW_INFO}:
-                metric.samples = [sample for sample in metric.samples if sample.value]
-            elif metric.name == SIMILARITY and bounds:
-                metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
-            yield metric
-
-
-def _samples(metrics: Iterable[Metric], name: str) -> Iterable[Sample]:
-    return (sample for metric in metrics for sample in metric.samples if sample.name == name)
-
-
-# These cannot be added up: when the service began, and how many files each may open.
-_COMBINE = {"process_start_time_seconds": min, "process_max_fds": min}
-
-
-class WorkerProcessesCollector(Collector):
-    """Collects the metrics of prometheus_client's ProcessCollector, summed over the workers that are alive."""
-
-    def __init__(self, folder: Path) -> None:
-        """Find the workers in a folder.
-
-        folder: in which each has files that end with its process id.
-        """
-        self._folder = folder
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield one value a metric; memory that workers share, such as the index, counts once for each of them."""
-        found: dict[str, list[Metric]] = {}
-        for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("*.db")}:
-            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():  # empty for a dead one
-                found.setdefault(metric.name, []).append(metric)
-        for name, metrics in found.items():
-            value = _COMBINE.get(name, sum)([metric.samples[0].value for metric in metrics])
-            family = CounterMetricFamily if metrics[0].type == "counter" else GaugeMetricFamily
-            yield family(name, metrics[0].documentation, value=value)
-
-
 # Set where several processes answer, before the first import of prometheus_client, which looks for it then.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 ReloadOutcome = Literal["loaded", "unchanged", "failed"]
@@ -90,6 +36,8 @@ REFUSALS = (
     *("unauthorized", "forbidden", "rate_limited"),  # requests
     *("malformed", "headers_too_large", "receive_timeout", "unread", "connections"),  # connections
 )
+# These cannot be added up: when the service began, and how many files each may open.
+_COMBINE = {"process_start_time_seconds": min, "process_max_fds": min}
 
 
 class Metrics:
@@ -245,3 +193,51 @@ class Metrics:
         for gauge, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
             for bound in ("lower", "mean", "upper"):
                 gauge.labels(bound).set(getattr(reference, bound))
+
+
+class AllWorkersCollector(Collector):
+    """Collects the metrics that all workers keep in one folder."""
+
+    def __init__(self, folder: str, release_registry: CollectorRegistry) -> None:
+        """Read a folder.
+
+        folder: of the workers; release_registry: metrics of the release in service, as this process has them.
+        """
+        self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
+        self._release_registry = release_registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric, without buckets and labels of releases that are no longer in service."""
+        bounds = {sample.labels["le"] for sample in _samples(self._release_registry.collect(), f"{SIMILARITY}_bucket")}
+        for metric in self._shared.collect():  # type: ignore[no-untyped-call]
+            if metric.name in {RELEASE_INFO, SHADOW_INFO}:
+                metric.samples = [sample for sample in metric.samples if sample.value]
+            elif metric.name == SIMILARITY and bounds:
+                metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
+            yield metric
+
+
+def _samples(metrics: Iterable[Metric], name: str) -> Iterable[Sample]:
+    return (sample for metric in metrics for sample in metric.samples if sample.name == name)
+
+
+class WorkerProcessesCollector(Collector):
+    """Collects the metrics of prometheus_client's ProcessCollector, summed over the workers that are alive."""
+
+    def __init__(self, folder: Path) -> None:
+        """Find the workers in a folder.
+
+        folder: in which each has files that end with its process id.
+        """
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield one value a metric; memory that workers share, such as the index, counts once for each of them."""
+        found: dict[str, list[Metric]] = {}
+        for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("*.db")}:
+            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():  # empty for a dead one
+                found.setdefault(metric.name, []).append(metric)
+        for name, metrics in found.items():
+            value = _COMBINE.get(name, sum)([metric.samples[0].value for metric in metrics])
+            family = CounterMetricFamily if metrics[0].type == "counter" else GaugeMetricFamily
+            yield family(name, metrics[0].documentation, value=value)

@@ -126,13 +126,13 @@ def limit_answers(pool: redis.ConnectionPool) -> redis.ConnectionPool:
     """
     base: type[AbstractConnection] = pool.connection_class
 
-    class Limited(base):  # type: ignore[misc,valid-type]
+    class LimitedConnection(base):  # type: ignore[misc,valid-type]
         """redis-py has no limit of its own to set; `_connect` is where it opens the socket, since 3.0."""
 
         def _connect(self) -> Any:  # noqa: ANN401
             return _LimitedSocket(super()._connect(), self.socket_timeout)
 
-    pool.connection_class = Limited
+    pool.connection_class = LimitedConnection
     return pool
 
 
@@ -140,7 +140,7 @@ def _limit_async_answers(pool: redis.asyncio.ConnectionPool) -> redis.asyncio.Co
     """Do as `limit_answers` for asyncio."""
     base: type[AsyncConnection] = pool.connection_class
 
-    class Limited(base):  # type: ignore[misc,valid-type]
+    class LimitedAsyncConnection(base):  # type: ignore[misc,valid-type]
         """redis-py's parsers read from `_reader`."""
 
         async def _connect(self) -> None:
@@ -153,7 +153,7 @@ def _limit_async_answers(pool: redis.asyncio.ConnectionPool) -> redis.asyncio.Co
                 self._reader.renew()
             await super().send_packed_command(*arguments, **options)
 
-    pool.connection_class = Limited
+    pool.connection_class = LimitedAsyncConnection
     return pool
 
 

@@ -4,7 +4,6 @@ The ASGI state of a request has, for whatever handles it further in:
 
 | key | type | set by |
 |---|---|---|
-| headers | dict[bytes, bytes] | `request_headers`, once |
 | request_id | str | `RequestContext` |
 | key | ApiKey | `Guard`, where the request was admitted with a key |
 | admitted | bool | `Guard`: whether it passed on a path that is not open to everybody |
@@ -35,6 +34,7 @@ SECURITY_HEADERS = (
     (b"x-frame-options", b"DENY"),
 )
 _log = logging.getLogger("taugate.request")
+_HEADERS = "taugate.headers"  # not in the state, which a server might share between requests
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
 _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
 # Strangers have two lines for each route and status in this time, some 10 kB in all, however many they ask. It is the
@@ -45,12 +45,11 @@ _SAMPLE_SECONDS = 1.0
 def request_headers(scope: Scope) -> dict[bytes, bytes]:
     """Return the headers by lower-case name, the last of each name; they are put into a dictionary once a request.
 
-    scope: ASGI scope of the request, which gets a state where it has none.
+    scope: ASGI scope of the request, which keeps the dictionary.
     """
-    state = scope.setdefault("state", {})
-    if "headers" not in state:
-        state["headers"] = dict(scope["headers"])
-    return cast("dict[bytes, bytes]", state["headers"])
+    if _HEADERS not in scope:
+        scope[_HEADERS] = dict(scope["headers"])
+    return cast("dict[bytes, bytes]", scope[_HEADERS])
 
 
 def request_key(scope: Scope) -> ApiKey | None:
@@ -101,7 +100,7 @@ class RequestContext:
         request_id = _request_id(headers.get(b"x-request-id", b""))
         caller = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = None if self._tracer is None else self._tracer.begin(caller)
-        scope["state"]["request_id"] = request_id
+        scope.setdefault("state", {})["request_id"] = request_id
         status = 0
 
         async def send_with_id(message: Message) -> None:

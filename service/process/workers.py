@@ -40,7 +40,7 @@ _METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gaug
 _METRIC_FILE_BYTES = 256 << 10
 _READY_FILE = "answered"  # in the workers' folder, once one of them has been ready
 _NONE_CAN_START = 3  # exit status of a worker that could not start before any was ready
-_RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a promotion may have mended it by then
+_RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a promotion may have fixed it by then
 
 
 @contextmanager
