@@ -13,8 +13,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
-from starlette.routing import Match, Route, request_response
-from starlette.types import Scope
+from starlette.routing import Route, request_response
 
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.openapi import operation_id
@@ -59,6 +58,8 @@ class _JsonRoute(APIRoute):
     with another method.
     """
 
+    matches, handle = Route.matches, Route.handle
+
     def __init__(
         self,
         path: str,
@@ -75,9 +76,6 @@ class _JsonRoute(APIRoute):
             **description,
         )
         self.app = request_response(serve)
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return Route.matches(self, scope)
 
 
 async def _read_body(request: Request, model: type[Body]) -> Body:
