@@ -110,7 +110,9 @@ def holes(disk: Path) -> list[str]:
 
 def test_a_worker_without_room_says_so(tmp_path: Path) -> None:
     """Also where nothing may be mounted: the kernel refuses every byte beyond a size."""
-    program = "import os; from pathlib import Path; from service.worker_folder import reserve; reserve(Path('{}'))"
+    program = (
+        "import os; from pathlib import Path; from taugate.service.process.workers import reserve; reserve(Path('{}'))"
+    )
     done = subprocess.run(
         ["prlimit", "--fsize=100000", sys.executable, "-c", program.format(tmp_path)],
         capture_output=True,

@@ -18,7 +18,7 @@ QUERY = json.dumps({"query": "What does a building permit cost?"})
 # Logs more than a pipe holds, and ends as any program does.
 LOGS_AND_ENDS = """
 import logging
-from service.logs import configure
+from taugate.service.runtime.logs import configure
 
 configure("info")
 for number in range(3000):
