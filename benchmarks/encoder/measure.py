@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.retrieval.encoder import encoder as encoder_module
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 
