@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-import retrieval.encoder
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.retrieval.encoder import encoder as encoder_module
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 
@@ -35,17 +35,17 @@ def texts(data: Path) -> tuple[list[str], list[str]]:
 
 def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> list[str]:
     """Texts a second for each batch size, in rounds in random order, as the median ratio to the size in use."""
-    kept = retrieval.encoder._BATCH_TOKENS
+    kept = encoder_module._BATCH_TOKENS
     seconds: dict[tuple[int, str], list[float]] = {}
     order = np.random.default_rng(0)
     for _ in range(ROUNDS):
         for size in order.permutation(BATCH_TOKENS).tolist():
-            retrieval.encoder._BATCH_TOKENS = size
+            encoder_module._BATCH_TOKENS = size
             for name, some in (("documents", documents), ("queries", queries)):
                 began = time.perf_counter()
                 encoder.encode(some, "document")
                 seconds.setdefault((size, name), []).append(time.perf_counter() - began)
-    retrieval.encoder._BATCH_TOKENS = kept
+    encoder_module._BATCH_TOKENS = kept
     rows = []
     for size in BATCH_TOKENS:
         cells = []

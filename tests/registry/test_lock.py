@@ -21,7 +21,7 @@ from taugate.storage.locks import ALONE, acquire, is_at
 PROGRAM = """
 import sys
 from pathlib import Path
-from retrieval.release import lock
+from taugate.registry import lock
 
 with getattr(lock, sys.argv[1])(Path(sys.argv[2])):
     print("held", flush=True)

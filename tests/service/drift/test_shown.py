@@ -102,7 +102,7 @@ def test_whoever_takes_the_place_of_a_killed_one_goes_on_in_its_ring(tmp_path: P
     program = f"""
 import sys, time
 from pathlib import Path
-from service.drift.shown import Shown
+from taugate.service.drift.shown import Shown
 shown = Shown(Path({str(tmp_path)!r}), {RELEASE!r}, {RESULTS}, {SECONDS})
 for number in range(3):
     shown.add(sys.argv[1 + number], float(sys.argv[4]) + number, bytes.fromhex({packed([7]).hex()!r}))
