@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from taugate.cli.options import variable_help
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.errors import InputError
@@ -21,7 +22,11 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     _add_log_options(action)
     action.add_argument("--page", metavar="FILE", type=Path, help="the drawing; default LOG with .html at its end")
     action.add_argument(
-        "--smallest-effect", metavar="X", type=float, default=SMALLEST_EFFECT, help="TAUGATE_DRIFT_SMALLEST_EFFECT"
+        "--smallest-effect",
+        metavar="X",
+        type=float,
+        default=SMALLEST_EFFECT,
+        help=variable_help("drift_smallest_effect"),
     )
     action.add_argument(
         "--average-run-length",
@@ -29,11 +34,9 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         metavar="N",
         type=float,
         default=SELDOM,
-        help="TAUGATE_DRIFT_AVERAGE_RUN_LENGTH; --seldom is its older name",
+        help=variable_help("drift_average_run_length"),
     )
-    action.add_argument(
-        "--baseline", metavar="FILE", type=Path, help="TAUGATE_DRIFT_BASELINE, what `taugate drift baseline` wrote"
-    )
+    action.add_argument("--baseline", metavar="FILE", type=Path, help=variable_help("drift_baseline"))
     action.set_defaults(run=_replay)
     text = "learn from a week of a query log or more how far ordinary traffic goes, which is then no drift"
     action = actions.add_parser("baseline", help=text, description=text)
@@ -48,7 +51,7 @@ def _add_log_options(action: argparse.ArgumentParser) -> None:
     )
     action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
     action.add_argument("--release", metavar="ID", help="the release that answered; default the current one")
-    action.add_argument("--block", metavar="N|auto", default=str(BLOCK), help="TAUGATE_DRIFT_BLOCK")
+    action.add_argument("--block", metavar="N|auto", default=str(BLOCK), help=variable_help("drift_block"))
     action.add_argument("--json", action="store_true", help="print one JSON object in place of lines")
 
 

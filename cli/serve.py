@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from taugate.cli.options import variable_help
 from taugate.errors import InputError
 from taugate.service.access.keys import check
 from taugate.service.lifecycle.loading import current_release
@@ -29,10 +30,10 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help="answer searches from the current release",
         description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
     )
-    parser.add_argument("--releases", metavar="DIR_OR_URL", help="where releases are kept (TAUGATE_RELEASES)")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on (default 8000)")
-    parser.add_argument("--workers", type=int, help="processes that answer (default: one for every four processors)")
+    parser.add_argument("--releases", metavar="DIR_OR_URL", help=variable_help("releases"))
+    parser.add_argument("--host", help=f"{variable_help('host')}; default 127.0.0.1")
+    parser.add_argument("--port", type=int, help=f"{variable_help('port')}; default 8000")
+    parser.add_argument("--workers", type=int, help=variable_help("workers"))
     parser.set_defaults(run=run)
 
 
