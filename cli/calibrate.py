@@ -14,6 +14,7 @@ from taugate.calibration.report.terminal import table, times
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.options import add_option
+from taugate.cli.output import say
 from taugate.cli.promotion_rule import PromotionRequest, add_promotion_options
 from taugate.registry.signing import sign, signing_key
 
@@ -96,7 +97,8 @@ def _add_gate_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate, promote, and report.
 
-    arguments: the parsed command line. Returns the exit code. Raises TaugateError where there is no release to show.
+    arguments: the parsed command line. Returns the exit code. Raises TaugateError for what keeps a release from being
+    written.
     """
     # What this needs comes with the extra `calibration`, which the other subcommands do without.
     from taugate.calibration.job.job import calibrate
@@ -127,11 +129,3 @@ def run(arguments: argparse.Namespace) -> int:
     if ending.said is not None:
         say(f"taugate: {ending.said}")
     return ending.code
-
-
-def say(line: str) -> None:
-    """Write a line for people to stderr, so that stdout holds the result alone.
-
-    line: the text, without a line break at its end.
-    """
-    sys.stderr.write(line + "\n")

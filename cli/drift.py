@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from taugate.cli.options import variable_help
+from taugate.cli.options import add_action, variable_help
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.errors import InputError
@@ -18,7 +18,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     parser = commands.add_parser("drift", help="look at recorded traffic")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     text = "run a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw what would have alarmed when"
-    action: argparse.ArgumentParser = actions.add_parser("replay", help=text, description=text)
+    action = add_action(actions, "replay", _replay, text)
     _add_log_options(action)
     action.add_argument("--page", metavar="FILE", type=Path, help="the drawing; default LOG with .html at its end")
     action.add_argument(
@@ -37,11 +37,8 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help=variable_help("drift_average_run_length"),
     )
     action.add_argument("--baseline", metavar="FILE", type=Path, help=variable_help("drift_baseline"))
-    action.set_defaults(run=_replay)
     text = "learn from a week of a query log or more how far ordinary traffic goes, which is then no drift"
-    action = actions.add_parser("baseline", help=text, description=text)
-    _add_log_options(action)
-    action.set_defaults(run=_baseline)
+    _add_log_options(add_action(actions, "baseline", _learn_baseline, text))
 
 
 def _add_log_options(action: argparse.ArgumentParser) -> None:
@@ -56,6 +53,7 @@ def _add_log_options(action: argparse.ArgumentParser) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
+    """Check the options and replay the logs."""
     block = _parse_block(arguments.block)
     if not 0 <= arguments.smallest_effect <= 1:
         raise InputError("--smallest-effect is from 0 to 1")
@@ -76,7 +74,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _baseline(arguments: argparse.Namespace) -> int:
+def _learn_baseline(arguments: argparse.Namespace) -> int:
+    """Check the options and learn the baseline."""
     block = _parse_block(arguments.block)
     from taugate.calibration.replay.run import learn_baseline
 

@@ -1,8 +1,8 @@
-"""Options of the command line that are made from declared settings: type, choices, default and help of each."""
+"""Building blocks of parsers: options that are made from declared settings, and actions of subcommands."""
 
 import argparse
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -42,13 +42,30 @@ def add_option(
     parser.add_argument(option or f"--{name.replace('_', '-')}", **(derived | keywords))
 
 
+def add_action(
+    actions: Any,  # noqa: ANN401 (argparse's own type is private)
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+) -> argparse.ArgumentParser:
+    """Add an action to a subcommand, and return its parser for further arguments.
+
+    actions: the subparsers of the subcommand; name: of the action; run: carries it out, and returns the exit code;
+    text: its help and its description.
+    """
+    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    action.set_defaults(run=run)
+    return action
+
+
 def variable_help(name: str) -> str:
-    """The help of an option that stands for a setting of the service: its description, and the variable.
+    """The help of an option that stands for a setting of the service: its description, variable and default.
 
     name: of the setting, as in VARIABLES.
     """
     variable = VARIABLES[name]
-    return f"{variable.info.description} ({variable.name})"
+    default = "" if variable.default == "–" else f", default {variable.default}"
+    return f"{variable.info.description} ({variable.name}{default})"
 
 
 def _choices(annotation: object) -> Iterator[str]:

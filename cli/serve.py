@@ -24,15 +24,18 @@ _SEND_BUFFER_BYTES = 64 << 10
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `serve`."""
+    """Add the subcommand `serve`.
+
+    commands: the subparsers of `taugate`.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         "serve",
         help="answer searches from the current release",
         description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
     )
     parser.add_argument("--releases", metavar="DIR_OR_URL", help=variable_help("releases"))
-    parser.add_argument("--host", help=f"{variable_help('host')}; default 127.0.0.1")
-    parser.add_argument("--port", type=int, help=f"{variable_help('port')}; default 8000")
+    parser.add_argument("--host", help=variable_help("host"))
+    parser.add_argument("--port", type=int, help=variable_help("port"))
     parser.add_argument("--workers", type=int, help=variable_help("workers"))
     parser.set_defaults(run=run)
 
