@@ -40,7 +40,8 @@ def _field(variable: Variable, **options: Any) -> Any:  # noqa: ANN401 (a type a
     """A value with the type and the bounds of a setting."""
     info = variable.info
     bounded = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
-    return (bounded | None, Field(default=None, description=f"{info.description}; null: {variable.default}", **options))
+    optional = bounded | None  # type: ignore[operator]  # an annotation is no class
+    return (optional, Field(default=None, description=f"{info.description}; null: {variable.default}", **options))
 
 
 def _model() -> type[_Plain]:
