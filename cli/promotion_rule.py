@@ -1,4 +1,4 @@
-"""What a calibration does with its release: promote it, promote it if a rule holds, or leave the current one."""
+"""Promotion at the end of a calibration: always, if a rule holds, or not at all."""
 
 import argparse
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def add_promotion_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class PromotionRequest:
-    """Whether a new release is to be promoted, and on what condition.
+    """A user's request to promote the new release, with its condition, or to leave the current one.
 
     wanted: whether to promote at all; rule: what has to hold, None for nothing; force: promote also a provisional
     release in the place of a calibrated one, or one no better than chance.

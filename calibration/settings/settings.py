@@ -28,7 +28,7 @@ _BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
 
 @dataclass(frozen=True)
 class GateSettings(Options):
-    """What it takes to be admitted: a mean loss below the margin, with the confidence.
+    """The gate's conditions: a candidate is admitted whose mean loss is below the margin, with the confidence.
 
     Constructors raise InputError for values out of bounds.
     """
@@ -59,7 +59,7 @@ def default_margin(default: float, least: float) -> float:
 
 @dataclass(frozen=True)
 class CandidateSettings(Options):
-    """What is tried in place of exact search with float32 vectors, and kept where the gate admits it.
+    """Cheaper ways to search, each of which is tried and kept where the gate admits it.
 
     Constructors raise InputError for a retention that cannot be used, or that nothing would use.
     """
@@ -79,7 +79,7 @@ class CandidateSettings(Options):
 
     @property
     def requested(self) -> dict[str, str]:
-        """What is asked for in place of the baseline, by option: precision, projection, index."""
+        """The options that differ from the baseline of exact search in float32: precision, projection, index."""
         chosen = {name: getattr(self, name) for name in _BASELINE}
         return {name: value for name, value in chosen.items() if value != _BASELINE[name]}
 

@@ -24,12 +24,25 @@ def tables() -> str:
 
 
 def _table(group: str) -> str:
-    title = (Settings.groups()[group].__doc__ or "").removesuffix(".")
+    """One group: its title, what it is about, and a row for each variable."""
+    model = Settings.groups()[group]
     rows = [_row(each) for each in VARIABLES.values() if each.group == group]
-    return "\n".join([f"## {title}", "", "| variable | default | meaning |", "|---|---|---|", *rows, ""])
+    return "\n".join(
+        [
+            f"## {model.model_config['title']}",
+            "",
+            model.__doc__ or "",
+            "",
+            "| variable | default | meaning |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
 
 
 def _row(variable: Variable) -> str:
+    """The variable, its default, and what it means, with its older names."""
     older = "".join(f"; older name: `TAUGATE_{name.upper()}`" for name in variable.names[1:])
     return f"| `{variable.name}` | {variable.default} | {variable.info.description}{older} |"
 

@@ -1,7 +1,7 @@
 """The settings of the service in groups: type, bounds, default and description of each, declared here and only here.
 
-The title of a group, which documentation shows above its variables, is the group's docstring. docs/settings.md and the
-values of the Helm chart are generated from these declarations.
+docs/settings.md, with a group's title and docstring above its variables, and the values of the Helm chart are generated
+from these declarations.
 """
 
 from dataclasses import dataclass
@@ -67,8 +67,8 @@ class SettingGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ReleaseSettings(SettingGroup):
-    """Releases."""
+class ReleaseSettings(SettingGroup, title="Releases"):
+    """Where releases are read from, and whose signatures are trusted."""
 
     location: Annotated[Path | str, BeforeValidator(_path_or_url)] = Field(
         validation_alias="releases",
@@ -98,15 +98,15 @@ class ReleaseSettings(SettingGroup):
         return cache_folder() / "releases" / sha256(str(self.location).encode()).hexdigest()[:16]
 
 
-class ListenSettings(SettingGroup):
-    """Address."""
+class ListenSettings(SettingGroup, title="Address"):
+    """The address that the service listens on."""
 
     host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every IPv4 address")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
 
 
-class ComputeSettings(SettingGroup):
-    """Processes and threads."""
+class ComputeSettings(SettingGroup, title="Processes and threads"):
+    """How the processors are shared among processes, encoding and searching."""
 
     precision: AskedPrecision = Field(
         default="auto", description="encoder of the release to use: float32, int8, or auto, the calibrated one"
@@ -124,8 +124,8 @@ class ComputeSettings(SettingGroup):
     )
 
 
-class RequestSettings(SettingGroup):
-    """Limits of a request."""
+class RequestSettings(SettingGroup, title="Limits of a request"):
+    """The largest request that is answered."""
 
     max_k: int = Field(default=100, ge=1, description="largest `k` that a search may ask for")
     max_batch: int = Field(
@@ -148,8 +148,8 @@ class RequestSettings(SettingGroup):
     )
 
 
-class AdmissionSettings(SettingGroup):
-    """Queue."""
+class AdmissionSettings(SettingGroup, title="Queue"):
+    """How many queries wait, and how long, before they are refused."""
 
     queue_limit: int = Field(
         default=256,
@@ -159,8 +159,8 @@ class AdmissionSettings(SettingGroup):
     deadline_ms: int = Field(default=5000, ge=1, description="time after which a request is answered 504")
 
 
-class CacheSettings(SettingGroup):
-    """Cache and Redis."""
+class CacheSettings(SettingGroup, title="Cache and Redis"):
+    """What is kept in the memory of each process, and in the Redis that replicas share."""
 
     max_bytes: int = Field(
         default=64 << 20,
@@ -178,8 +178,8 @@ class CacheSettings(SettingGroup):
     redis_ttl_seconds: int = Field(default=86400, ge=1, description="how long Redis keeps a cached entry")
 
 
-class DriftSettings(SettingGroup):
-    """Drift and feedback."""
+class DriftSettings(SettingGroup, title="Drift and feedback"):
+    """How traffic is watched for drift, and which of it is recorded."""
 
     enabled: bool = Field(
         default=True, validation_alias="drift", description="whether traffic is watched for drift (docs/drift.md)"
@@ -233,8 +233,8 @@ class DriftSettings(SettingGroup):
     )
 
 
-class LifecycleSettings(SettingGroup):
-    """Reloading and shadow releases."""
+class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):
+    """When another release is loaded, and how much traffic a shadow release answers."""
 
     reload_seconds: float = Field(
         default=0,
@@ -246,8 +246,8 @@ class LifecycleSettings(SettingGroup):
     )
 
 
-class AccessSettings(SettingGroup):
-    """Access."""
+class AccessSettings(SettingGroup, title="Access"):
+    """Who is answered, and how often."""
 
     keys_file: Path | None = Field(
         default=None, description="file of hashed API keys (docs/access.md); read again when it changes"
@@ -272,8 +272,8 @@ class AccessSettings(SettingGroup):
     )
 
 
-class ConnectionSettings(SettingGroup):
-    """Connections."""
+class ConnectionSettings(SettingGroup, title="Connections"):
+    """How many connections are kept, and how long they may take."""
 
     max_connections: int = Field(
         default=10_000,
@@ -292,8 +292,8 @@ class ConnectionSettings(SettingGroup):
     shutdown_seconds: int = Field(default=20, ge=0, description="longest wait for requests in progress after SIGTERM")
 
 
-class TelemetrySettings(SettingGroup):
-    """Logs and traces."""
+class TelemetrySettings(SettingGroup, title="Logs and traces"):
+    """What is logged, and where traces go."""
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged: debug, info, warning or error"
