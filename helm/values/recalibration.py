@@ -105,8 +105,8 @@ class Recalibration(Group):
     )
     tmp_size: Quantity = value(
         "4Gi",
-        "size of its /tmp: documents, and beside them a data set at a URL, are 2 GB for 500,000 documents of 2 kB; a pod "
-        "that fills it is evicted",
+        "size of its /tmp: documents, and a data set at a URL beside them, are 2 GB for 500,000 documents of 2 kB; a "
+        "pod that fills it is evicted",
     )
     active_deadline_seconds: int | None = value(
         86_400,
