@@ -114,7 +114,7 @@ def study(
         policy, strata = decide(settings.rule, evidence), None
         if settings.rule.strata is not None and policy.tau is not None:
             taken = contender(settings.rule, policy.kind, evidence)
-            rule = next(taken.rule.each())
+            rule = next(taken.rule.split_by_loss())
             asked = StrataStudy(dataset, encoded.answerable, index, evidence, taken.queries, policy.kind, rule)
             strata = asked.certify(Strata.of(dataset, settings.rule.strata))
             policy = asked.lowered(policy, strata)

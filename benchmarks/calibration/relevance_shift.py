@@ -15,7 +15,7 @@ from taugate.calibration.metrics.reliability import LIKELY, Sums, brier_skill, e
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.relevance.fit import recalibrated
-from taugate.calibration.settings.rules import AskedPolicy
+from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -29,7 +29,7 @@ SOURCE = "squad_v2_dev"
 SETS = ("squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 _LOSS = 0.02
 _SAID = 0.8  # the tenth of results that say .8 to .9
-_POLICIES: tuple[AskedPolicy, ...] = ("similarity", "relative", "probability")
+_POLICIES: tuple[PolicyChoice, ...] = ("similarity", "relative", "probability")
 _LABELLED = 100  # queries of the new corpus that somebody labels
 
 

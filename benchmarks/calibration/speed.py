@@ -18,7 +18,7 @@ from taugate.calibration.metrics.measure import measure
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence, estimate
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -69,7 +69,7 @@ def section(bench: Bench) -> str:
     units = Units.of(np.arange(QUERIES))
     draw = Draw.of(np.random.default_rng(bench.seed), units, DOCUMENTS, settings)
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
-    certified = Rule("risk-control", "similarity")
+    certified = ThresholdRule("risk-control", "similarity")
     everything = np.arange(QUERIES)
     evidence = Evidence(scored, everything, draw.rows, None, None, units, bench.seed)
     _, certifying = _timed(lambda: decide(certified, evidence), _ROUNDS)
@@ -80,7 +80,7 @@ def section(bench: Bench) -> str:
     )
     chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
     evidence = Evidence(chosen, everything, draw.rows, parts, estimated, units, bench.seed)
-    _, choosing = _timed(lambda: decide(Rule("risk-control", "auto"), evidence), _ROUNDS)
+    _, choosing = _timed(lambda: decide(ThresholdRule("risk-control", "auto"), evidence), _ROUNDS)
     oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)
     same = _same(oracle, tau, psi, metrics)
     rows = [

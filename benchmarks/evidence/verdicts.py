@@ -15,8 +15,8 @@ from taugate.calibration.risk import bounds
 from taugate.calibration.risk.bounds import log_e, log_wealth, worst_of_documents, worst_of_queries
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, Rule
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
+from taugate.calibration.settings.settings import GateSettings
 
 PValues = NDArray[np.float64]
 Test = Callable[[Drawn, float], PValues]
@@ -85,7 +85,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
         losses = _spread(structure.sizes, sums)
         before = (losses >= 0).astype(np.float64)
         outcomes = [Outcome(each, each) for each in (before, before - losses)]
-        (record,) = judge(outcomes[0], [Candidate("tried", "precision", outcomes[1])], units, Gate(margin))
+        (record,) = judge(outcomes[0], [Candidate("tried", "precision", outcomes[1])], units, GateSettings(margin))
         texts = np.arange(len(losses)).astype(np.uint64)
         found = loss(*(Sample(each.accuracy, texts, units.labels) for each in outcomes), CONFIDENCE)
         said = [record.admitted, found.most <= margin]
@@ -98,7 +98,10 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
 def _cut(losses: NDArray[np.float64], units: Units, margin: float) -> bool:
     """Whether the cut is certified that answers the queries lost with nothing."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
-    return certify([Limited("empty", steps, margin)], Rule("risk-control", "similarity", max_loss=margin)).tau == 1
+    return (
+        certify([Limited("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau
+        == 1
+    )
 
 
 def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from page import share, table, verdict
 from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.gate.indexes import built, recall, search_gain
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.index import build as building
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
@@ -28,7 +28,7 @@ def section(bench: Bench) -> str:
     """The section of the page."""
     encoded = bench.encoded(SET)
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    flat, gate = FlatIndex.build(trial.documents), Gate(MARGIN)
+    flat, gate = FlatIndex.build(trial.documents), GateSettings(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)
     baseline, units = trial.outcome(flat), Units.of(clusters(trial.queries))
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0

@@ -27,7 +27,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encode
 from taugate.calibration.export.int8 import quantize
 from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
 HEADING = "Precision of the encoder"
@@ -112,7 +112,7 @@ def section(bench: Bench) -> str:
         for name, encoder in encoders.items():
             vectors = encoder.encode(texts, "query")
             moved = Trial(encoded.queries, vectors, encoded.vectors.documents, _K)
-            (record,) = judge(baseline, [Candidate(name, "precision", moved.outcome())], units, Gate())
+            (record,) = judge(baseline, [Candidate(name, "precision", moved.outcome())], units, GateSettings())
             alone = np.vstack([encoder.encode([text], "query") for text in texts[:100]])
             rows.append(
                 [

@@ -15,7 +15,7 @@ from taugate.calibration.gate.projection import cross_validated
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.ranking import grades_of
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.settings import GateSettings
 from taugate.retrieval.index.flat import FlatIndex
 
 HEADING = "Projections"
@@ -145,7 +145,9 @@ def _summary(rows: list[list[str]]) -> list[str]:
 
 
 def _judged(encoded: Encoded, base: Outcome, after: Outcome) -> list[str]:
-    (record,) = judge(base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), Gate())
+    (record,) = judge(
+        base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), GateSettings()
+    )
     cells = []
     for each in (record.accuracy, record.ndcg):
         cells += [f"{share(each.baseline, 4)} → {share(each.candidate, 4)}", f"{each.loss.upper:+.4f}"]

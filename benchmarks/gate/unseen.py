@@ -10,7 +10,7 @@ from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.gate.projection import admit_projection
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.settings import MARGIN, Cheaper, Gate
+from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings
 from taugate.retrieval.release.records import GateRecord
 
 HEADING = "Projections on unseen queries"
@@ -20,7 +20,7 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 def section(bench: Bench) -> str:
     """The section of the page."""
-    gate = Gate(MARGIN)
+    gate = GateSettings(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():
         for name in bench.wanted(SETS):
@@ -47,7 +47,7 @@ No set loses more than the margin, {share(MARGIN)}, on average: the largest loss
 """
 
 
-def _split(encoded: Encoded, seed: int, gate: Gate) -> tuple[float | None, float, float]:
+def _split(encoded: Encoded, seed: int, gate: GateSettings) -> tuple[float | None, float, float]:
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
     split = Split.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
@@ -56,7 +56,7 @@ def _split(encoded: Encoded, seed: int, gate: Gate) -> tuple[float | None, float
     def judged(candidates: list[Candidate]) -> list[GateRecord]:
         return judge(baseline, candidates, units, gate)
 
-    found = admit_projection(trial, encoded.vectors, Cheaper(projection="auto"), seed, judged)
+    found = admit_projection(trial, encoded.vectors, CandidateSettings(projection="auto"), seed, judged)
     if found.projection is None or found.record is None:
         return None, 0.0, 0.0
     before = unseen.outcome()

@@ -28,7 +28,7 @@ from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.scored import Answering, Scored
 from taugate.calibration.risk.certify import Certified, Limited, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
+from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Mask, decision_scores, keep
@@ -83,8 +83,8 @@ class Errors:
         """Upper limit of the share of unanswerable queries answered."""
         return upper_limit(self.answered, _turned(tau), self.confidence)
 
-    def _rule(self, most: float) -> Rule:
-        return Rule("risk-control", "similarity", max_loss=most, confidence=self.confidence)
+    def _rule(self, most: float) -> ThresholdRule:
+        return ThresholdRule("risk-control", "similarity", max_loss=most, confidence=self.confidence)
 
 
 def certify_both(
@@ -96,8 +96,8 @@ def certify_both(
     at which refusals are certified; where not even these can be, the largest at which none of the certifying queries
     is refused.
     """
-    errors = Errors.of(answerable, unanswerable, rule.each)
-    refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
+    errors = Errors.of(answerable, unanswerable, rule.confidence_per_limit)
+    refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
     lowest = answering.tau
     highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
     certified = lowest is not None and (rule.max_empty is None or (refusing.tau is not None and lowest <= highest))
@@ -113,7 +113,7 @@ def certify_both(
     )
     refused = ErrorLimit(
         asked=rule.max_empty,
-        upper=rule.most_refused if at_limit else errors.most_refused(tau),
+        upper=rule.refusal_limit if at_limit else errors.most_refused(tau),
         found=float((answerable.scores < np.float32(tau)).mean()),
         queries=len(answerable.scores),
         queries_needed=None if rule.max_empty is None else refusing.certificates[0].queries_needed,
@@ -171,7 +171,7 @@ def abstain(
     seed: int,
 ) -> Abstaining:
     """Choose and certify; calibration: positions of the answerable queries that may have a say."""
-    chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.most_refused, seed)
+    chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.refusal_limit, seed)
     return Abstaining(
         chosen,
         certify_both(

@@ -19,7 +19,13 @@ from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import least_loss
-from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, Cheaper, Gate, default_margin
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    CalibrationSettings,
+    CandidateSettings,
+    GateSettings,
+    default_margin,
+)
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.build import AnyIndex
@@ -58,7 +64,7 @@ def admit(
     watch: Stopwatch,
 ) -> Admitted:
     """Try what the settings ask for. Raises EncoderError where int8 cannot be had."""
-    cheaper, units = settings.cheaper, Units.of(clusters(dataset.answerable))
+    cheaper, units = settings.candidates, Units.of(clusters(dataset.answerable))
     # As `study` splits them.
     members = Split.asked(np.random.default_rng(settings.seed), units, settings).calibration
     queries = [dataset.answerable[position] for position in members.tolist()]
@@ -67,7 +73,7 @@ def admit(
     def trial(encoded: EncodedDataset) -> Trial:
         return Trial(queries, encoded.answerable[members], encoded.documents, settings.k)
 
-    if not cheaper.asked:
+    if not cheaper.requested:
         indexed = Indexed.exact(trial(encoded))
         return Admitted(encoder, encoded, None, None, indexed.index, indexed.record, records)
     with watch.stage("gate"):
@@ -83,14 +89,14 @@ def admit(
         return found
 
     float32, exact_queries, tolerance = encoder, encoded.answerable[members], TOLERANCE
-    if "precision" in cheaper.asked:
+    if "precision" in cheaper.requested:
         tried = in_int8(dataset, encoded, encoder, watch)
         with watch.stage("gate"):
             if admits_int8(trial(tried.encoded), encoder, tried.encoder, cheaper.precision, judged):
                 encoder, encoded = tried.encoder, tried.encoded
     with watch.stage("gate"):
         projected = Projected(encoded, None, None, None)
-        if "projection" in cheaper.asked:
+        if "projection" in cheaper.requested:
             projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
         indexed = admit_index(trial(projected.encoded), projected.outcome, kinds, gate.margin or MARGIN, judged)
         if encoder.config.precision == "int8":
@@ -110,12 +116,12 @@ def admit(
     )
 
 
-def _gate(cheaper: Cheaper, units: Units, candidates: int, say: Callable[[str], None]) -> Gate:
+def _gate(cheaper: CandidateSettings, units: Units, candidates: int, say: Callable[[str], None]) -> GateSettings:
     """The error divided among what is asked for, and a margin that these queries can show where none is asked for.
 
     candidates: of the kind that has most of them, among which Holm's method divides the error once more.
     """
-    confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.asked)
+    confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.requested)
     margin, least = cheaper.gate.margin, least_loss(units, 1 - (1 - confidence) / candidates)
     if margin is None:
         margin = default_margin(MARGIN, least)
@@ -129,4 +135,4 @@ def _gate(cheaper: Cheaper, units: Units, candidates: int, say: Callable[[str], 
             f"warning: the gate's margin is {margin:g}, and {units.words} can exclude a loss of {least:.4f} at best: "
             "next to nothing can be admitted; label more, or give a larger --margin"
         )
-    return Gate(margin, confidence)
+    return GateSettings(margin, confidence)

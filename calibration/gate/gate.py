@@ -19,7 +19,7 @@ from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.mean_loss import PerQuery
 from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
 from taugate.calibration.risk.paired import MeanLoss, least_loss, more, paired_losses
-from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index
@@ -68,7 +68,7 @@ class Candidate:
 Judge = Callable[[Sequence[Candidate]], list[GateRecord]]
 
 
-def judge(baseline: Outcome, candidates: Sequence[Candidate], units: Units, gate: Gate) -> list[GateRecord]:
+def judge(baseline: Outcome, candidates: Sequence[Candidate], units: Units, gate: GateSettings) -> list[GateRecord]:
     """The record of each candidate, in their order; units: of the q queries. The gate has a margin."""
     margin = MARGIN if gate.margin is None else gate.margin
     losses = [

@@ -8,7 +8,7 @@ import numpy as np
 
 from taugate.calibration.gate.gate import Candidate, Judge, Outcome, Trial
 from taugate.calibration.progress import speeds
-from taugate.calibration.settings.settings import AskedIndex
+from taugate.calibration.settings.settings import IndexChoice
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
@@ -103,7 +103,7 @@ class Indexed:
         return cls(index, record)
 
 
-def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
+def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
     """What is tried, the preferred first; empty for exact search. Raises InputError with too few documents."""
     if asked == "auto":
         return next(kinds for most, kinds in _AUTO if documents <= most)

@@ -10,7 +10,7 @@ from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.gate.gate import Candidate, Judge, Trial
 from taugate.calibration.progress import Stopwatch, speeds
-from taugate.calibration.settings.settings import AskedPrecision
+from taugate.calibration.settings.settings import PrecisionChoice
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.build import AnyIndex
@@ -45,7 +45,7 @@ def in_int8(dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, wat
     return Encoded(int8, moved)
 
 
-def admits_int8(trial: Trial, float32: OnnxEncoder, int8: OnnxEncoder, asked: AskedPrecision, judged: Judge) -> bool:
+def admits_int8(trial: Trial, float32: OnnxEncoder, int8: OnnxEncoder, asked: PrecisionChoice, judged: Judge) -> bool:
     """Whether int8 is to be used; trial: the calibration queries as int8 encodes them.
 
     With `auto` it also has to be clearly faster than float32 in the same run.

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.gate.gate import Candidate, Judge, Outcome, Trial
 from taugate.calibration.gate.indexes import search_gain
-from taugate.calibration.settings.settings import RETENTION, Cheaper
+from taugate.calibration.settings.settings import RETENTION, CandidateSettings
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
@@ -103,7 +103,9 @@ class Projected:
     outcome: Outcome | None
 
 
-def admit_projection(trial: Trial, encoded: EncodedDataset, cheaper: Cheaper, seed: int, judged: Judge) -> Projected:
+def admit_projection(
+    trial: Trial, encoded: EncodedDataset, cheaper: CandidateSettings, seed: int, judged: Judge
+) -> Projected:
     """Try what is asked for, and take the smallest of the best that are admitted; none where the gate admits none.
 
     trial: the calibration queries, of which each is judged by a PCA of the other folds' queries; then it is fitted once

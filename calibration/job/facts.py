@@ -17,6 +17,7 @@ from taugate.calibration.study import Findings
 from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
+from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.records import FEWEST_QUERIES, AgainstChance, CalibrationRecord, StateReason
 
 _MOST_QUERIES = 1_000_000  # who would have to label more has another problem than too few labels
@@ -108,13 +109,7 @@ def manifest_facts(
         "projection": admitted.projection_record,
         "index": admitted.index_record,
         "policy": found.policy,
-        "bootstrap": {
-            "bootstraps": settings.bootstraps,
-            "sample_size": settings.sample_size,
-            "seed": settings.seed,
-            "holdout": settings.holdout,
-            "overlap_percentile": settings.overlap_percentile,
-        },
+        "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
         "metrics": found.metrics,
         "alternatives": found.alternatives,
         "relevance": found.relevance,

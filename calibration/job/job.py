@@ -49,14 +49,14 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
             "label more queries or give a smaller share"
         )
-    members, asked = answerable - round(settings.holdout * answerable), settings.cheaper.asked
+    members, asked = answerable - round(settings.holdout * answerable), settings.candidates.requested
     if asked and members < FEWEST_QUERIES:
         name, value = next(iter(asked.items()))
         raise InputError(
             f"--{name} {value}: needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
-    kinds_asked(settings.cheaper.index, len(dataset.documents))
+    kinds_asked(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         Strata.of(dataset, settings.rule.strata)
     if settings.abstention is not None:

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Candidate
 from taugate.retrieval.vectors.similarity import Float32
@@ -23,7 +23,7 @@ _THRESHOLDS = 100
 def choose(
     queries: JudgedQueries,
     decisions: Mapping[PolicyKind, Float32],
-    rule: Rule,
+    rule: ThresholdRule,
     rng: np.random.Generator,
 ) -> tuple[PolicyKind, list[Candidate]]:
     """The policy that keeps the fewest results, and what each of them keeps.
@@ -48,7 +48,9 @@ def choose(
     ]
 
 
-def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _kept(
+    queries: JudgedQueries, decisions: Float32, rule: ThresholdRule, counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Share of results kept, averaged over every τ whose loss is at most twice the allowed one.
 
     counts: (r, q), how often each resample has each query. Returns (r,).
@@ -70,7 +72,7 @@ def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArra
     return share
 
 
-def _tried(queries: JudgedQueries, decisions: Float32, rule: Rule, most: NDArray[np.float64]) -> Float32:
+def _tried(queries: JudgedQueries, decisions: Float32, rule: ThresholdRule, most: NDArray[np.float64]) -> Float32:
     """Thresholds from the lowest candidate to the highest that some resample may allow; most: of each limit, (1 or 2,).
 
     Half as much again as the limits: a resample may lose less than all queries together do.

@@ -11,7 +11,7 @@ from scipy import optimize
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.bounds import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
 
@@ -36,7 +36,7 @@ class Certified:
     certificates: list[Certificate]
 
 
-def certify(limits: Sequence[Limited], rule: Rule) -> Certified:
+def certify(limits: Sequence[Limited], rule: ThresholdRule) -> Certified:
     """The largest observed decision score that passes every limit, found by fixed-sequence testing from the lowest.
 
     Several limits are one statement: its p-value is the largest of theirs (intersection–union test, Berger 1982), so it
@@ -82,7 +82,7 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
     return float(optimize.brentq(short, mean, highest, xtol=1e-9))
 
 
-def queries_needed(limit: Limited, rule: Rule) -> int:
+def queries_needed(limit: Limited, rule: ThresholdRule) -> int:
     """The fewest queries, asked of documents as these are, with which the limit can be certified at all."""
     documents, alpha = limit.steps.documents, 1 - rule.confidence
     if documents is None:
@@ -103,7 +103,7 @@ def queries_needed(limit: Limited, rule: Rule) -> int:
     return math.ceil(factor * limit.steps.queries)
 
 
-def _passes(limit: Limited, rule: Rule) -> NDArray[np.bool_]:
+def _passes(limit: Limited, rule: ThresholdRule) -> NDArray[np.bool_]:
     """Of each step of the staircase, (c + 1,)."""
     steps = limit.steps
     if rule.statement == "expected-loss":
@@ -113,7 +113,7 @@ def _passes(limit: Limited, rule: Rule) -> NDArray[np.bool_]:
     return passed
 
 
-def certificate(limit: Limited, tau: float | None, rule: Rule) -> Certificate:
+def certificate(limit: Limited, tau: float | None, rule: ThresholdRule) -> Certificate:
     """What is known of a limit at τ, None without a cut."""
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())

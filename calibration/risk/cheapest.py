@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, SHARES
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
-from taugate.calibration.settings.rules import AskedPolicy, Rule
+from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
 _MOST = 0.5  # a cut that may lose half of the queries is no advice
 # Certified by all calibration queries; it keeps fewer results than `similarity` (docs/thresholds.md).
-_NAMED: AskedPolicy = "relative"
+_NAMED: PolicyChoice = "relative"
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Way:
     """A way to ask: the share held out, the rule, and the options that ask for it, empty for what was asked."""
 
     holdout: float
-    rule: Rule
+    rule: ThresholdRule
     options: str = ""
 
     @property
@@ -52,7 +52,7 @@ class Way:
         return found
 
 
-def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certificate]) -> str:
+def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
     """What to ask for instead, or how many queries to label, where nothing could be certified.
 
     labels: answerable queries; certificates: of the limits, at least one of which failed.
@@ -72,7 +72,7 @@ def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certi
     return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
 
 
-def _ways(holdout: float, rule: Rule) -> Iterator[Way]:
+def _ways(holdout: float, rule: ThresholdRule) -> Iterator[Way]:
     """As asked, then what gives up less before what gives up more: the choice of the policy, the holdout, both."""
     asked, named = Way(holdout, rule), replace(rule, policy=_NAMED)
     yield asked
@@ -84,7 +84,7 @@ def _ways(holdout: float, rule: Rule) -> Iterator[Way]:
         yield Way(0.0, named, f"--holdout 0 --policy {_NAMED}")
 
 
-def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
+def _on_average(rule: ThresholdRule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
     """The first way whose loss is certified on average, where that was not asked for and queries count one by one."""
     if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
         return
@@ -95,7 +95,9 @@ def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float,
             return
 
 
-def _larger(rule: Rule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int) -> Iterator[str]:
+def _larger(
+    rule: ThresholdRule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int
+) -> Iterator[str]:
     """The smallest larger limits that are any use: as asked, and where all labelled queries certify."""
     failed = [each for each in certificates if each.queries_needed > each.queries]
     if all(each.bound < _MOST for each in failed):

@@ -18,13 +18,13 @@ from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.risk.certify import Certified, Limited, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Candidate, Choice
 
 
-def limits(rule: Rule, evidence: Evidence, certifying: NDArray[np.int64], kind: PolicyKind) -> list[Limited]:
+def limits(rule: ThresholdRule, evidence: Evidence, certifying: NDArray[np.int64], kind: PolicyKind) -> list[Limited]:
     """The loss of the metric, and empty replies where the rule limits them; certifying: positions of queries."""
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.decisions(kind)
@@ -46,14 +46,14 @@ class Contender:
 
     kind: PolicyKind
     queries: NDArray[np.int64]
-    rule: Rule
+    rule: ThresholdRule
 
     def certify(self, evidence: Evidence) -> list[Certified]:
         """For each largest loss that the rule has, the one in force first."""
-        return [certify(limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.each()]
+        return [certify(limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.split_by_loss()]
 
 
-def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Choice | None]:
+def best(rule: ThresholdRule, evidence: Evidence) -> tuple[Contender, list[Certified], Choice | None]:
     """The policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
 
     Returns it with what is certified of it, for each largest loss, and how it was chosen, None where it was named.
@@ -73,7 +73,7 @@ def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Ch
     return _fewest(entries, certified, evidence)
 
 
-def contender(rule: Rule, kind: PolicyKind, evidence: Evidence) -> Contender:
+def contender(rule: ThresholdRule, kind: PolicyKind, evidence: Evidence) -> Contender:
     """The one of this kind: what else is certified of it needs the same queries and the same confidence."""
     rule = _named(rule, evidence)
     if rule.policy == "auto" and rule.statement == "high-probability":
@@ -81,7 +81,7 @@ def contender(rule: Rule, kind: PolicyKind, evidence: Evidence) -> Contender:
     return Contender(kind, certifying_queries(rule, kind, evidence), rule)
 
 
-def certifying_queries(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDArray[np.int64]:
+def certifying_queries(rule: ThresholdRule, kind: PolicyKind, evidence: Evidence) -> NDArray[np.int64]:
     """Queries that had no say in what they certify: those that did not fit the model, for a policy that uses it."""
     if evidence.parts is None:
         return evidence.calibration
@@ -90,12 +90,12 @@ def certifying_queries(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDAr
     return evidence.parts.rest if kind == "probability" else evidence.calibration
 
 
-def _named(rule: Rule, evidence: Evidence) -> Rule:
+def _named(rule: ThresholdRule, evidence: Evidence) -> ThresholdRule:
     """`auto` with too few queries to fit a model is `relative`, which needs none and keeps fewer than `similarity`."""
     return replace(rule, policy="relative") if rule.policy == "auto" and evidence.parts is None else rule
 
 
-def _check(rule: Rule, evidence: Evidence) -> None:
+def _check(rule: ThresholdRule, evidence: Evidence) -> None:
     if rule.policy == "probability" and evidence.parts is None:
         raise InputError(f"--policy probability: {evidence.lacking}")
     if rule.policy == "probability" and evidence.estimated is None:
@@ -105,7 +105,7 @@ def _check(rule: Rule, evidence: Evidence) -> None:
         )
 
 
-def _divided(rule: Rule, evidence: Evidence) -> list[Contender]:
+def _divided(rule: ThresholdRule, evidence: Evidence) -> list[Contender]:
     """The two policies that are preferred, the error divided between them.
 
     `similarity` is one of them only where there is no model.
@@ -113,12 +113,14 @@ def _divided(rule: Rule, evidence: Evidence) -> list[Contender]:
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
     leading = Contender(first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error))
-    left = error - sum(_used(limits(each, evidence, leading.queries, first), each) for each in leading.rule.each())
+    left = error - sum(
+        _used(limits(each, evidence, leading.queries, first), each) for each in leading.rule.split_by_loss()
+    )
     other = Contender(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
     return [leading, other]
 
 
-def _used(limited: Sequence[Limited], rule: Rule) -> float:
+def _used(limited: Sequence[Limited], rule: ThresholdRule) -> float:
     """How often the test of these limits errs at most, which is known before any loss is seen.
 
     Nothing where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as
@@ -166,7 +168,7 @@ def _fewest(
     return entries[best], certified[best], Choice(**sizes, candidates=candidates)
 
 
-def _chosen_before(rule: Rule, evidence: Evidence) -> tuple[PolicyKind, Choice]:
+def _chosen_before(rule: ThresholdRule, evidence: Evidence) -> tuple[PolicyKind, Choice]:
     """The policy that keeps the fewest results near the allowed loss, by queries that certify nothing."""
     parts = evidence.parts
     if parts is None:

@@ -10,7 +10,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import Certified
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.contenders import best
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
@@ -52,7 +52,7 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
     return Threshold(float(candidates[0]), 0)
 
 
-def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
+def decide(rule: ThresholdRule, evidence: Evidence) -> PolicyRecord:
     """The policy that the rule gives, or `none` where nothing can be certified. Raises InputError."""
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
@@ -93,7 +93,7 @@ def _check_hits(queries: JudgedQueries, which: str) -> None:
         )
 
 
-def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
+def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
     certified = rule.method != "bootstrap"
     asked: dict[str, object] = {
         "method": rule.method,
@@ -109,16 +109,16 @@ def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: ob
     return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **asked, **facts})
 
 
-def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> list[Alternative]:
+def alternatives(rule: ThresholdRule, evidence: Evidence, judged_on: NDArray[np.int64]) -> list[Alternative]:
     """The papers' rule and the two statements of risk control, less the one in force.
 
     judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
-        Rule("bootstrap", "similarity", metric=rule.metric),
-        Rule("risk-control", "auto", guarantee="high-probability", **limits),
-        Rule("risk-control", "auto", guarantee="expected-loss", **limits),
+        ThresholdRule("bootstrap", "similarity", metric=rule.metric),
+        ThresholdRule("risk-control", "auto", guarantee="high-probability", **limits),
+        ThresholdRule("risk-control", "auto", guarantee="expected-loss", **limits),
     ]
     return [
         outcome
@@ -128,7 +128,7 @@ def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -
     ]
 
 
-def _outcome(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Alternative | None:
+def _outcome(rule: ThresholdRule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Alternative | None:
     try:
         policy = decide(rule, evidence)
     except InputError:  # what this data set cannot have is no alternative

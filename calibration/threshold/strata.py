@@ -23,7 +23,7 @@ from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.contenders import limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
@@ -92,7 +92,7 @@ class StrataStudy:
     evidence: Evidence
     certifying: Positions
     kind: PolicyKind
-    rule: Rule
+    rule: ThresholdRule
 
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
         """The policy, whose τ is certified for all queries, with one that is for each stratum, too."""

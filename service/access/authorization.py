@@ -159,13 +159,13 @@ class Authorizer:
         return key
 
     async def _watch_file(self) -> None:
-        while self._settings.keys_file is not None:
+        while self._settings.access.keys_file is not None:
             await asyncio.sleep(_POLL_SECONDS)
             if await asyncio.to_thread(self._stamp_file) != self._file_stamp:
                 self.reload()
 
     def _stamp_file(self) -> _FileStamp | None:
-        return None if self._settings.keys_file is None else _stamp(self._settings.keys_file)
+        return None if self._settings.access.keys_file is None else _stamp(self._settings.access.keys_file)
 
 
 def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:

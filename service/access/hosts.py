@@ -23,8 +23,8 @@ class AllowedHosts:
         settings: `allowed_hosts` are names by commas, "*.example.org" for all below one and "*" for any; `host` is
         allowed as well.
         """
-        listed = (name.strip().lower() for name in settings.allowed_hosts.split(","))
-        names = {settings.host.lower(), *listed} - {""}  # "a,,b" allows no request without a name
+        listed = (name.strip().lower() for name in settings.access.allowed_hosts.split(","))
+        names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" allows no request without a name
         self._allow_any = "*" in names
         self._names = names
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))

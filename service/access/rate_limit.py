@@ -124,9 +124,9 @@ class RateLimiter:
         settings: `queries_per_second` is the rate of keys that name none, 0 for no limit, and `redis_url` where rates
         are shared; metrics: count what is refused.
         """
-        self._default_rate = settings.queries_per_second
+        self._default_rate = settings.access.queries_per_second
         self._refused = metrics.refused.labels(RateLimited.code)
-        self._redis_url, self._timeout = settings.redis_url, settings.redis_timeout_ms / 1000
+        self._redis_url, self._timeout = settings.cache.redis_url, settings.cache.redis_timeout_ms / 1000
         self._local = LocalRates()
         self._shared: SharedRates | None = None
 

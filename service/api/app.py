@@ -41,9 +41,9 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     count_dropped_lines(metrics.log_dropped.inc)
     authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings, metrics)
     serving = Serving(settings, metrics, authorizer, load_release)
-    reloading = Reloading(serving, authorizer.reload, settings.reload_seconds)
+    reloading = Reloading(serving, authorizer.reload, settings.lifecycle.reload_seconds)
     connections = ConnectionTable(settings, metrics)
-    tracer = None if settings.otlp_endpoint is None else Tracer(settings.otlp_endpoint)
+    tracer = None if settings.telemetry.otlp_endpoint is None else Tracer(settings.telemetry.otlp_endpoint)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:

@@ -36,12 +36,12 @@ class BodyLimits:
         app: what is called within the limits; settings: have the limits of a body, of a batch, and of the queue.
         """
         self._app = app
-        self._max_bytes, self._max_batch_bytes = settings.max_body_bytes, settings.max_batch_bytes
+        self._max_bytes, self._max_batch_bytes = settings.requests.max_body_bytes, settings.requests.max_batch_bytes
         self._max_total = _MAX_LARGE_BODIES * max(self._max_bytes, self._max_batch_bytes)
         self._max_total_per_key = self._max_total * _MAX_LARGE_BODIES_PER_KEY // _MAX_LARGE_BODIES
         self._total = 0  # bytes of all bodies in memory
         self._total_per_key: Counter[str] = Counter()
-        self._max_batches = max(1, settings.queue_limit // _QUERIES_PER_BATCH)
+        self._max_batches = max(1, settings.admission.queue_limit // _QUERIES_PER_BATCH)
         self._batches: Counter[str | None] = Counter()  # under way, by the name of the key; None: of all without one
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -56,11 +56,11 @@ class ConnectionTable:
         settings: `max_connections`, which is lowered where the process may open fewer files, and `receive_seconds`, the
         deadline of clients; metrics: count connections and refusals.
         """
-        self._max = connections_that_fit(settings.max_connections)
-        if self._max < settings.max_connections:
-            fields = {"wanted": settings.max_connections, "fit": self._max}
+        self._max = connections_that_fit(settings.connections.max_connections)
+        if self._max < settings.connections.max_connections:
+            fields = {"wanted": settings.connections.max_connections, "fit": self._max}
             _log.warning("this process may not open files enough for all connections", extra={"fields": fields})
-        self._seconds = settings.receive_seconds
+        self._seconds = settings.connections.receive_seconds
         self._metrics = metrics
         self._open: dict[OpenConnection, None] = {}
         self._strangers: dict[OpenConnection, None] = {}

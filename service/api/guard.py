@@ -26,7 +26,7 @@ class Guard:
         settings: have the allowed hosts and the longest head.
         """
         self._app, self._authorizer, self._refused = app, authorizer, metrics.refused
-        self._hosts, self._max_header_bytes = AllowedHosts(settings), settings.max_header_bytes
+        self._hosts, self._max_header_bytes = AllowedHosts(settings), settings.connections.max_header_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that may not pass, and hand on any other with its key in its state.

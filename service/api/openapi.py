@@ -120,11 +120,11 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     """Add those limits to the schemas of requests for which JSON Schema has a word."""
     search, batch = (schemas[name]["properties"] for name in ("SearchRequest", "BatchRequest"))
-    search["query"]["maxLength"] = settings.max_query_chars
+    search["query"]["maxLength"] = settings.requests.max_query_chars
     for name in ("k", "min_results"):
-        _schema_of_type(search[name], "integer")["maximum"] = settings.max_k
-    batch["queries"]["maxItems"] = settings.max_batch
-    _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.max_query_chars
+        _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
+    batch["queries"]["maxItems"] = settings.requests.max_batch
+    _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
 
 
 def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:

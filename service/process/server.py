@@ -25,14 +25,14 @@ def uvicorn_options(settings: Settings) -> Mapping[str, Any]:
     """
     return {
         "http": "taugate.service.process.connection:HttpConnection",
-        "h11_max_incomplete_event_size": settings.max_header_bytes,  # also of chunked trailers
+        "h11_max_incomplete_event_size": settings.connections.max_header_bytes,  # also of chunked trailers
         "ws": "none",  # there is nothing here to upgrade to
         "log_config": None,  # the root logger has it all already
         "log_level": "error",  # a stranger who sends what is no HTTP fills no disk: the metrics count it
         "access_log": False,  # RequestContext writes that line, with the request id
         "server_header": False,
         "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
-        "timeout_graceful_shutdown": settings.shutdown_seconds,
+        "timeout_graceful_shutdown": settings.connections.shutdown_seconds,
     }
 
 
@@ -51,7 +51,7 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 
     settings: of the service; listener: a listening socket. Raises what kept it from loading its release.
     """
-    configure_logging(settings.log_level)
+    configure_logging(settings.telemetry.log_level)
     limit_blas_threads()
     app = create_app(settings)
     serving: Serving = app.state.serving
@@ -79,4 +79,4 @@ def log_listening(settings: Settings, listener: socket.socket) -> None:
     settings: of the service; listener: a listening socket.
     """
     host, port = listener.getsockname()[:2]
-    _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.model_dump(mode="json")}})
+    _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.for_log()}})

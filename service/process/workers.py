@@ -76,12 +76,13 @@ def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
 
     settings: of the service; listener: a listening socket. Raises ReleaseError where no worker can start.
     """
-    configure_logging(settings.log_level)
+    configure_logging(settings.telemetry.log_level)
     with worker_folder() as folder:
         # Workers read their settings from the environment, so that those given by options have to be there as well.
-        os.environ |= {SHARED_FOLDER: str(folder), **settings.as_environment()}
+        os.environ[SHARED_FOLDER] = str(folder)
+        settings.export(os.environ)
         log_listening(settings, listener)
-        _Supervisor(listener, folder).run(settings.workers)
+        _Supervisor(listener, folder).run(settings.compute.workers)
 
 
 class _Supervisor:
@@ -143,7 +144,7 @@ def _run_worker(listener: socket.socket) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
     threading.Thread(target=_stop_with_supervisor, name="taugate-supervisor", daemon=True).start()
     settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # serve_in_workers has set them all
-    configure_logging(settings.log_level)
+    configure_logging(settings.telemetry.log_level)
     try:
         reserve_metric_files(folder)
     except TaugateError as error:

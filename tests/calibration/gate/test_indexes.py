@@ -10,7 +10,7 @@ import pytest
 from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.gate.indexes import admit_index, kinds_asked, recall, set_breadth
 from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.settings import GateSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -42,7 +42,7 @@ def trial() -> Trial:
     return Trial(queries, vectors, documents, 5)
 
 
-def judged_by(trial: Trial, gate: Gate) -> tuple[list[GateRecord], object]:
+def judged_by(trial: Trial, gate: GateSettings) -> tuple[list[GateRecord], object]:
     baseline, units, records = trial.outcome(), Units.of(clusters(trial.queries)), []
 
     def judged(candidates: list[Candidate]) -> list[GateRecord]:
@@ -135,7 +135,7 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
     """What exact search lost out of fold is lost by the index as well, whatever it finds in sample."""
     unseen = trial.outcome()
     unseen.accuracy[:100], unseen.ndcg[:100] = 0, 0
-    records, judged = judged_by(trial, Gate(0.005, 0.95))
+    records, judged = judged_by(trial, GateSettings(0.005, 0.95))
     indexed = admit_index(trial, unseen, ("flat-float16",), 0.005, judged)
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted
@@ -144,7 +144,7 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
 def test_what_loses_nothing_is_admitted(trial: Trial, kind: str) -> None:
-    records, judged = judged_by(trial, Gate(0.005, 0.95))
+    records, judged = judged_by(trial, GateSettings(0.005, 0.95))
     indexed = admit_index(trial, None, (kind,), 0.005, judged)
     (record,) = records
     assert record.admitted
@@ -162,7 +162,7 @@ def test_what_loses_nothing_is_admitted(trial: Trial, kind: str) -> None:
 def test_what_is_refused_leaves_exact_search(trial: Trial) -> None:
     """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
     few = Trial(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
-    records, judged = judged_by(few, Gate(0.005, 0.95))
+    records, judged = judged_by(few, GateSettings(0.005, 0.95))
     indexed = admit_index(few, None, ("flat-float16", "flat-int8"), 0.005, judged)
     assert [record.admitted for record in records] == [False, False]
     assert indexed.index.kind == indexed.record.kind == "flat"
@@ -171,7 +171,7 @@ def test_what_is_refused_leaves_exact_search(trial: Trial) -> None:
 
 def test_the_first_that_is_admitted_is_taken(trial: Trial) -> None:
     """Lists that are all but never looked at lose too much."""
-    records, judged = judged_by(trial, Gate(0.005, 0.95))
+    records, judged = judged_by(trial, GateSettings(0.005, 0.95))
     indexed = admit_index(trial, None, ("flat-float16", "flat-int8"), 0.005, judged)
     assert indexed.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]

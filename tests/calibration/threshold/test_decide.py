@@ -12,7 +12,7 @@ from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence, estimate
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.contenders import Contender
 from taugate.calibration.threshold.decide import alternatives, bootstrap_threshold, decide
 from taugate.errors import InputError
@@ -22,7 +22,7 @@ from taugate.retrieval.policy.relevance import features
 from taugate.retrieval.release.manifest import PolicyRecord
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World, unit
 
-AUTO = Rule("risk-control", "auto", max_loss=0.1)
+AUTO = ThresholdRule("risk-control", "auto", max_loss=0.1)
 EXPECTED = replace(AUTO, guarantee="expected-loss")
 ALONE = Units.of(np.arange(QUERIES))  # no two queries share a document
 
@@ -78,14 +78,14 @@ def conformal(delta: float) -> Callable[[int, int], bool]:
 def test_a_policy_named_beforehand_is_certified_by_every_calibration_query(
     known: Evidence, kind: str, guarantee: str, passes: Callable[[int, int], bool]
 ) -> None:
-    found = decide(Rule("risk-control", kind, guarantee=guarantee, max_loss=0.1), known)
+    found = decide(ThresholdRule("risk-control", kind, guarantee=guarantee, max_loss=0.1), known)
     assert (found.kind, found.choice) == (kind, None)
     assert found.certificates[0].queries == QUERIES
     assert found.tau == literal_tau(known, kind, known.calibration, passes)
 
 
 def test_probability_is_certified_by_those_that_did_not_fit_it(known: Evidence) -> None:
-    found = decide(Rule("risk-control", "probability", max_loss=0.1), known)
+    found = decide(ThresholdRule("risk-control", "probability", max_loss=0.1), known)
     unseen = np.sort(np.concatenate([known.parts.choose, known.parts.certify]))
     assert set(unseen.tolist()).isdisjoint(known.parts.fit.tolist())
     assert (found.kind, found.choice, found.certificates[0].queries) == ("probability", None, len(unseen))
@@ -214,7 +214,7 @@ def test_the_recalibration_changes_no_certified_cut(known: Evidence) -> None:
         known, estimated=replace(estimated, answerable=raw), scored=Scored(judged, known.scored.unanswerable, raw, None)
     )
     for policy in ("auto", "probability"):
-        rule = Rule("risk-control", policy, max_loss=0.1)
+        rule = ThresholdRule("risk-control", policy, max_loss=0.1)
         before, after = decide(rule, unscaled), decide(rule, known)
         assert (before.kind, before.certificates) == (after.kind, after.certificates)
         if before.kind == "probability":
@@ -254,7 +254,7 @@ def test_too_few_queries_give_no_policy_and_the_number_that_it_takes(known: Evid
     assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in found.guarantee
     assert (found.certificates[0].queries, found.certificates[0].queries_needed) == (QUERIES, 299)
     assert {each.tau for each in found.choice.candidates} == {None}
-    named = decide(Rule("risk-control", "similarity", max_loss=0.01), known)
+    named = decide(ThresholdRule("risk-control", "similarity", max_loss=0.01), known)
     assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in named.guarantee
 
 
@@ -262,16 +262,22 @@ def test_fewer_than_30_queries_hold_no_model() -> None:
     """`probability` is refused with what to do; `auto` is `relative`, whichever way it is to be certified."""
     world = World()
     with pytest.raises(InputError) as refusal:
-        decide(Rule("risk-control", "probability", max_loss=0.1), evidence(world, np.arange(29)))
+        decide(ThresholdRule("risk-control", "probability", max_loss=0.1), evidence(world, np.arange(29)))
     for part in ("--policy probability", "30", "29", "label more"):
         assert part in str(refusal.value)
-    assert decide(Rule("risk-control", "probability", max_loss=0.5), evidence(world, np.arange(30))).tau is not None
-    for rule in (Rule("risk-control", "auto", max_loss=0.2), replace(EXPECTED, max_loss=0.2)):
+    assert (
+        decide(ThresholdRule("risk-control", "probability", max_loss=0.5), evidence(world, np.arange(30))).tau
+        is not None
+    )
+    for rule in (ThresholdRule("risk-control", "auto", max_loss=0.2), replace(EXPECTED, max_loss=0.2)):
         auto = decide(rule, evidence(world, np.arange(29)))
         named = decide(replace(rule, policy="relative"), evidence(world, np.arange(29)))
         assert (auto.kind, auto.tau, auto.certificates) == ("relative", named.tau, named.certificates)
         assert auto.choice is None
-    assert decide(Rule("risk-control", "similarity", max_loss=0.2), evidence(world, np.arange(29))).tau is not None
+    assert (
+        decide(ThresholdRule("risk-control", "similarity", max_loss=0.2), evidence(world, np.arange(29))).tau
+        is not None
+    )
 
 
 @pytest.mark.parametrize("policy", ["auto", "similarity", "relative", "probability"])
@@ -279,7 +285,7 @@ def test_without_a_single_hit_there_is_nothing_to_certify(policy: str) -> None:
     world = World()
     zero(world, np.arange(QUERIES))
     with pytest.raises(InputError, match="none of the 90 calibration queries has a relevant document in its top 5"):
-        decide(Rule("risk-control", policy, max_loss=0.1), evidence(world))
+        decide(ThresholdRule("risk-control", policy, max_loss=0.1), evidence(world))
 
 
 def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
@@ -288,7 +294,7 @@ def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
     given = evidence(world)
     assert given.estimated is None
     with pytest.raises(InputError, match="--policy probability"):
-        decide(Rule("risk-control", "probability", max_loss=0.1), given)
+        decide(ThresholdRule("risk-control", "probability", max_loss=0.1), given)
     assert decide(AUTO, given).kind in {"relative", "similarity"}
 
 
@@ -320,15 +326,15 @@ def test_a_cut_that_may_lose_everything_is_certified() -> None:
     hit = int(np.flatnonzero(world.judged.accuracy())[0])
     zero(world, np.delete(np.arange(QUERIES), hit))
     given = evidence(world)
-    found = decide(Rule("risk-control", "similarity", max_loss=0.1), given)
+    found = decide(ThresholdRule("risk-control", "similarity", max_loss=0.1), given)
     relevant = world.judged.grades[hit] >= 1
     assert found.tau == world.judged.top.scores[hit][relevant].max()
 
 
 @pytest.mark.parametrize("policy", ["auto", "relative", "probability"])
 def test_a_limit_on_empty_replies_holds_as_well(known: Evidence, policy: str) -> None:
-    free = decide(Rule("risk-control", policy, max_loss=0.3), known)
-    rule = Rule("risk-control", policy, max_loss=0.3, max_empty=0.08)
+    free = decide(ThresholdRule("risk-control", policy, max_loss=0.3), known)
+    rule = ThresholdRule("risk-control", policy, max_loss=0.3, max_empty=0.08)
     found = decide(rule, known)
     members = known.parts.rest if policy == "probability" else known.calibration
     assert found.max_empty == 0.08
@@ -347,7 +353,7 @@ def test_a_limit_on_empty_replies_holds_as_well(known: Evidence, policy: str) ->
     [("non-inferiority", "high-probability"), ("risk-control", "high-probability"), ("risk-control", "expected-loss")],
 )
 def test_every_certified_statement_counts_repeated_documents(known: Evidence, method: str, guarantee: str) -> None:
-    rule = Rule(method, "similarity", guarantee=guarantee, max_loss=0.3)
+    rule = ThresholdRule(method, "similarity", guarantee=guarantee, max_loss=0.3)
     independent = decide(rule, known)
     repeated = decide(rule, replace(known, units=Units.of(np.arange(QUERIES) // 3)))
     passes = conformal(0.3) if guarantee == "expected-loss" else exact(0.3)
@@ -360,7 +366,7 @@ def test_every_certified_statement_counts_repeated_documents(known: Evidence, me
 
 def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hits_are_independent() -> None:
     """60 documents of 10 queries, whose scores are the document's and whose hits are nobody's; the truth is known."""
-    rng, rule, delta = np.random.default_rng(0), Rule("non-inferiority", "similarity", max_loss=0.05), 0.05
+    rng, rule, delta = np.random.default_rng(0), ThresholdRule("non-inferiority", "similarity", max_loss=0.05), 0.05
     labels, above, naive = np.repeat(np.arange(60), 10), 0, 0
     for _ in range(200):
         scores = 0.95 * rng.normal(size=60).repeat(10) + 0.31 * rng.normal(size=600)
@@ -379,7 +385,7 @@ def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hi
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
 def test_the_papers_rule_is_what_it_was(known: Evidence, metric: str) -> None:
-    found = decide(Rule("bootstrap", "similarity", metric), known)
+    found = decide(ThresholdRule("bootstrap", "similarity", metric), known)
     literal = bootstrap_threshold(known.scored.judged.take(known.calibration), known.rows, metric)
     assert (found.kind, found.tau, found.psi, found.metric) == ("similarity", literal.tau, literal.psi, metric)
     assert (found.max_loss, found.max_empty, found.certificates, found.choice) == (None, None, [], None)
@@ -387,7 +393,7 @@ def test_the_papers_rule_is_what_it_was(known: Evidence, metric: str) -> None:
 
 
 def test_the_record_says_what_was_asked(known: Evidence) -> None:
-    found = decide(Rule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
+    found = decide(ThresholdRule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
     assert isinstance(found, PolicyRecord)
     assert (found.method, found.metric, found.max_loss, found.confidence) == ("risk-control", "ndcg", 0.2, 0.8)
     assert found.certificates[0].limit == "ndcg"
@@ -398,7 +404,7 @@ def test_the_record_says_what_was_asked(known: Evidence) -> None:
 
 
 RULES = {
-    "papers": Rule("bootstrap", "similarity", max_loss=0.1),
+    "papers": ThresholdRule("bootstrap", "similarity", max_loss=0.1),
     "high": AUTO,
     "expected": replace(AUTO, guarantee="expected-loss"),
     "paired": replace(AUTO, method="non-inferiority"),

@@ -10,7 +10,7 @@ from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.decide import decide
 from taugate.cli import main as cli
 from taugate.retrieval.index.top_k import TopK
@@ -26,8 +26,8 @@ def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> Evidence:
     return Evidence(Scored(judged, top, None, None), members, np.zeros((1, 1), np.int64), None, None, units, 0)
 
 
-def rule(*losses: float, **more: object) -> Rule:
-    return Rule.asked(max_loss=losses, policy="similarity", **more)  # type: ignore[arg-type]
+def rule(*losses: float, **more: object) -> ThresholdRule:
+    return ThresholdRule.from_options(max_loss=losses, policy="similarity", **more)  # type: ignore[arg-type]
 
 
 def literal_tau(given: Evidence, delta: float, alpha: float) -> float:
