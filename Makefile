@@ -22,31 +22,31 @@ faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moment
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)
 
 acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/acceptance.py $(ARGS)
+	$(BIN)/python -m benchmarks.calibration.acceptance $(ARGS)
 
 calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.calibration.tables $(ARGS)
 
 abstention-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/abstention_tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.calibration.abstention_tables $(ARGS)
 
 evidence-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/evidence/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.evidence.tables $(ARGS)
 
 gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/gate/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.gate.tables $(ARGS)
 
 serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/serving/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
 
 drift-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/drift/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.drift.tables $(ARGS)
 
 container-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/containers.md, with Docker or a container lab
-	$(BIN)/python benchmarks/deploy/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.deploy.tables $(ARGS)
 
 reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliability.md
-	$(BIN)/python benchmarks/reliability/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.reliability.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)
@@ -61,7 +61,7 @@ clients: $(VENV)/.test ## Java, Go, Node, curl and ab, as they come: each POST i
 	$(BIN)/python -m benchmarks.reliability.clients $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
-	$(BIN)/python benchmarks/reliability/fuzz.py $(ARGS)
+	$(BIN)/python -m benchmarks.reliability.fuzz $(ARGS)
 
 lab-test: $(VENV)/.test ## build the images and run tests/containers, with Docker or a container lab
 	sh tests/containers/setup.sh

@@ -3,21 +3,18 @@
 A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
 
-import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "evidence"))  # drawings
-
 import numpy as np
-import plot
-from bench import Bench
 from numpy.typing import NDArray
-from page import share, table, verdict, with_error
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.evidence import plot
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import Certifying, certify_both
 from taugate.calibration.abstention.choose import Corpus, Side, choose_score, fit
@@ -71,18 +68,18 @@ class World:
         return replace(self, labels=self.labels[taken], has_answer=self.has_answer[taken], scores=scores)
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
     rows, gains, drawings = [], [], []
-    for name in bench.wanted(SETS):
-        world = _world(bench, name)
-        rows += [_row(bench, name, world, rule) for rule in _ASKED]
-        alone = world.one_of_each(np.random.default_rng([bench.seed, 6]))
+    for name in experiment.wanted(SETS):
+        world = _world(experiment, name)
+        rows += [_row(experiment, name, world, rule) for rule in _ASKED]
+        alone = world.one_of_each(np.random.default_rng([experiment.seed, 6]))
         if len(alone.labels) >= _FEWEST:
-            rows += [_row(bench, f"{name}, one of each", alone, rule) for rule in _ASKED]
-        gains += _gains(bench, name, world)
+            rows += [_row(experiment, f"{name}, one of each", alone, rule) for rule in _ASKED]
+        gains += _gains(experiment, name, world)
         drawings.append(_drawing(name, world))
-    error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
+    error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / experiment.splits)
     header = [
         "set",
         "β asked",
@@ -96,7 +93,7 @@ def section(bench: Bench) -> str:
     other = ["set", "score", "AUROC", f"β at γ = {share(MAX_EMPTY, 2)}", "true β there", "true γ there"]
     return f"""\
 Four tenths of the documents, once, fit the model and choose the score (`calibration/abstention/choose.py`). The others are the
-world: from them {bench.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
+world: from them {experiment.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
 kinds, and certify. What is claimed is compared with both errors in the whole world: *both hold* counts every draw, those in which
 the limits asked for could not be had and others were found; {share(1 - _ALLOWED)} is promised, ± {share(error)}. *On the rest* is
 the same on the documents that were not drawn. They are about as many and vary as much, so that two limits which are exact for the
@@ -106,7 +103,7 @@ the queries of a kind are draws of their own, and the tests are exact, but the t
 {table(header, rows)}
 
 The smallest share of unanswerable queries answered that is certified where {100 * MAX_EMPTY:g} % of the answerable ones may be refused,
-mean ± standard deviation over {bench.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
+mean ± standard deviation over {experiment.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
 the unit of evidence much less is certified than is true: a share of queries is refused, and the largest documents may be refused
 first, which has to be excluded. More documents with a query or two each certify more than more queries on the same ones.
 
@@ -140,12 +137,12 @@ def _drawing(name: str, world: World) -> str:
     return plot.lines(f"abstention-{name}", title, ("answerable queries refused, %", "β"), lines, 1.0)
 
 
-def _row(bench: Bench, name: str, world: World, rule: AbstentionRule) -> list[str]:
-    done = [_trial(world, world.chosen, rule, bench.seed, number) for number in range(bench.splits)]
+def _row(experiment: Experiment, name: str, world: World, rule: AbstentionRule) -> list[str]:
+    done = [_trial(world, world.chosen, rule, experiment.seed, number) for number in range(experiment.splits)]
     certified = np.array([record[0].certified for record in done])
     holds, on_the_rest = (np.array([record[at] for record in done]) for at in (1, 2))
     among = share(float(holds[certified].mean())) if certified.any() else "–"
-    reached = holds.mean() >= 1 - _ALLOWED - 2 * np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
+    reached = holds.mean() >= 1 - _ALLOWED - 2 * np.sqrt(_ALLOWED * (1 - _ALLOWED) / experiment.splits)
     empty = "–" if rule.max_empty is None else share(rule.max_empty, 2)
     shares = [share(float(each.mean())) for each in (holds, on_the_rest)]
     return [
@@ -159,12 +156,12 @@ def _row(bench: Bench, name: str, world: World, rule: AbstentionRule) -> list[st
     ]
 
 
-def _gains(bench: Bench, name: str, world: World) -> list[list[str]]:
+def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
     """β at the default γ: a limit on answers that nothing can reach leaves the threshold to γ."""
     rows = []
     for score, values in world.scores.items():
         rule = AbstentionRule(1e-6, MAX_EMPTY)
-        done = [_trial(world, score, rule, bench.seed, number)[0] for number in range(bench.part(_MEANS))]
+        done = [_trial(world, score, rule, experiment.seed, number)[0] for number in range(experiment.part(_MEANS))]
         limits = np.array([record.answered_unanswerable.upper for record in done])
         true = np.array([_errors(values, world.has_answer, record.tau) for record in done])
         rows.append(
@@ -217,12 +214,12 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
     return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
 
 
-def _world(bench: Bench, name: str) -> World:
+def _world(experiment: Experiment, name: str) -> World:
     certify._REFUSED = ()  # the trade-off of every draw is most of the time, and is not looked at
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
-        dataset = read_dataset(bench.data / name, "test", Path(spool))
+        dataset = read_dataset(experiment.data / name, "test", Path(spool))
         encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
         index = FlatIndex.build(encoded.documents)
         labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
@@ -234,7 +231,7 @@ def _world(bench: Bench, name: str) -> World:
             )
         ]
         corpus = Corpus(encoded.documents, [document.encoded_text for document in dataset.documents])
-    chosen = choose_score(*sides, corpus, np.arange(size), MAX_EMPTY, bench.seed)
+    chosen = choose_score(*sides, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
     rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
     has_answer = np.arange(len(labels)) < size
     learned = np.setdiff1d(np.arange(len(labels)), rest)

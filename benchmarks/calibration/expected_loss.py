@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict, with_error
-from searched import Searched
-from trials import LOSSES, PAPERS, certified, trial, unseen
 
+from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.settings.rules import Rule
 
 HEADING = "Conformal risk control: the mean loss on unseen queries"
@@ -34,18 +34,18 @@ class Losses:
         return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
     rules = [PAPERS, *(certified(policy, "expected-loss", loss) for policy in _POLICIES for loss in LOSSES)]
     rows, sizes = [], []
-    for name in bench.wanted(SETS):
-        searched = bench.searched(name, K)
-        found = _measure(bench, searched, rules)
+    for name in experiment.wanted(SETS):
+        searched = experiment.searched(name, K)
+        found = _measure(experiment, searched, rules)
         rows += [_row(name, loss, found) for loss in LOSSES]
         sizes.append(f"{name} {len(searched.queries):,}")
     header = ["set", "δ", *_POLICIES, "target ≤ δ", "papers' rule", "its loss > δ"]
     return f"""\
-{bench.splits:,} random splits of each set, K = {K}: 70 % of the answerable queries calibrate, 30 % are unseen ({", ".join(sizes)} queries),
+{experiment.splits:,} random splits of each set, K = {K}: 70 % of the answerable queries calibrate, 30 % are unseen ({", ".join(sizes)} queries),
 whole documents together where queries share them. The expected loss is promised, so its mean over the splits, ± the simulation's
 standard error, has to be at most δ within two of them. The papers' rule promises nothing about δ; it loses what it loses, and with
 few results dropped that is little. What the statements at 95 % come to is in [evidence](evidence.md).
@@ -54,9 +54,9 @@ few results dropped that is little. What the statements at 95 % come to is in [e
 """
 
 
-def _measure(bench: Bench, searched: Searched, rules: list[Rule]) -> dict[Rule, Losses]:
-    work = partial(trial, rules=rules, drawing=unseen, seed=bench.seed)
-    done = bench.workers.each(searched, work, bench.splits)
+def _measure(experiment: Experiment, searched: SearchedSplit, rules: list[Rule]) -> dict[Rule, Losses]:
+    work = partial(trial, rules=rules, drawing=unseen, seed=experiment.seed)
+    done = experiment.workers.each(searched, work, experiment.splits)
     judges = np.array([count for _, count in done])
     return {
         rule: Losses(np.array([outcomes[column].lost for outcomes, _ in done]), judges)

@@ -3,9 +3,10 @@
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict, with_error
-from trials import LOSSES, PAPERS, certified, trial, unseen
+
+from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
 
 HEADING = "Share of results kept"
 # The column "score / best score" of the measurements that set the targets: similarity of all-MiniLM-L6-v2, the cut
@@ -39,16 +40,18 @@ _RULES = [PAPERS] + [
 Kept = dict[tuple[str, int], np.ndarray]  # (splits, rules) of each set and K
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
     kept: Kept = {}
     sizes: dict[str, int] = {}
-    splits = bench.part(SPLITS)
-    for name in bench.wanted(SETS):
+    splits = experiment.part(SPLITS)
+    for name in experiment.wanted(SETS):
         for k in (5, 20):
-            searched = bench.searched(name, k)
+            searched = experiment.searched(name, k)
             sizes[name] = len(searched.queries)
-            done = bench.workers.each(searched, partial(trial, rules=_RULES, drawing=unseen, seed=bench.seed), splits)
+            done = experiment.workers.each(
+                searched, partial(trial, rules=_RULES, drawing=unseen, seed=experiment.seed), splits
+            )
             kept[name, k] = np.array([[outcome.kept for outcome in outcomes] for outcomes, _ in done])
     header = ["set", "K", "δ", "papers' rule", "similarity", "relative", "probability", "auto", "auto, 95 %"]
     header += ["relative, measured before", "target ≤ + .02"]

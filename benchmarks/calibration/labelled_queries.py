@@ -3,10 +3,11 @@
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Searched
-from trials import LOSSES, certified, labelled, trial
+
+from benchmarks.calibration.trials import LOSSES, certified, labelled, trial
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import SearchedSplit
 
 HEADING = "How many queries to label"
 SETS = ("squad_v2_dev", "mixed_large", "covidqa_chunks", "pubmedqa_labelled", "cosqa", "scifact/train")
@@ -22,13 +23,13 @@ _ROWS = {
 _RULES = [certified(policy, guarantee, loss) for policy, guarantee in _ROWS.values() for loss in LOSSES]
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    draws = bench.part(DRAWS)
+    draws = experiment.part(DRAWS)
     rows = []
-    for name in bench.wanted(SETS):
-        searched = bench.searched(name, K)
-        rows += _rows(bench, name, searched, draws)
+    for name in experiment.wanted(SETS):
+        searched = experiment.searched(name, K)
+        rows += _rows(experiment, name, searched, draws)
     return f"""\
 Mean share of results kept on all other queries of the set, over {draws} draws of so many labelled queries, K = {K}; all of
 them calibrate, and `auto` fits its model on some of them. 1.000 is no cut: the share of draws in which nothing could be
@@ -39,13 +40,13 @@ certified, if any, is in brackets. Read along a row: where it stops falling, mor
 """
 
 
-def _rows(bench: Bench, name: str, searched: Searched, draws: int) -> list[list[str]]:
+def _rows(experiment: Experiment, name: str, searched: SearchedSplit, draws: int) -> list[list[str]]:
     cells: dict[tuple[int, int], str] = {}
     for size in SIZES:
         if size > _MOST * len(searched.queries):
             continue
-        work = partial(trial, rules=_RULES, drawing=partial(labelled, size=size), seed=bench.seed)
-        done = bench.workers.each(searched, work, draws)
+        work = partial(trial, rules=_RULES, drawing=partial(labelled, size=size), seed=experiment.seed)
+        done = experiment.workers.each(searched, work, draws)
         for column in range(len(_RULES)):
             kept = np.mean([outcomes[column].kept for outcomes, _ in done])
             none = 1 - np.mean([outcomes[column].cut for outcomes, _ in done])

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Searched
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
-from trials import LOSSES, Positions, certified, unseen
 
+from benchmarks.calibration.trials import LOSSES, Positions, certified, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.steps import loss_steps
@@ -31,12 +31,12 @@ class Tried:
     kept: np.ndarray
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    splits = bench.part(SPLITS)
+    splits = experiment.part(SPLITS)
     tried = {
-        (name, k): bench.workers.each(bench.searched(name, k), partial(_try, seed=bench.seed), splits)
-        for name in bench.wanted(SETS)
+        (name, k): experiment.workers.each(experiment.searched(name, k), partial(_try, seed=experiment.seed), splits)
+        for name in experiment.wanted(SETS)
         for k in (5, 20)
     }
     models, cuts = [], []
@@ -70,7 +70,7 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 """
 
 
-def _try(searched: Searched, number: int, seed: int) -> Tried:
+def _try(searched: SearchedSplit, number: int, seed: int) -> Tried:
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
     parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)
@@ -95,7 +95,7 @@ def _try(searched: Searched, number: int, seed: int) -> Tried:
     return Tried((losses[0], losses[1]), kept)
 
 
-def _kept(searched: Searched, decisions: np.ndarray, certifying: Positions, judges: Positions) -> list[float]:
+def _kept(searched: SearchedSplit, decisions: np.ndarray, certifying: Positions, judges: Positions) -> list[float]:
     """Share kept at each loss, certified as the product certifies."""
     queries = searched.judged.take(certifying)
     shares = []

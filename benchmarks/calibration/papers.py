@@ -1,10 +1,10 @@
 """What the papers report for an encoder and a data set, and how these numbers go together: their Tables 2 and 3."""
 
 import numpy as np
-from bench import Bench, second_encoder
-from page import share, table
-from searched import Encoded
 
+from benchmarks.experiment import Experiment, second_encoder
+from benchmarks.markdown import share, table
+from benchmarks.searched import EncodedSplit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.bootstrap import Draw
 from taugate.calibration.metrics.clusters import Units
@@ -34,15 +34,15 @@ PAIRS = {
 }
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    settings = CalibrationSettings(holdout=0, seed=bench.seed)
+    settings = CalibrationSettings(holdout=0, seed=experiment.seed)
     second = second_encoder()
-    asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in bench.wanted(SETS)]
-    asked += [(name, second, "sre-embedding-model") for name in bench.wanted(SECOND_SETS) if second]
+    asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in experiment.wanted(SETS)]
+    asked += [(name, second, "sre-embedding-model") for name in experiment.wanted(SECOND_SETS) if second]
     rows, numbers = [], []
     for name, encoder, title in asked:
-        row, values = _papers(bench.encoded(name, encoder), settings)
+        row, values = _papers(experiment.encoded(name, encoder), settings)
         rows.append([name, title, *row])
         numbers.append(values)
     columns = {key: np.array([each[key] for each in numbers]) for key in numbers[0]}
@@ -65,7 +65,7 @@ three releases or more of one data set.
 """
 
 
-def _papers(encoded: Encoded, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
+def _papers(encoded: EncodedSplit, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
     vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
     judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
     draw = Draw.of(np.random.default_rng(settings.seed), Units.of(np.arange(len(judged))), len(documents), settings)

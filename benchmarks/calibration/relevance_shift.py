@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Encoded, Searched
-from trials import certified
 
+from benchmarks.calibration.trials import certified
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import EncodedSplit, SearchedSplit
 from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
@@ -33,19 +33,19 @@ _POLICIES: tuple[AskedPolicy, ...] = ("similarity", "relative", "probability")
 _LABELLED = 100  # queries of the new corpus that somebody labels
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
     said, cuts, tried = [], [], []
     for k in (5, 20):
-        release = Release.of(bench.searched(SOURCE, k), bench.seed)
-        for name in bench.wanted([SOURCE, *SETS]):
-            shifted = Shifted.of(release, bench.encoded(name), k)
+        release = Release.of(experiment.searched(SOURCE, k), experiment.seed)
+        for name in experiment.wanted([SOURCE, *SETS]):
+            shifted = Shifted.of(release, experiment.encoded(name), k)
             judges = release.unseen if name == SOURCE else np.arange(len(shifted.judged))
             title = f"{name}, unseen" if name == SOURCE else name
-            said.append([title, k, *shifted.said(release.model.log_odds(shifted.values), judges, bench.seed)])
+            said.append([title, k, *shifted.said(release.model.log_odds(shifted.values), judges, experiment.seed)])
             cuts.append([title, k, *shifted.cuts(release, judges)])
             if name != SOURCE:
-                tried.append((name, k, shifted.tried(release, bench.seed)))
+                tried.append((name, k, shifted.tried(release, experiment.seed)))
     policies = [f"{policy}: lost / kept" for policy in _POLICIES]
     ways = ["background of the new queries", "shares of classes by EM", f"{_LABELLED} labelled queries"]
     lower = [sum(each[way].mean < each[0].mean for *_, each in tried) for way in (1, 2, 3)]
@@ -93,7 +93,7 @@ class Release:
     taus: dict[str, float | None]
 
     @classmethod
-    def of(cls, searched: Searched, seed: int) -> "Release":
+    def of(cls, searched: SearchedSplit, seed: int) -> "Release":
         """Calibrated on whole documents with 70 % of the queries."""
         order = np.random.default_rng(seed).permutation(int(searched.units.labels.max()) + 1)
         held = np.isin(searched.units.labels, order[: round(0.3 * len(order))])
@@ -113,7 +113,7 @@ class Release:
 class Shifted:
     """A data set as a release sees it that was calibrated on another."""
 
-    def __init__(self, encoded: Encoded, judged: JudgedQueries, asked: Float32) -> None:
+    def __init__(self, encoded: EncodedSplit, judged: JudgedQueries, asked: Float32) -> None:
         """asked: queries that say how a document scores against queries."""
         self.encoded, self.judged = encoded, judged
         self.units = Units.of(clusters(encoded.queries))
@@ -121,8 +121,8 @@ class Shifted:
         self.values = self.described(asked)
 
     @classmethod
-    def of(cls, release: Release, encoded: Encoded, k: int) -> "Shifted":
-        """Searched at K."""
+    def of(cls, release: Release, encoded: EncodedSplit, k: int) -> "Shifted":
+        """SearchedSplit at K."""
         index = FlatIndex.build(encoded.vectors.documents)
         return cls(encoded, JudgedQueries.judge(encoded.queries, encoded.vectors.answerable, index, k), release.asked)
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from searched import Searched
 
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.relevance.estimate import Evidence
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def trial(
-    searched: Searched, number: int, rules: Sequence[Rule], drawing: Drawing, seed: int
+    searched: SearchedSplit, number: int, rules: Sequence[Rule], drawing: Drawing, seed: int
 ) -> tuple[list[Outcome], int]:
     """Calibrate on the draw of this number by each of the rules, and judge. Returns how many queries judged, too."""
     rng = np.random.default_rng([seed, number])
@@ -70,7 +70,7 @@ def trial(
     return outcomes, len(judges)
 
 
-def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
+def gather(searched: SearchedSplit, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
     """What a decision rests on, as `taugate.calibration.study` gathers it."""
     draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = Parts.of(calibration, searched.units, number)

@@ -2,20 +2,19 @@
 
 import os
 import time
-from pathlib import Path
 
 import httpx
-from page import table
 
+from benchmarks.deploy.plan import ContainerPlan
+from benchmarks.markdown import table
 from tests.containers.engine import ROOT, SERVICES, Project, engine, finished, until
 
 HEADING = "From a clean clone to a search"
 _QUERY = {"query": "Who is liable for hidden defects?"}
 
 
-def section(work: Path, starts: int) -> str:
+def section(plan: ContainerPlan) -> str:
     """The section of the page."""
-    del starts
     steps: list[tuple[str, float]] = []
 
     def step(name: str, did: object) -> None:
@@ -25,7 +24,7 @@ def section(work: Path, starts: int) -> str:
         began = time.perf_counter()
 
     began = time.perf_counter()
-    folder = work / "taugate"
+    folder = plan.work / "taugate"
     step("git clone", finished(["git", "clone", "--quiet", str(ROOT), str(folder)]))
     build = ["sh", "tests/containers/setup.sh", "--no-cache"]
     lab = os.environ.get("CONTAINER_LAB_TOOL", str(ROOT.parent / "shared" / "tools" / "container-lab"))

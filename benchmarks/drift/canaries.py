@@ -1,9 +1,8 @@
 """Golden queries by encoders that are not the release's: noticed without any traffic."""
 
-from page import table, verdict
-from plan import Plan
-from worlds import altered_encoder, coarse_encoder, world
-
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.worlds import altered_encoder, coarse_encoder, world
+from benchmarks.markdown import table, verdict
 from taugate.retrieval.retriever import Retriever
 from taugate.service.drift.canary import Canary
 
@@ -11,7 +10,7 @@ HEADING = "Canaries"
 _SET = "squad_v2_dev"
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     release = world(plan.data, _SET, plan.work).release
     encoders = {

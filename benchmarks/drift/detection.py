@@ -7,15 +7,14 @@ from itertools import product
 from multiprocessing import get_context
 
 import numpy as np
-from fleets import Sharing, alone, averaged, shared
-from page import table
-from patterns import DAY, Pattern, bursts, days, independent, mixed, moved
-from plan import Plan
-from swings import daily_half
-from targets import Target, targets
-from traffic import Pool
-from worlds import SETS, World, altered, coarse, replaced, world
 
+from benchmarks.drift.fleets import Sharing, alone, averaged, shared
+from benchmarks.drift.patterns import DAY, Pattern, bursts, days, independent, mixed, moved
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.swings import daily_half
+from benchmarks.drift.traffic import Pool
+from benchmarks.drift.worlds import SETS, World, altered, coarse, replaced, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.baseline import Baseline
 
 HEADING = "Drift"
@@ -24,7 +23,7 @@ _BURST = 50
 _CHUNK = 2000  # queries at a time; a multiple of the burst
 _PROCESSES = 2
 
-After = Callable[[World, Plan, bool], tuple[Pool, Pattern]]
+After = Callable[[World, DriftPlan, bool], tuple[Pool, Pattern]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Way:
-    """How the traffic comes, and who watches it. slower: than alone, as far as that is wanted; runs: of `Plan.runs`."""
+    """How the traffic comes, and who watches it. slower: than alone, as far as that is wanted; runs: of `DriftPlan.runs`."""
 
     name: str
     in_bursts: bool
@@ -53,7 +52,7 @@ class Way:
     runs: float = 1.0
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     found = _all_delays(plan)
     parts, wanted = [], []
@@ -92,7 +91,7 @@ the alarm. Without Redis each has a tenth of the traffic and evidence of its own
 """
 
 
-def _all_delays(plan: Plan) -> dict[tuple[str, str, str], np.ndarray]:
+def _all_delays(plan: DriftPlan) -> dict[tuple[str, str, str], np.ndarray]:
     """Of each way, change and set: (runs,), infinite where there is no alarm."""
     for name in SETS:  # calibrate and encode once, before two processes do
         here = world(plan.data, name, plan.work)
@@ -111,7 +110,7 @@ def _all_delays(plan: Plan) -> dict[tuple[str, str, str], np.ndarray]:
         }
 
 
-def _delays_of(task: tuple[Plan, int, int, str]) -> np.ndarray:
+def _delays_of(task: tuple[DriftPlan, int, int, str]) -> np.ndarray:
     plan, number, place, name = task
     way, here = WAYS[number], world(plan.data, name, plan.work)
     pool, pattern = way.changes[place].after(here, plan, way.in_bursts)
@@ -130,7 +129,7 @@ def _usual(here: World, in_bursts: bool) -> Pattern:
 
 
 def _off_topic(share: float) -> After:
-    def after(here: World, plan: Plan, in_bursts: bool) -> tuple[Pool, Pattern]:
+    def after(here: World, plan: DriftPlan, in_bursts: bool) -> tuple[Pool, Pattern]:
         strange = bursts(here.strange_topics, _BURST) if in_bursts and share == 1 else independent(len(here.strange))
         return here.pool.beside(here.strange), mixed(_usual(here, in_bursts), moved(strange, len(here.pool)), share)
 
@@ -138,7 +137,7 @@ def _off_topic(share: float) -> After:
 
 
 def _whole_bursts(share: float) -> After:
-    def after(here: World, plan: Plan, in_bursts: bool) -> tuple[Pool, Pattern]:
+    def after(here: World, plan: DriftPlan, in_bursts: bool) -> tuple[Pool, Pattern]:
         usual, strange = bursts(here.topics, _BURST), moved(bursts(here.strange_topics, _BURST), len(here.pool))
 
         def rows(queries: int, rng: np.random.Generator) -> np.ndarray:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 from prometheus_client import CollectorRegistry
-from traffic import Pool
-from worlds import World
 
+from benchmarks.drift.traffic import Pool
+from benchmarks.drift.worlds import World
 from taugate.drift.observations import query_keys
 from taugate.service.drift.look import Look
 from taugate.service.drift.query_log import Seen

@@ -5,16 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
-from cells import Cell, latency, measure, median, rate
-from load import Job
-from look_time import kilobytes_of_the_alarms, microseconds_of_a_query, share_of_a_processor
-from page import table
-from plan import Plan
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
-from traffic import asked
-from worlds import world
+from benchmarks.drift.look_time import kilobytes_of_the_alarms, microseconds_of_a_query, share_of_a_processor
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.traffic import asked
+from benchmarks.drift.worlds import world
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import Cell, latency, measure, median, rate
+from benchmarks.serving.load import Job
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service, taugate
 
 HEADING = "What it costs"
 SET = "squad_v2_dev"
@@ -24,7 +23,7 @@ _ROUNDS_OF_A_PROCESS = 4
 _Kind = tuple[str, bool]  # what is asked, whether it is watched
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     here = world(plan.data, SET, plan.work)
     texts = sorted({*asked(plan.data, SET)})
@@ -70,7 +69,7 @@ def _error(values: list[float], unit: str = "") -> str:
     return f", mean of the rounds ± {stdev(values) / len(values) ** 0.5:.2g}{unit}"
 
 
-def _cells(releases: Path, texts: list[str], plan: Plan) -> dict[_Kind, list[Cell]]:
+def _cells(releases: Path, texts: list[str], plan: DriftPlan) -> dict[_Kind, list[Cell]]:
     """Both are begun anew every few rounds, now one first, now the other.
 
     One and the same program is some percent faster in one process than in the next, and in the one that began last.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Plan:
+class DriftPlan:
     """queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service."""
 
     data: Path

@@ -1,20 +1,19 @@
 """Traffic without drift, in the orders in which real traffic comes: how often an alarm is raised about nothing."""
 
 import numpy as np
-import rivals
-from page import table
-from patterns import Pattern, bursts, circle, independent, load_test, moved, repeated, zipf
-from plan import Plan
-from targets import Target, targets
-from worlds import SETS, World, world
 
+from benchmarks.drift import rivals
+from benchmarks.drift.patterns import Pattern, bursts, circle, independent, load_test, moved, repeated, zipf
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.worlds import SETS, World, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.monitor import Monitor, Rules
 from taugate.drift.observations import Observations
 
 HEADING = "Traffic without drift"
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     worlds = [world(plan.data, name, plan.work) for name in SETS]
     queries = -(-plan.queries // len(worlds))  # of each set

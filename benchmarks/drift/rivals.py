@@ -1,8 +1,8 @@
 """The alarm that people write: a distance of the last n queries from the calibration, over a fixed threshold."""
 
 import numpy as np
-from worlds import World
 
+from benchmarks.drift.worlds import World
 from taugate.drift.live import kolmogorov_smirnov
 from taugate.drift.observations import Observations
 

@@ -3,18 +3,17 @@
 from dataclasses import replace
 
 import numpy as np
-from page import table
-from plan import Plan
-from targets import Target, targets
-from worlds import SETS, World, world
 
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.worlds import SETS, World, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.sensitivity import WITHIN, sensitivity
 
 HEADING = "How small a shift can be seen"
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     rows, shares = [], []
     for name in SETS:
@@ -39,7 +38,7 @@ independently, with all similarities shifted, or with as many more of them left 
 """
 
 
-def _found(here: World, signal: str, points: float, plan: Plan) -> float:
+def _found(here: World, signal: str, points: float, plan: DriftPlan) -> float:
     """Share of the runs in which the alarm of the signal goes on."""
     found = 0
     for run in range(plan.runs):

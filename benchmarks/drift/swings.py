@@ -4,13 +4,12 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from page import table
-from patterns import DAY, Pattern, days
-from plan import Plan
-from quiet import watch
-from targets import Target, targets
-from worlds import SETS, World, world
 
+from benchmarks.drift.patterns import DAY, Pattern, days
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.quiet import watch
+from benchmarks.drift.worlds import SETS, World, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.baseline import Baseline
 from taugate.drift.observations import Observations
 
@@ -24,7 +23,7 @@ _SWINGS = (
 _HALVES = ("topics", "queries")
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     worlds = [world(plan.data, name, plan.work) for name in _SETS]
     queries = max(3 * 7 * DAY, -(-plan.queries // len(worlds)))  # of each set, the first week apart

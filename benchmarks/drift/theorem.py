@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from page import table
-from plan import Plan
 from scipy.stats import norm
-from targets import Target, targets
 
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.alarm import Alarm, threshold
 from taugate.drift.blocks import BLOCK, FIFTHS, Fifth
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
@@ -25,7 +24,7 @@ _UPPER = float(shifted(np.array(_MEAN), SMALLEST_EFFECT))
 Stream = Callable[[np.random.Generator], Float64]
 
 
-def section(plan: Plan) -> str:
+def section(plan: DriftPlan) -> str:
     """The section of the page."""
     covered, wanted = [], []
     for name, stream in _COVERED:

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from benchmarks.checkout import environment
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
@@ -20,7 +21,6 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query
 from taugate.retrieval.vectors.similarity import Float32
 
-_ROOT = Path(__file__).resolve().parents[2]
 _RANDOM = 64  # random documents of each query, of which every draw takes some
 RANDOM_OF_A_QUERY = 4
 _BATCH = 32
@@ -73,9 +73,8 @@ def released(data: Path, name: str, work: Path) -> Release:
     """A release of a data set at the default settings, calibrated when it is first asked for."""
     folder = work / name
     if not (folder / "current").is_file():
-        program = "import runpy; runpy.run_module('taugate', run_name='__main__')"
         arguments = ["calibrate", str(data / name), "--releases", str(folder)]
-        subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
+        subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     return load(find(folder))
 
 

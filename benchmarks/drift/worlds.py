@@ -10,11 +10,11 @@ import onnx
 import orjson
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from patterns import Rows
-from per_query import PerQuery
 from scipy.cluster.vq import kmeans2
-from traffic import Pool, asked, encoded, heldout, released
 
+from benchmarks.drift.patterns import Rows
+from benchmarks.drift.per_query import PerQuery
+from benchmarks.drift.traffic import Pool, asked, encoded, heldout, released
 from taugate.drift.baseline import Baseline
 from taugate.drift.monitor import DEFAULT_RULES, Monitor, Rules, theta_of
 from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict
-from plot import lines, ranked
-from searched import Searched
-from staircase import Staircase
-from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
-from verdicts import ALPHA
 
+from benchmarks.calibration.trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
+from benchmarks.evidence.plot import lines, ranked
+from benchmarks.evidence.staircase import Staircase
+from benchmarks.evidence.verdicts import ALPHA
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.threshold.decide import decide
@@ -82,14 +82,14 @@ class Row:
         return float(np.mean([getattr(each, which) for each in of])) if of else 0.0
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
     fixed, fitted = [], []
-    splits = bench.part(_SPLITS_FITTED)
-    for name in bench.wanted(SETS):
-        searched = bench.searched(name, K)
-        fixed += _fixed(name, searched, bench.splits, bench.seed)
-        fitted += _fitted(name, searched, splits, bench.seed)
+    splits = experiment.part(_SPLITS_FITTED)
+    for name in experiment.wanted(SETS):
+        searched = experiment.searched(name, K)
+        fixed += _fixed(name, searched, experiment.splits, experiment.seed)
+        fitted += _fitted(name, searched, splits, experiment.seed)
         print(f"realised: {name}", flush=True)
     image = lines(
         "realised",
@@ -114,9 +114,9 @@ of the release before on the same splits: exact, but of queries one by one.
 * **Drawn anew**: the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many queries, and
   the loss over the set is the truth.
 
-### Policies without a model: {bench.splits:,} splits
+### Policies without a model: {experiment.splits:,} splits
 
-{_targets(fixed, bench.splits)}
+{_targets(fixed, experiment.splits)}
 
 {_price(fixed)}
 
@@ -134,7 +134,7 @@ The model is fitted in each split, and only queries that it has not seen certify
 """
 
 
-def _fixed(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
+def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that are fixed beforehand: all calibration queries certify."""
     units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
     members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
@@ -160,7 +160,7 @@ def _fixed(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
     ]
 
 
-def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
+def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that fit a model, by the product's own decision."""
     done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
     single = _one_by_one(len(searched.queries))
@@ -197,7 +197,7 @@ def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realise
     return Realised(tau is not None, stair.lost(others, tau), stair.lost(np.arange(len(stair.best)), tau), kept)
 
 
-def _check(searched: Searched, kind: PolicyKind, calibration: Positions, taus: list[float | None]) -> None:
+def _check(searched: SearchedSplit, kind: PolicyKind, calibration: Positions, taus: list[float | None]) -> None:
     """Raises AssertionError where the product decides otherwise."""
     evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
     if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:

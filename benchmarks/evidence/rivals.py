@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from verdicts import PValues
-from worlds import Drawn
+
+from benchmarks.evidence.verdicts import PValues
+from benchmarks.evidence.worlds import Drawn
 
 _RESAMPLES = 1000
 

@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict
-from plot import lines, ranked
-from verdicts import ALPHA, Test, binomial, can_be_shown, check, of_a_cut, of_documents, of_queries, passed, tilted
-from worlds import AT_WORST, FALLS, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
 
+from benchmarks.evidence.plot import lines, ranked
+from benchmarks.evidence.verdicts import (
+    ALPHA,
+    Test,
+    binomial,
+    can_be_shown,
+    check,
+    of_a_cut,
+    of_documents,
+    of_queries,
+    passed,
+    tilted,
+)
+from benchmarks.evidence.worlds import AT_WORST, FALLS, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.risk.bounds import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
@@ -64,12 +75,12 @@ class Cell:
 Cells = dict[tuple[str, str, str], list[Cell]]  # by statement, structure and fall, one for each margin
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    asked = structures(bench)
+    asked = structures(experiment)
     cells: Cells = defaultdict(list)
     for structure in asked:
-        _measure(structure, cells, bench.seed)
+        _measure(structure, cells, experiment.seed)
         print(f"size: {structure.name}", flush=True)
     given = [cell for (_, _, fall), each in cells.items() for cell in each if not fall.endswith(_ANEW)]
     anew = [cell for (_, _, fall), each in cells.items() for cell in each if fall.endswith(_ANEW)]

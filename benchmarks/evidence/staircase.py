@@ -6,9 +6,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from searched import Searched
-from verdicts import passed
 
+from benchmarks.evidence.verdicts import passed
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.bounds import log_e, worst_of_queries
@@ -30,7 +30,7 @@ class Staircase:
     whole: bool
 
     @classmethod
-    def of(cls, searched: Searched, decisions: Float32, largest: float) -> Self:
+    def of(cls, searched: SearchedSplit, decisions: Float32, largest: float) -> Self:
         """largest: δ that is asked for."""
         relevant = searched.judged.grades >= 1
         best = np.where(relevant, decisions, -np.inf).max(axis=1)

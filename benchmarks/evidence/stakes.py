@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
-from bench import Bench
 from numpy.typing import NDArray
-from page import share, table
 from scipy.special import logsumexp
-from verdicts import ALPHA
+
+from benchmarks.evidence.verdicts import ALPHA
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
 
 HEADING = "Stakes"
 _TRIALS = 4000
@@ -35,9 +36,9 @@ _QUERIES = 5  # of a document
 Terms = NDArray[np.float64]  # (trials, documents) mean losses
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    rng = np.random.default_rng([bench.seed, 3])
+    rng = np.random.default_rng([experiment.seed, 3])
     rows, short = [], dict.fromkeys(_MIXTURES, 0.0)
     for documents, margin in _CASES:
         row = [f"{documents:,}", share(margin)]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from worlds import Drawn, Structure
 
+from benchmarks.evidence.worlds import Drawn, Structure
 from taugate.calibration.comparison.judge import loss
 from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.gate.gate import Candidate, Outcome, judge

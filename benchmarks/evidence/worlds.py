@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from bench import Bench
 from numpy.typing import NDArray
 
+from benchmarks.experiment import Experiment
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.risk.bounds import Statement
 from taugate.ingestion.dataset.beir import read_dataset
@@ -50,10 +50,10 @@ class Structure:
         return Units.of(np.repeat(np.arange(len(self.sizes)), self.sizes))
 
 
-def structures(bench: Bench) -> list[Structure]:
+def structures(experiment: Experiment) -> list[Structure]:
     """Documents with equally many queries, and those of the public sets."""
     equal = [Structure(f"{count:,} × {size}", np.full(count, size)) for count, size in _EQUAL]
-    return equal + [Structure.read(bench.data, name) for name in bench.wanted(SETS)]
+    return equal + [Structure.read(experiment.data, name) for name in experiment.wanted(SETS)]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 import time
 
-from bench import Bench
-from page import share, table, verdict
-
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.gate.indexes import built, recall, search_gain
 from taugate.calibration.metrics.clusters import Units, clusters
@@ -24,9 +23,9 @@ _BREADTHS = {"hnsw": (64, 128, 256, 512), "ivf-flat": (16, 64, 256, 512), "ivf-p
 _GRAPHS = ((32, 100), (32, 200), (32, 400), (64, 200))
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    encoded = bench.encoded(SET)
+    encoded = experiment.encoded(SET)
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = FlatIndex.build(trial.documents), Gate(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)

@@ -3,9 +3,10 @@
 from functools import cache
 
 import numpy as np
-from page import share, table, verdict
 from scipy import stats
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.metrics.mean_loss import Losses
 
 HEADING = "The gate itself"
@@ -18,7 +19,7 @@ _MARGINS = (0.0025, 0.005, 0.01, 0.02)
 _CHANGED = (0.0, 0.005, 0.01, 0.02)  # each way
 
 
-def section() -> str:
+def section(_: Experiment) -> str:
     """The section of the page."""
     sizes = [
         [f"{queries:,}", share(margin), *(share(_at_margin(queries, margin, each)) for each in _MULTIPLES)]

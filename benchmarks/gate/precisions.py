@@ -9,9 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import openvino_runtime
-import rounding
-from bench import Bench
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -21,8 +18,10 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from page import share, table
 
+from benchmarks.experiment import Experiment
+from benchmarks.gate import openvino_runtime, rounding
+from benchmarks.markdown import share, table
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.int8 import quantize
 from taugate.calibration.gate.gate import Candidate, Trial, judge
@@ -84,9 +83,9 @@ _WAYS: dict[str, _Write] = {
 }
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    encoded = bench.encoded(SET)
+    encoded = experiment.encoded(SET)
     source = exported_encoder(DEFAULT_ENCODER)
     float32 = OnnxEncoder.load(source)
     texts = [query.text for query in encoded.queries]

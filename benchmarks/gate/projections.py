@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from bench import Bench, second_encoder
-from comparisons import FITS, Fit
-from page import share, table
-from searched import Encoded
 
+from benchmarks.experiment import Experiment, second_encoder
+from benchmarks.gate.comparisons import FITS, Fit
+from benchmarks.markdown import share, table
+from benchmarks.searched import EncodedSplit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, Trial, judge
 from taugate.calibration.gate.projection import cross_validated
@@ -49,15 +49,15 @@ def encoders() -> list[tuple[str, str]]:
     return [(DEFAULT_ENCODER, "MiniLM"), *([(second, "sre")] if second else [])]
 
 
-def section(bench: Bench) -> str:
+def section(experiment: Experiment) -> str:
     """The section of the page."""
-    asked = [(name, encoder, title) for encoder, title in encoders() for name in bench.wanted(SETS)]
+    asked = [(name, encoder, title) for encoder, title in encoders() for name in experiment.wanted(SETS)]
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:
-        encoded, row = bench.encoded(name, encoder), [name, title]
+        encoded, row = experiment.encoded(name, encoder), [name, title]
         trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
         base = _plain(trial)
-        ways = {way: _measured(trial, fit, bench.seed) for way, fit in FITS.items()}
+        ways = {way: _measured(trial, fit, experiment.seed) for way, fit in FITS.items()}
         parts["ndcg"].append(
             [*row, share(base.outcome.ndcg.mean(), 4), *_changes(base, ways, lambda m: m.outcome.ndcg)]
         )
@@ -66,7 +66,7 @@ def section(bench: Bench) -> str:
         parts["accuracy"].append([*row, *accuracies])
         spreads = [f"{share(each.spread.i_a)}, {share(each.spread.i_b)}" for each in (base, *ways.values())]
         parts["spread"].append([*row, *spreads])
-        rng = np.random.default_rng([bench.seed, 4])
+        rng = np.random.default_rng([experiment.seed, 4])
         by_retention = cross_validated(trial, _RETENTIONS, rng, _FOLDS)
         parts["curve"].append([*row, *(_percent(each.ndcg, base.outcome.ndcg) for each in by_retention)])
         parts["gate"].append([*row, *_judged(encoded, base.outcome, by_retention[1])])
@@ -144,7 +144,7 @@ def _summary(rows: list[list[str]]) -> list[str]:
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 
 
-def _judged(encoded: Encoded, base: Outcome, after: Outcome) -> list[str]:
+def _judged(encoded: EncodedSplit, base: Outcome, after: Outcome) -> list[str]:
     (record,) = judge(base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), Gate())
     cells = []
     for each in (record.accuracy, record.ndcg):

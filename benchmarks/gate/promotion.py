@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from page import share, table
 from scipy import stats
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
 from taugate.calibration.comparison.judge import loss
 from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -24,7 +25,7 @@ _TAIL = 1e-5  # probability of the outcomes that are left out on either side
 Power = Callable[[int], float]
 
 
-def section() -> str:
+def section(_: Experiment) -> str:
     """The section of the page."""
     rows = []
     for margin in _MARGINS:

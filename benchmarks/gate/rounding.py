@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from page import table
 
+from benchmarks.markdown import table
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 

@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "serving"))  # connections
-
-from client import LOST, Connection, connect, post
+from benchmarks.serving.client import LOST, Connection, connect, post
 
 _DRAIN = 60.0  # seconds that the last replies may take
 NO_RELEASE = -1

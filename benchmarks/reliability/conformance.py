@@ -13,8 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from page import table
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.setting import prepared
 
 _SECONDS = 60.0

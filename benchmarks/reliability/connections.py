@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from load import Job, run
-from page import table
-from plan import Plan
-from sample import Sample
-from servers import Server
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
+from benchmarks.checkout import environment
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.load import Job, run
+from benchmarks.serving.sample import Sample
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 
 HEADING = "Open connections"
 CONNECTIONS, CLIENTS = 10_000, 16
@@ -56,7 +56,7 @@ def measure(releases: Path, texts: list[str], seconds: float, connections: int =
     return Measured(before, during, (resident, max(most)), opened, float(there), counted)
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})
@@ -92,8 +92,8 @@ def failed(sample: Sample) -> int:
 @contextmanager
 def _crowd(port: int, connections: int) -> Iterator[object]:
     """Yields what sends the crowd home and returns how many connections it opened."""
-    command = [sys.executable, str(Path(__file__).with_name("crowd.py")), str(port), str(connections)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "benchmarks.reliability.crowd", str(port), str(connections)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
     try:
         assert process.stdout is not None  # noqa: S101 (for the type checker)
         if process.stdout.readline() != "all\n":

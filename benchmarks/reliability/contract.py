@@ -1,6 +1,6 @@
 """The service against its own openapi.json: thousands of requests that the document allows, and that it does not.
 
-By itself: python benchmarks/reliability/contract.py [--examples N] [--seed N].
+By itself: python -m benchmarks.reliability.contract [--examples N] [--seed N].
 """
 
 import argparse
@@ -9,24 +9,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "benchmarks" / each) for each in ("calibration", "serving")]  # Markdown and targets
-sys.path.append(str(ROOT))  # the tests' own service and runner
-
-from page import table  # noqa: E402
-from plan import Plan  # noqa: E402
-from targets import Target, targets  # noqa: E402
-
-from tests.sample_release import write_sample_release  # noqa: E402
-from tests.service.contract.conformance import CHECKS, KEY, conformance, with_keys  # noqa: E402
-from tests.service_process import ServiceProcess  # noqa: E402
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from tests.sample_release import write_sample_release
+from tests.service.contract.conformance import CHECKS, KEY, conformance, with_keys
+from tests.service_process import ServiceProcess
 
 HEADING = "The API against its description"
 HEADER = ("requests", "outside the contract", "with status 500", "could not be sent or judged", "checks", "seconds")
 EXAMPLES = 600  # of each operation and phase: over 5,000 requests
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     (row,) = rows = measure(plan.examples, plan.seed)
     cases, failing, broken, *_ = row

@@ -4,12 +4,10 @@ import contextlib
 import io
 from pathlib import Path
 
-import corruption
-from corruption import Row, corrupted, forged
-from page import table
-from plan import Plan
-from targets import Target, targets
-
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability import corruption
+from benchmarks.reliability.corruption import Row, corrupted, forged
+from benchmarks.reliability.plan import ReliabilityPlan
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from tests.sample_release import write_sample_release
@@ -18,7 +16,7 @@ HEADING = corruption.HEADING
 _KINDS = (["--index", "hnsw", "--projection", "query-pca", "--retention", "0.5"], ["--index", "ivf-flat"])
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     releases = _releases(plan.work)
     (plan.work / "damaged").mkdir()

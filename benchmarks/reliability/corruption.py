@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attempts import Attempt, attempts
-from damage import Damage, files, flipped, mistyped, swapped, truncated
-from lies import lying
+from benchmarks.reliability.attempts import Attempt, attempts
+from benchmarks.reliability.damage import Damage, files, flipped, mistyped, swapped, truncated
+from benchmarks.reliability.lies import lying
 
 HEADING = "Corrupted releases"
 _CORRUPTIONS = (flipped, truncated, swapped, mistyped)

@@ -1,6 +1,6 @@
 """Connections that ask nothing, in a process of their own: half of them silent, half with half a body each.
 
-`python benchmarks/reliability/crowd.py PORT NUMBER` keeps so many open until its stdin is closed: what the service
+`python -m benchmarks.reliability.crowd PORT NUMBER` keeps so many open until its stdin is closed: what the service
 closes is opened again. A line on stdout says when all are open; the last one how many were opened in all.
 """
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from forge import Change, forged, tampered
 
+from benchmarks.reliability.forge import Change, forged, tampered
 from taugate.retrieval.release.layout import MANIFEST, content_digest
 
 Make = Callable[[Path, Path, Change], Path]

@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from cells import Cell, latency, measure, rate
-from load import Job
-from page import table
-from plan import Plan
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
-from traffic import asked, released
-
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.cells import Cell, latency, measure, rate
+from benchmarks.serving.load import Job
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service, taugate
 from taugate.service.access.keys import digest
 from tests.redis_process import RedisProcess
 
@@ -27,7 +25,7 @@ _OTHERS = 19  # keys beside the one that is used: every one is compared
 _NEVER_REACHED = 1e6  # queries a second
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})[:_KNOWN]

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import page
-from place import Place
-from plan import Plan
-
+from benchmarks.markdown import table, verdict
+from benchmarks.reliability.place import Place
+from benchmarks.reliability.plan import ReliabilityPlan
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.registry import history
@@ -41,7 +40,7 @@ class Found:
     without: list[str] = field(default_factory=list)
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The tables."""
     rng = random.Random(plan.seed)  # noqa: S311 (no secret)
     place = Place.prepared(plan.work)
@@ -154,12 +153,14 @@ def _text(found: dict[str, Found]) -> str:
             f"releases that list but do not verify, after {kills} kills",
             0,
             len(damaged),
-            page.verdict(reached=not damaged),
+            verdict(reached=not damaged),
         ],
-        ["times without a current release", 0, len(without), page.verdict(reached=not without)],
+        ["times without a current release", 0, len(without), verdict(reached=not without)],
     ]
     faults = "".join(f"\n- {fault}" for fault in sorted({*damaged, *without}))
-    return f"{_INTRODUCTION}\n\n{page.table(header, rows)}\n\n{page.table(['target', 'wanted', 'measured', ''], targets)}\n{faults}"
+    return (
+        f"{_INTRODUCTION}\n\n{table(header, rows)}\n\n{table(['target', 'wanted', 'measured', ''], targets)}\n{faults}"
+    )
 
 
 _INTRODUCTION = """\

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import orjson
-from damage import STRANGE, Damage, files, paths, value_at
-from forge import forged
 from safetensors.numpy import load, save
+
+from benchmarks.reliability.damage import STRANGE, Damage, files, paths, value_at
+from benchmarks.reliability.forge import forged
 
 _SIZES = [0, 1, -1, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 1000, 503, 504]
 _NUMBERS = [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]

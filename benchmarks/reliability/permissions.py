@@ -12,16 +12,15 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from client import HOST
 from numpy.typing import NDArray
-from page import table
-from plan import Plan
 from scipy.stats import wilcoxon
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
-from traffic import released
 
+from benchmarks.drift.traffic import released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service, taugate
 from taugate.service.access.keys import digest
 
 HEADING = "What the time of a reply tells a key with a filter"
@@ -57,7 +56,7 @@ class Questions:
         return found[:most]
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     questions = _divided(plan)
     released(plan.work, questions.data.name, plan.work / "releases")
@@ -97,7 +96,7 @@ So often would a longer search for hidden passages be found at p < {_LEVEL} with
 """
 
 
-def _divided(plan: Plan) -> Questions:
+def _divided(plan: ReliabilityPlan) -> Questions:
     """The data set, each of its passages with one owner or left out."""
     rng, source, folder = Random(plan.seed), plan.data / _SET, plan.work / "divided"  # noqa: S311 (no secret)
     (folder / "qrels").mkdir(parents=True)

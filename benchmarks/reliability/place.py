@@ -9,12 +9,11 @@ from typing import Self
 
 import zaragoza_construction_faq
 
+from benchmarks.checkout import environment
 from taugate.ingestion.dataset.location import write_sample
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import STAGING_PREFIX
 from tests.fake_encoder import write_fake_encoder
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,9 @@ class Place:
         """`taugate calibrate`, begun."""
         command = [sys.executable, "-m", "taugate", "calibrate", str(self.data), "--releases", str(self.releases)]
         command += ["--encoder", str(self.encoder), "--seed", str(seed)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, cwd=_ROOT)
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, env=environment()
+        )
 
     def until_it_writes(self, process: "subprocess.Popen[str]") -> None:
         """Wait for the staging folder of a calibration."""

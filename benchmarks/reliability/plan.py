@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReliabilityPlan:
     """How long, and how often.
 
     data: the folder with the public data sets; kept: releases of these, for the next time; work: a folder that is

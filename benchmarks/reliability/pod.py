@@ -7,7 +7,6 @@ or answered late, or the pod was killed.
 
 import argparse
 import functools
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,9 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import table
-from servers import Server
-
+from benchmarks.checkout import environment
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.others_redis import Flood
 from benchmarks.reliability.attacks.parade import PLACES, parade
 from benchmarks.reliability.attacks.replies import unread_pipe
@@ -26,6 +24,7 @@ from benchmarks.reliability.attacks.setting import Setting, prepared
 from benchmarks.reliability.attacks.traffic import peak, traffic
 from benchmarks.reliability.attacks.victim import Victim
 from benchmarks.reliability.limits import Limits, limited
+from benchmarks.serving.servers import Server
 
 _PROCESSORS, _BYTES = 0.25, 1 << 30
 _RATE, _P99_MILLISECONDS = 5.0, 1000.0
@@ -111,8 +110,9 @@ def _quickstart(root: Path, folder: Path) -> Path:
         "quickstart",
         "--no-serve",
     ]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    subprocess.run([*command, "--directory", str(folder)], cwd=root, env=environment, check=True, stdout=sys.stderr)
+    subprocess.run(
+        [*command, "--directory", str(folder)], cwd=root, env=environment(root), check=True, stdout=sys.stderr
+    )
     return folder / "releases"
 
 

@@ -3,14 +3,12 @@
 import time
 from contextlib import ExitStack
 
-from page import table
-from plan import Plan
-from seen import CheckedLoad
-from servers import Server, free_port
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
-
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.reliability.seen import CheckedLoad
+from benchmarks.serving.servers import Server, free_port
+from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
 from tests.nginx_process import nginx
 
@@ -18,7 +16,7 @@ HEADING = "Rolling restarts"
 _SET, _CLIENTS, _REPLICAS, _PAUSE = "squad_v2_dev", 16, 2, 2.0
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")

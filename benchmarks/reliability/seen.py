@@ -12,9 +12,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.checkout import environment
 from taugate.retrieval.release.reader import load
 
-_PROGRAM = Path(__file__).resolve().parent / "checked_load.py"
 Window = tuple[float, float]
 
 
@@ -68,7 +68,8 @@ class CheckedLoad:
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "job.json"
         path.write_text(json.dumps(self._job), encoding="utf-8")
-        self._process = subprocess.Popen([sys.executable, str(_PROGRAM), str(path)], stdin=subprocess.PIPE)
+        command = [sys.executable, "-m", "benchmarks.reliability.checked_load", str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

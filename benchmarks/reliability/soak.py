@@ -15,15 +15,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import table
-from processes import resident_bytes, tree
-from servers import Server
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.others_redis import shared_redis
 from benchmarks.reliability.attacks.parade import PLACES, parade
 from benchmarks.reliability.attacks.setting import Setting, prepared
 from benchmarks.reliability.attacks.traffic import traffic
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.processes import resident_bytes, tree
+from benchmarks.serving.servers import Server
 from tests.redis_process import RedisProcess
 
 _RATE = 5.0  # requests a second of each of the clients with a key

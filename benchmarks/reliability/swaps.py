@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
-from page import table
-from plan import Plan
-from seen import CheckedLoad, Replies, Window
-from servers import Server
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
 
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.reliability.seen import CheckedLoad, Replies, Window
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from taugate.registry.catalog import current_id, find
 from taugate.registry.promotion import promote, rollback
 
@@ -38,7 +37,7 @@ class _Found:
     resident: list[int]
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The section of the page."""
     found = _swapped(plan)
     replies, resident = found.replies, found.resident
@@ -71,7 +70,7 @@ verified, loaded and asked its golden queries on the same two cores. Memory: {re
 """
 
 
-def _swapped(plan: Plan) -> _Found:
+def _swapped(plan: ReliabilityPlan) -> _Found:
     with tempfile.TemporaryDirectory(dir=plan.work) as folder:
         releases = Path(folder)
         names = [_copied(plan, name, releases) for name in _SETS]
@@ -98,7 +97,7 @@ def _swapped(plan: Plan) -> _Found:
     return _Found(load.replies, swapping, calm, resident)
 
 
-def _copied(plan: Plan, name: str, releases: Path) -> str:
+def _copied(plan: ReliabilityPlan, name: str, releases: Path) -> str:
     """The release of a data set, among others."""
     released(plan.data, name, plan.kept)
     source = find(plan.kept / name)

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from servers import Server
-from services import Service
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service
 
 _QUERIES = 50
 _SHARE = 0.9  # of queries with the first document of the first service: int8 and another order of sums change some

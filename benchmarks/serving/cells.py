@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import load
-from load import Job
-from sample import Sample
-from servers import Server
+from benchmarks.serving import load
+from benchmarks.serving.load import Job
+from benchmarks.serving.sample import Sample
+from benchmarks.serving.servers import Server
 
 _HITS = 'taugate_cache_requests_total{outcome="hit"}'
 

@@ -3,16 +3,14 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from agreement import check
-from cells import Cell, latency, measure, median, rate, ratio
-from encoder_floor import Floor, floor_of
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service
-from targets import Target, targets
-
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.agreement import check
+from benchmarks.serving.cells import Cell, latency, measure, median, rate, ratio
+from benchmarks.serving.encoder_floor import Floor, floor_of
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service
 from taugate.retrieval.release.reader import encoder_folders
 from taugate.retrieval.release.verify import verify
 
@@ -35,7 +33,7 @@ class Measured:
 
 
 def take_turns(
-    plan: Plan, prepared: Prepared, services: list[Service], clients: tuple[int, ...], *, floors: bool = True
+    plan: ServingPlan, prepared: Prepared, services: list[Service], clients: tuple[int, ...], *, floors: bool = True
 ) -> Measured:
     """All services, round after round; the order is turned around every other time."""
     cells: Turns = defaultdict(list)
@@ -58,7 +56,7 @@ def take_turns(
     return Measured(cells, found)
 
 
-def section(plan: Plan) -> str:
+def section(plan: ServingPlan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     measured = take_turns(plan, prepared, [*prepared.services(), prepared.tuned()], CLIENTS)
@@ -146,7 +144,7 @@ def _median_ceiling(rounds: list[dict[int, float]], size: int) -> float:
     return sorted(each[size] for each in rounds)[len(rounds) // 2]
 
 
-def floor(plan: Plan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
+def floor(plan: ServingPlan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
     """The encoder of one of taugate's services, alone."""
     precision = "int8" if name == INT8 else "float32"
     folder, *_ = encoder_folders(prepared.release, verify(prepared.release), precision)

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
-from client import LOST, Connection, connect
+from benchmarks.serving.client import LOST, Connection, connect
 
 Row = tuple[float, float, float, int, int]  # due, sent, done, status, bytes
 _DRAIN = 60.0  # seconds that the last replies may take

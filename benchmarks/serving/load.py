@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from closed_loop import Row, closed_loop
-from open_loop import due_times, open_loop, selector
-from sample import Sample
+
+from benchmarks.checkout import environment
+from benchmarks.serving.closed_loop import Row, closed_loop
+from benchmarks.serving.open_loop import due_times, open_loop, selector
+from benchmarks.serving.sample import Sample
 
 _SPARE = 240.0  # seconds beyond those of the load: connecting, the last replies, a slow machine
 
@@ -46,10 +48,17 @@ def run(job: Job, requests: Sequence[bytes], processors: set[int] | None = None)
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "sample.npz"
         given = asdict(job) | {"requests": [request.decode("latin-1") for request in requests], "target": str(target)}
-        command = [sys.executable, str(Path(__file__).resolve())]
+        command = [sys.executable, "-m", "benchmarks.serving.load"]
         if processors:
             command = ["taskset", "-c", ",".join(map(str, sorted(processors))), *command]
-        subprocess.run(command, input=json.dumps(given), text=True, check=True, timeout=job.seconds + _SPARE)
+        subprocess.run(
+            command,
+            input=json.dumps(given),
+            text=True,
+            check=True,
+            timeout=job.seconds + _SPARE,
+            env=environment(),
+        )
         return Sample.load(target)
 
 

@@ -3,18 +3,17 @@
 import os
 from collections import defaultdict
 
-from cells import Cell, latency, measure, median, rate, ratio
-from page import table
-from plan import Plan
-from servers import Server
-from targets import Target, targets
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import Cell, latency, measure, median, rate, ratio
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
 
 HEADING = "One processor"
 SET = "squad_v2_dev"
 _CLIENTS = (16, 64)
 
 
-def section(plan: Plan) -> str:
+def section(plan: ServingPlan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from client import Connection, connect
-from closed_loop import Row
+
+from benchmarks.serving.client import Connection, connect
+from benchmarks.serving.closed_loop import Row
 
 _DRAIN = 60.0  # seconds that the last replies may take
 _IDLE = 4.0  # seconds after which a free connection is used no more: uvicorn closes it after 5

@@ -3,13 +3,13 @@
 import statistics
 from collections import defaultdict
 
-from cells import Cell, latency, measure, median, rate
-from load import Job
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service
+from benchmarks.markdown import table
+from benchmarks.serving.cells import Cell, latency, measure, median, rate
+from benchmarks.serving.load import Job
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service
 
 HEADING = "Open loop, every query new"
 SET = "squad_v2_dev"
@@ -18,7 +18,7 @@ _CLIENTS = 64  # of the closed loop that says what a service can do
 _PEER = "usual service"
 
 
-def section(plan: Plan) -> str:
+def section(plan: ServingPlan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     services = prepared.services()
@@ -71,7 +71,7 @@ The same rate for all:
 """
 
 
-def _capacity(plan: Plan, prepared: Prepared, service: Service) -> float:
+def _capacity(plan: ServingPlan, prepared: Prepared, service: Service) -> float:
     requests = [service.request(text) for text in prepared.queries]
     order = list(range(len(requests)))
     with Server(service) as server:

@@ -5,15 +5,14 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from cells import Cell, latency, measure, rate
-from load import Job
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service
-from targets import Target, targets
 
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import Cell, latency, measure, rate
+from benchmarks.serving.load import Job
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service
 from taugate.service.settings import Settings
 
 HEADING = "Overload"
@@ -36,7 +35,7 @@ class _Overloaded:
     after: Cell
 
 
-def section(plan: Plan) -> str:
+def section(plan: ServingPlan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     deadline = Settings.model_fields["deadline_ms"].default
@@ -95,7 +94,7 @@ once more. Times count from when a request was due, so that what the load genera
 """
 
 
-def _overload(plan: Plan, prepared: Prepared, service: Service) -> _Overloaded:
+def _overload(plan: ServingPlan, prepared: Prepared, service: Service) -> _Overloaded:
     requests = [service.request(text) for text in prepared.queries]
     order = list(range(len(requests)))
     with Server(service) as server:

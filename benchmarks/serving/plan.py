@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from load import Job
-from prepare import Prepared, prepare
-from servers import Server
+from benchmarks.serving.load import Job
+from benchmarks.serving.prepare import Prepared, prepare
+from benchmarks.serving.servers import Server
 
 _WARM_REQUESTS = 200  # of a warm-up that is not measured
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServingPlan:
     """rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them."""
 
     data: Path

@@ -14,14 +14,14 @@ from typing import Literal
 
 import numpy as np
 import orjson
-from bench import Bench
-from services import PEERS, Service, taugate, txtai, usual
-from workers import Workers
 
+from benchmarks.checkout import environment
+from benchmarks.experiment import Experiment
+from benchmarks.serving.services import PEERS, Service, taugate, txtai, usual
+from benchmarks.workers import Workers
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify
 
-_ROOT = PEERS.parents[2]
 Precision = Literal["float32", "int8"]
 
 
@@ -73,17 +73,18 @@ def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: i
     if not (folder / "releases" / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder / "releases"), "--precision", "auto"]
         arguments += ["--index", "auto"]
-        program = "import runpy; runpy.run_module('taugate', run_name='__main__')"
-        subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
+        subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     corpus = folder / "corpus"
     if not (corpus / "vectors.npy").is_file():
         corpus.mkdir(exist_ok=True)
         _write_documents(find(folder / "releases") / "documents.jsonl", corpus / "documents.jsonl")
-        vectors = Bench(data, frozenset(), 1, seed, Workers()).encoded(name).vectors.documents
+        vectors = Experiment(data, frozenset(), 1, seed, Workers()).encoded(name).vectors.documents
         np.save(corpus / "vectors.npy", vectors)
     if txtai_python is not None and not (folder / "txtai").is_dir():
-        script = [txtai_python, str(PEERS / "txtai_index.py")]
-        subprocess.run([*script, str(corpus), str(model_folder()), str(folder / "txtai")], check=True)
+        script = [txtai_python, "-m", f"{PEERS}.txtai_index"]
+        subprocess.run(
+            [*script, str(corpus), str(model_folder()), str(folder / "txtai")], check=True, env=environment()
+        )
     with (data / name / "queries.jsonl").open(encoding="utf-8") as lines:
         queries = sorted({json.loads(line)["text"] for line in lines})
     random.Random(seed).shuffle(queries)  # noqa: S311 (an order, no secret)

@@ -7,12 +7,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from cells import latency, measure
-from page import table
-from plan import Plan
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import latency, measure
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import Service, taugate
 
 HEADING = "Where the time of a query goes"
 SET = "squad_v2_dev"
@@ -34,7 +33,7 @@ _QUEUEING = ("to a thread", "batch", "back to the event loop")
 _KNOWN = 50  # queries that are asked again and again
 
 
-def section(plan: Plan) -> str:
+def section(plan: ServingPlan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     columns: dict[str, dict[str, float]] = {}
@@ -75,7 +74,7 @@ _LABELS = {
 }
 
 
-def _stages(plan: Plan, service: Service, queries: list[str]) -> dict[str, float]:
+def _stages(plan: ServingPlan, service: Service, queries: list[str]) -> dict[str, float]:
     """Median seconds of each stage."""
     requests = [service.request(text) for text in queries]
     with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +90,7 @@ def _stages(plan: Plan, service: Service, queries: list[str]) -> dict[str, float
 
 
 def _profiled(service: Service, profile: Path) -> Service:
-    start = [sys.executable, str(Path(__file__).with_name("profiled.py"))]
+    start = [sys.executable, "-m", "benchmarks.serving.profiled"]
 
     def command(port: int) -> list[str]:
         given = service.command(port)

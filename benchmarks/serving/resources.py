@@ -4,10 +4,10 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
-from cells import Cell, measure, median, rate
-from page import table
-from plan import Plan
-from servers import Server
+from benchmarks.markdown import table
+from benchmarks.serving.cells import Cell, measure, median, rate
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
 
 HEADING = "Start-up, memory, processor time"
 SET = "squad_v2_dev"
@@ -21,7 +21,7 @@ class _Turn:
     cell: Cell
 
 
-def section(plan: Plan) -> str:
+def section(plan: ServingPlan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
     services = prepared.services()

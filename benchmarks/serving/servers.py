@@ -11,9 +11,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from client import HOST
-from processes import cpu_seconds, resident_bytes
-from services import Service
+from benchmarks.serving.client import HOST
+from benchmarks.serving.processes import cpu_seconds, resident_bytes
+from benchmarks.serving.services import Service
 
 _START = 300.0  # seconds: a million documents are verified and mapped, PyTorch is imported
 _STOP = 30.0

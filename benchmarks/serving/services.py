@@ -8,10 +8,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import orjson
-from client import get, post
 
-PEERS = Path(__file__).resolve().parent / "peers"
-_ROOT = PEERS.parents[2]
+from benchmarks.checkout import ROOT, python_path
+from benchmarks.serving.client import get, post
+
+PEERS = "benchmarks.serving.peers"
 Call = tuple[str, str, bytes | None]  # method, path, body
 
 
@@ -24,7 +25,7 @@ class Service:
     call: Callable[[str], Call]
     found: Callable[[bytes], list[str]]
     environment: dict[str, str] = field(default_factory=dict)
-    folder: Path = _ROOT
+    folder: Path = ROOT
     headers: dict[str, str] = field(default_factory=dict)
 
     def request(self, text: str) -> bytes:
@@ -39,13 +40,13 @@ def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
     """The service itself with its default settings, but for the cache where that is to be off."""
     start = [
         sys.executable,
-        "-c",
-        "import runpy; runpy.run_module('taugate', run_name='__main__')",
+        "-m",
+        "taugate",
         "serve",
         "--releases",
         str(releases),
     ]
-    environment = {"PYTHONPATH": str(_ROOT), "TAUGATE_PRECISION": precision}
+    environment = {"PYTHONPATH": python_path(), "TAUGATE_PRECISION": precision}
     if not cache:
         environment["TAUGATE_CACHE_BYTES"] = "0"
     return Service(f"taugate {precision}", lambda port: [*start, "--port", str(port)], _posted, _results, environment)
@@ -53,11 +54,11 @@ def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
 
 def usual(corpus: Path, model: Path, threads: int | None = None) -> Service:
     """FastAPI, SentenceTransformer and faiss, in peers/usual.py; threads: of a query, PyTorch's default where None."""
-    environment = {"USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
+    environment = {"PYTHONPATH": python_path(), "USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
     name = "usual service" if threads is None else f"usual service, OMP_NUM_THREADS={threads}"
-    return Service(name, _uvicorn(sys.executable, "usual:app"), _posted, _results, environment, PEERS)
+    return Service(name, _uvicorn(sys.executable, f"{PEERS}.usual:app"), _posted, _results, environment)
 
 
 def txtai(index: Path, python: str) -> Service:
@@ -77,9 +78,9 @@ def txtai(index: Path, python: str) -> Service:
 
 def echo(reply_bytes: int) -> Service:
     """A bare endpoint with replies of a size, in peers/echo.py."""
-    environment = {"PYTHONPATH": str(_ROOT), "ECHO_BYTES": str(reply_bytes)}
-    start = _uvicorn(sys.executable, "echo:app", "--http", "h11")  # the server that taugate is on as well
-    return Service("bare FastAPI", start, _posted, lambda _: [], environment, PEERS)
+    environment = {"PYTHONPATH": python_path(), "ECHO_BYTES": str(reply_bytes)}
+    start = _uvicorn(sys.executable, f"{PEERS}.echo:app", "--http", "h11")  # the server that taugate is on as well
+    return Service("bare FastAPI", start, _posted, lambda _: [], environment)
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

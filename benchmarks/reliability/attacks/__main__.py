@@ -6,8 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from page import table
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks import (
     bodies,
     files,

@@ -4,12 +4,11 @@ import contextlib
 import socket
 import time
 
-from load import Job, run
-
 from benchmarks.reliability.attacks.setting import Row, Setting
 from benchmarks.reliability.attacks.strangers import flood
 from benchmarks.reliability.attacks.traffic import connected, request, traffic
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.load import Job, run
 
 _P50_MILLISECONDS = 20.0  # a fifth of what a person notices (0.1 s, Nielsen), on cores that the attackers use as well
 _MEGABYTE = 1 << 20

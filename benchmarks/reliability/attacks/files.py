@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
-from client import HOST
-from servers import Server
 
 from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
 from taugate.retrieval.release.layout import HISTORY
 
 _RELOAD_SECONDS = 10.0

@@ -3,10 +3,10 @@
 import http.client
 
 import orjson
-from client import HOST
-from servers import Server
 
 from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
 
 FULL = 50_000  # queries after which every cache is full: the process cache holds about 12,000
 BATCH = 64  # queries in a request, the default of TAUGATE_MAX_BATCH

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import orjson
-from client import HOST
 from redis import Redis
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
-from servers import Server
 
 from benchmarks.reliability.attacks.setting import Row, Setting
 from benchmarks.reliability.attacks.traffic import grown, peak
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
 from tests.redis_process import RedisProcess
 
 _QUERIES = [f"Who pays for the repair of roof {number}?" for number in range(20)]

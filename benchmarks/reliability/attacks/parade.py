@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from client import HOST
-
 from benchmarks.reliability.attacks.bodies import many_fields, stall
 from benchmarks.reliability.attacks.framing import offer_upgrades, send_trailers
 from benchmarks.reliability.attacks.replies import leave_unread
 from benchmarks.reliability.attacks.strangers import flood, keep_places
 from benchmarks.reliability.attacks.traffic import connected, request, said
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.client import HOST
 
 PLACES = 200  # TAUGATE_MAX_CONNECTIONS of the service that is attacked
 NEW_QUERIES_PER_SECOND = 5.0  # of a key that asks nothing twice

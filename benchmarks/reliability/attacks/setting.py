@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from servers import Server
-from services import taugate
-
+from benchmarks.checkout import environment, python_path
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 
 _START_SECONDS = 60.0  # a service starts within two
@@ -58,14 +58,17 @@ class Setting:
         arguments: of `taugate serve`; keys: whether it has any; wrap: what its command is run by; settings: TAUGATE_*.
         """
         plain = taugate(self.releases, "float32", cache=True)
-        environment = {"PYTHONPATH": str(self.root), **{f"TAUGATE_{name}": value for name, value in settings.items()}}
+        variables = {
+            "PYTHONPATH": python_path(self.root),
+            **{f"TAUGATE_{name}": value for name, value in settings.items()},
+        }
         headers = {"X-API-Key": self.keys["good"]} if keys else {}
         if keys:
-            environment["TAUGATE_KEYS"] = self.key_file()
+            variables["TAUGATE_KEYS"] = self.key_file()
         service = replace(
             plain,
             command=lambda port: wrap([*plain.command(port), *arguments]),
-            environment=environment,
+            environment=variables,
             folder=self.root,
             headers=headers,
         )
@@ -95,9 +98,9 @@ class Setting:
     def run(self, *arguments: str) -> "subprocess.Popen[str]":
         """A command of the checkout, begun."""
         return subprocess.Popen(
-            [sys.executable, "-c", "import runpy; runpy.run_module('taugate', run_name='__main__')", *arguments],
+            [sys.executable, "-m", "taugate", *arguments],
             cwd=self.root,
-            env=os.environ | {"PYTHONPATH": str(self.root)},
+            env=environment(self.root),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -119,7 +122,6 @@ def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[Se
     with tempfile.TemporaryDirectory(prefix="taugate-attacks-") as folder:
         if releases is None:
             write = "import sys, pathlib; from tests.sample_release import write_sample_release as w; w(pathlib.Path(sys.argv[1]))"
-            environment = os.environ | {"PYTHONPATH": str(root)}
-            subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment, check=True)
+            subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment(root), check=True)
             releases = Path(folder) / "releases"
         yield Setting(root.resolve(), releases.resolve(), size)

@@ -2,11 +2,10 @@
 
 import time
 
-from processes import tree
-from servers import Server
-
 from benchmarks.reliability.attacks.setting import Row, Setting
 from benchmarks.reliability.limits import limited
+from benchmarks.serving.processes import tree
+from benchmarks.serving.servers import Server
 
 _PROCESSORS = 0.1
 _STEADY_SECONDS = 60.0

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import time
 
-from client import HOST, connect
-from load import Job, run
-
 from benchmarks.reliability.attacks.setting import Row, Setting
 from benchmarks.reliability.attacks.traffic import request, sent, traffic
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.client import HOST, connect
+from benchmarks.serving.load import Job, run
 
 _PLACES, _EVERY_SECONDS = 200, 3.5  # keeps a connection open that may idle for five seconds
 _SECONDS = 12.0

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from client import HOST
-from servers import Server
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
 
 _LOOK_SECONDS = 0.1
 

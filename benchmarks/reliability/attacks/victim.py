@@ -10,7 +10,8 @@ from typing import Self
 
 import numpy as np
 import orjson
-from client import HOST
+
+from benchmarks.serving.client import HOST
 
 LOST = 0  # the status of a request without a reply
 _AT_ONCE = 64  # requests under way; those beyond wait, and their wait counts

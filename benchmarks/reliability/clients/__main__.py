@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import table
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.setting import prepared
 
 _HERE = Path(__file__).resolve().parent

@@ -30,7 +30,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedSplit:
     """A split of a data set as vectors, with the length of each document in bytes."""
 
     name: str
@@ -51,7 +51,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchedSplit:
     """The answerable queries, n of them, with what a split needs to fit, decide and measure.
 
     judged: positions in it are rows of `documents`, (r, d), which holds those that any query retrieves and no others;
@@ -69,7 +69,7 @@ class Searched:
     query_background: tuple[Float64, Float64]
 
     @classmethod
-    def of(cls, encoded: Encoded, k: int) -> Self:
+    def of(cls, encoded: EncodedSplit, k: int) -> Self:
         """Search at K, and check on one partition that `estimate` below is the product's own."""
         vectors, corpus = encoded.vectors.answerable, encoded.vectors.documents
         index = FlatIndex.build(corpus)
