@@ -81,7 +81,7 @@ openapi: $(VENV)/.sample ## write docs/openapi.json from the code
 	$(BIN)/python -m taugate.service.api.openapi docs/openapi.json
 
 dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
-	$(BIN)/python deploy/grafana/generate.py
+	$(BIN)/python -m deploy.grafana.generate
 
 chart: $(VENV)/.test ## write values, schema and the README's table of the Helm chart from helm/values
 	$(BIN)/python -m helm.values
@@ -90,10 +90,10 @@ constraints: $(VENV)/.test $(VENV)/.dev $(VENV)/.audit ## write constraints.txt 
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
 
 requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml and constraints.txt; ARGS=--upgrade: the newest of the rest
-	$(BIN)/python deploy/requirements/generate.py $(ARGS)
+	$(BIN)/python -m deploy.requirements.generate $(ARGS)
 
 audit: $(VENV)/.audit ## known vulnerabilities of what is installed; "Error 3": no advisory service could be asked
-	$(BIN)/python deploy/requirements/audit.py
+	$(BIN)/python -m deploy.requirements.audit
 
 test-servers: ## Prometheus, Alertmanager, Redis and nginx, from the system's package manager
 	@sh tests/servers.sh

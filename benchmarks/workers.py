@@ -49,4 +49,5 @@ def _call(path: Path, work: Callable[[SearchedSplit, int], Result], number: int)
 
 @lru_cache(maxsize=1)
 def _load(path: Path) -> SearchedSplit:
-    return pickle.loads(path.read_bytes())  # noqa: S301 (this program wrote it a moment ago)
+    loaded: SearchedSplit = pickle.loads(path.read_bytes())  # noqa: S301 (this program wrote it a moment ago)
+    return loaded

@@ -119,10 +119,10 @@ def _drawing(name: str, world: World) -> str:
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for words, score in drawn.items():
         values = world.scores[score]
-        sides = [
+        with_answer, without = (
             Certifying(values[mine], Units.of(world.labels[mine])) for mine in (world.has_answer, ~world.has_answer)
-        ]
-        errors = certify.Errors.of(*sides, AbstentionRule(0.5).each)
+        )
+        errors = certify.Errors.of(with_answer, without, AbstentionRule(0.5).each)
         taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
         known = {empty: tau for empty, tau in taus.items() if tau is not None}
         lines[words] = [100 * empty for empty in known], [errors.most_answered(tau) for tau in known.values()]
@@ -195,7 +195,7 @@ def _trial(
         mine = has_answer[rows] == kind
         units = Units.of(world.labels[has_answer == kind])
         sides.append(Certifying(values[rows][mine], Units(labels[mine], units.design_effect)))
-    record = certify_both(rule, *sides, score, [])
+    record = certify_both(rule, sides[0], sides[1], score, [])
     limits = record.empty_answerable.upper, record.answered_unanswerable.upper
     rest = ~np.isin(world.labels, drawn)
     found = [
@@ -215,7 +215,7 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
 
 
 def _world(experiment: Experiment, name: str) -> World:
-    certify._REFUSED = ()  # the trade-off of every draw is most of the time, and is not looked at
+    certify._REFUSED = ()  # type: ignore[assignment]  # the trade-off of every draw is most of the time, and is not looked at
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
@@ -223,20 +223,22 @@ def _world(experiment: Experiment, name: str) -> World:
         encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
         index = FlatIndex.build(encoded.documents)
         labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
-        sides = [
+        with_answer, without = (
             Side([query.text for query in queries], vectors, index.search(vectors, K), own)
             for queries, vectors, own in (
                 (dataset.answerable, encoded.answerable, labels[:size]),
                 (dataset.unanswerable, encoded.unanswerable, labels[size:]),
             )
-        ]
+        )
         corpus = Corpus(encoded.documents, [document.encoded_text for document in dataset.documents])
-    chosen = choose_score(*sides, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
+    chosen = choose_score(with_answer, without, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
     rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
     has_answer = np.arange(len(labels)) < size
     learned = np.setdiff1d(np.arange(len(labels)), rest)
     signals = Signals.of(K, corpus.vectors, corpus.texts)
-    values = np.concatenate([signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in sides])
+    values = np.concatenate(
+        [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (with_answer, without)]
+    )
     scores = {"best_similarity": values[:, SIGNALS.index("best_similarity")]}
     if chosen.score.name not in ("best_similarity", "model"):
         scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytrec_eval
 
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load
 
@@ -37,12 +38,18 @@ class Run:
     def seconds(self, stage: str) -> float:
         """Seconds of a stage, or of the whole run for "took"."""
         pattern = r"took ([\d.]+) s" if stage == "took" else rf"[ (]{stage} ([\d.]+)"
-        return float(re.search(pattern, self.log)[1])
+        return float(self._said(pattern))
 
     @property
     def encoded(self) -> str:
         """How much of the data set was encoded."""
-        return re.search(r"encoded (.*); the others", self.log)[1]
+        return self._said(r"encoded (.*); the others")
+
+    def _said(self, pattern: str) -> str:
+        found = re.search(pattern, self.log)
+        if found is None:
+            raise ValueError(f"the calibration did not log {pattern}")
+        return found[1]
 
     @property
     def digest(self) -> str:
@@ -86,6 +93,7 @@ def trec_eval(data: Path, run: Run, split: str, measure: str) -> float:
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     asked = [record for record in records if record["_id"] in qrels]
     retriever = release.retriever
+    assert isinstance(retriever.encoder, OnnxEncoder)  # noqa: S101 (for the type checker: a release has no other)
     vectors = retriever.encoder.encode([record["text"] for record in asked], "query")
     top = retriever.index.search(vectors, release.manifest.policy.k)
     results = {

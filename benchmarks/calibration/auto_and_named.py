@@ -7,11 +7,12 @@ import numpy as np
 from benchmarks.calibration.trials import LOSSES, certified, trial, unseen
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
+from taugate.calibration.settings.rules import AskedPolicy
 
 HEADING = "Auto and the named policies"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 SPLITS = 24
-_NAMED = ("similarity", "relative", "probability")
+_NAMED: tuple[AskedPolicy, ...] = ("similarity", "relative", "probability")
 _RULES = [certified(policy, "high-probability", loss) for policy in (*_NAMED, "auto") for loss in LOSSES]
 
 

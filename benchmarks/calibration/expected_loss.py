@@ -9,12 +9,12 @@ from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial, unse
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import AskedPolicy, Rule
 
 HEADING = "Conformal risk control: the mean loss on unseen queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "mixed_large")
 K = 5
-_POLICIES = ("auto", "similarity")
+_POLICIES: tuple[AskedPolicy, ...] = ("auto", "similarity")
 
 
 @dataclass(frozen=True)

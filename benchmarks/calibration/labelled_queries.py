@@ -8,6 +8,8 @@ from benchmarks.calibration.trials import LOSSES, certified, labelled, trial
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import SearchedSplit
+from taugate.calibration.settings.rules import AskedPolicy
+from taugate.retrieval.release.evidence import Statement
 
 HEADING = "How many queries to label"
 SETS = ("squad_v2_dev", "mixed_large", "covidqa_chunks", "pubmedqa_labelled", "cosqa", "scifact/train")
@@ -15,7 +17,7 @@ SIZES = (100, 200, 300, 500, 1000, 2000, 4000)
 K = 5
 DRAWS = 40
 _MOST = 0.85  # of a set that may be drawn: the others judge
-_ROWS = {
+_ROWS: dict[str, tuple[AskedPolicy, Statement]] = {
     "95 %, auto": ("auto", "high-probability"),
     "95 %, similarity": ("similarity", "high-probability"),
     "expected, auto": ("auto", "expected-loss"),
@@ -50,7 +52,7 @@ def _rows(experiment: Experiment, name: str, searched: SearchedSplit, draws: int
         for column in range(len(_RULES)):
             kept = np.mean([outcomes[column].kept for outcomes, _ in done])
             none = 1 - np.mean([outcomes[column].cut for outcomes, _ in done])
-            cells[column, size] = share(kept) + (f" ({share(none, 2)})" if none else "")
+            cells[column, size] = share(float(kept)) + (f" ({share(float(none), 2)})" if none else "")
     return [
         [name, share(loss, 2), statement, *(cells.get((row * len(LOSSES) + at, size), "") for size in SIZES)]
         for at, loss in enumerate(LOSSES)

@@ -20,9 +20,17 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.vectors.similarity import pair_similarity
 
 HEADING = "The papers' measures"
-SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa", "scifact/train", "scifact/test", "mixed_large")
+SETS: tuple[str, ...] = (
+    "squad_v2_dev",
+    "pubmedqa_labelled",
+    "covidqa_chunks",
+    "cosqa",
+    "scifact/train",
+    "scifact/test",
+    "mixed_large",
+)
 SETS += ("squadshifts_new_wiki", "squadshifts_reddit")
-SECOND_SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa")
+SECOND_SETS: tuple[str, ...] = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa")
 # Their Table 3, averages over three domains: what they found between a dozen encoders on one data set.
 PAIRS = {
     ("accuracy", "COE"): "0.894",

@@ -90,7 +90,8 @@ def _scores(searched: SearchedSplit, number: int, seed: int) -> list[list[float]
 
 
 def _sigmoid(odds: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-odds))
+    found: np.ndarray = 1 / (1 + np.exp(-odds))
+    return found
 
 
 def _none(odds: np.ndarray, relevant: np.ndarray) -> Map:

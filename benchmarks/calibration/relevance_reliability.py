@@ -60,7 +60,7 @@ def section(experiment: Experiment) -> str:
                 work = partial(_kept, models=[model for _, model in done], seed=experiment.seed)
                 kept = experiment.workers.each(other, work, splits)
                 row = _row(name, k, [error for error, _ in anew], _SECOND_TARGET)
-                second_rows.append([*row, share(np.mean(kept))])
+                second_rows.append([*row, share(float(np.mean(kept)))])
         if experiment.wanted([TRAIN]):
             first_rows.append(_row("scifact: train → test", k, _across(experiment, k, splits), _TARGET))
     header = ["set", "K", "ECE", "if right", "standard deviation", "largest"]
@@ -129,6 +129,8 @@ def _across(experiment: Experiment, k: int, splits: int) -> list[Errors]:
     for number in range(splits):
         parts = Parts.of(np.arange(len(judged)), units, number)
         estimated = estimate(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
+        if estimated is None:
+            raise AssertionError("the training queries have relevant results")
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)
         errors.append(_errors(relevance, unseen_judged.grades, experiment.seed, number))
     return errors

@@ -1,6 +1,7 @@
 """What becomes of `relevance` and of a certified cut when the corpus and its users are replaced and the release is not."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from taugate.calibration.metrics.reliability import LIKELY, Sums, brier_skill, e
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.relevance.fit import recalibrated
-from taugate.calibration.settings.rules import AskedPolicy
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -29,7 +29,8 @@ SOURCE = "squad_v2_dev"
 SETS = ("squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 _LOSS = 0.02
 _SAID = 0.8  # the tenth of results that say .8 to .9
-_POLICIES: tuple[AskedPolicy, ...] = ("similarity", "relative", "probability")
+_Certified = Literal["similarity", "relative", "probability"]
+_POLICIES: tuple[_Certified, ...] = ("similarity", "relative", "probability")
 _LABELLED = 100  # queries of the new corpus that somebody labels
 
 
@@ -90,7 +91,7 @@ class Release:
     asked: Float32
     unseen: np.ndarray
     base: float
-    taus: dict[str, float | None]
+    taus: dict[_Certified, float | None]
 
     @classmethod
     def of(cls, searched: SearchedSplit, seed: int) -> "Release":
@@ -138,7 +139,7 @@ class Shifted:
         sums = self._sums(odds, judges)
         drawn = sums.drawn(np.random.default_rng(seed))
         cells = [brier_skill(sums, drawn), error_interval(sums, drawn), error_interval(sums, drawn, LIKELY)]
-        (tenth,) = [each for each in reliability(sums) if round(each.lower, 1) == _SAID] or [None]
+        tenth = next((each for each in reliability(sums) if round(each.lower, 1) == _SAID), None)
         known = "" if tenth is None or tenth.interval is None else f"{_interval(tenth.interval)} of {tenth.results:,}"
         return [*map(_interval, cells), known]
 

@@ -75,6 +75,8 @@ def section(experiment: Experiment) -> str:
     estimated, fitting = _timed(
         lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, data.documents, lengths), 1
     )
+    if estimated is None:
+        raise AssertionError("the synthetic data have relevant results")
     chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
     evidence = Evidence(chosen, everything, draw.rows, parts, estimated, units, experiment.seed)
     _, choosing = _timed(lambda: decide(Rule("risk-control", "auto"), evidence), _ROUNDS)
@@ -109,12 +111,16 @@ def _papers(scored: Scored, data: Synthetic, draw: Draw) -> tuple[float, int, Me
 
 def _transcribe(data: Synthetic, seed: int) -> Oracle:
     correct = [[document] for document in data.correct]
-    sizes = {"k": K, "m": BOOTSTRAPS, "l": SAMPLE_SIZE}
-    return transcribe(data.queries, data.documents, correct, seed=seed, **sizes)
+    found: Oracle = transcribe(data.queries, data.documents, correct, k=K, m=BOOTSTRAPS, l=SAMPLE_SIZE, seed=seed)
+    return found
 
 
 def _same(oracle: Oracle, tau: float, psi: int, metrics: Metrics) -> bool:
-    theirs = [oracle.tau, oracle.psi, *(np.mean(each) for each in (oracle.accuracy, oracle.coe, oracle.roe))]
+    theirs: list[float] = [
+        oracle.tau,
+        oracle.psi,
+        *(float(np.mean(each)) for each in (oracle.accuracy, oracle.coe, oracle.roe)),
+    ]
     ours = [tau, psi, metrics.accuracy.mean, metrics.coe.mean, metrics.roe.mean]
     return bool(np.allclose([*theirs, oracle.accuracy_at[psi]], [*ours, metrics.accuracy_at_tau.mean], atol=1e-9))
 
@@ -129,4 +135,5 @@ def _timed(work: Callable[[], Result], rounds: int) -> tuple[Result, float]:
 
 
 def _unit(vectors: np.ndarray) -> Float32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    scaled: Float32 = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return scaled

@@ -10,7 +10,7 @@ from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.relevance.estimate import Evidence
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import AskedPolicy, Rule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.policy.policy import keep
@@ -25,7 +25,7 @@ Positions = NDArray[np.int64]
 Drawing = Callable[[np.random.Generator, Units], tuple[Positions, Positions]]
 
 
-def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
+def certified(policy: AskedPolicy, guarantee: Statement, loss: float) -> Rule:
     """A rule of risk control."""
     return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 

@@ -50,10 +50,10 @@ def averaged(new: New, before: Observations, after: Iterable[Observations]) -> f
         replica.update(own)
     passed = 0
     for part in after:
-        for own in _looks(part):
-            for replica, seen in zip(replicas, own, strict=True):
+        for looked in _looks(part):
+            for replica, seen in zip(replicas, looked, strict=True):
                 replica.update(seen)
-            passed += sum(map(len, own))
+            passed += sum(map(len, looked))
             threshold = replicas[0].threshold
             logs = np.array([[alarm.share_of_threshold for alarm in replica.alarms] for replica in replicas])
             if (np.log(np.exp(logs * threshold).mean(axis=0)) / threshold >= 0.999).any():

@@ -4,6 +4,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -28,9 +29,11 @@ def microseconds_of_a_query(here: World) -> tuple[float, float]:
     for _ in range(_LOOKS):
         seen = here.pool.draw(_OF_A_LOOK, rng)
         texts = [f"query {key}" for key in seen.key]
-        spent = _spent(lambda seen=seen, texts=texts: (query_keys(texts), monitor.update(seen)))
-        times[0].append(1000 * spent / _OF_A_LOOK)
-        times[1].append(1000 * _spent(lambda seen=seen: before.alarms(seen)) / _OF_A_LOOK)
+        began = time.thread_time()
+        query_keys(texts)
+        monitor.update(seen)
+        times[0].append(1e6 * (time.thread_time() - began) / _OF_A_LOOK)
+        times[1].append(1000 * _spent(partial(before.alarms, seen)) / _OF_A_LOOK)
     return float(np.median(times[0])), float(np.median(times[1]))
 
 

@@ -73,4 +73,5 @@ class _Signal:
         if ((x == 0) | (x == 1)).all():
             known: Float64 = self._log_zero + x * self._log_slope
             return known
-        return np.log(self._zero + x * self._slope)
+        found: Float64 = np.log(self._zero + x * self._slope)
+        return found

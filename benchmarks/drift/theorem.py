@@ -95,7 +95,8 @@ def _ar1(rng: np.random.Generator, rho: float) -> Float64:
     for row, step in enumerate(noise.tolist()):
         last = rho * last + step
         latent[row] = last
-    return (latent > norm.ppf(1 - _MEAN)).astype(float)
+    found: Float64 = (latent > norm.ppf(1 - _MEAN)).astype(float)
+    return found
 
 
 def _topics(rng: np.random.Generator, length: int, share: Callable[[int], Float64]) -> Float64:
@@ -112,7 +113,8 @@ def _within(rng: np.random.Generator, rho: float) -> Float64:
     for row, step in enumerate(noise.tolist()):
         last = rho * last + step
         latent[row] = last
-    return (rng.random(_QUERIES) < _UPPER * norm.cdf(latent)).astype(float)
+    found: Float64 = (rng.random(_QUERIES) < _UPPER * norm.cdf(latent)).astype(float)
+    return found
 
 
 def _beta(rng: np.random.Generator) -> Callable[[int], Float64]:

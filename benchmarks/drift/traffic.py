@@ -50,11 +50,11 @@ class Pool:
 
     def beside(self, other: "Pool") -> "Pool":
         """Both: rows of the other follow those of this one."""
-        parts = (
-            np.concatenate(pair)
-            for pair in zip((self.top, self.random, self.kept), (other.top, other.random, other.kept), strict=True)
+        return Pool(
+            np.concatenate([self.top, other.top]),
+            np.concatenate([self.random, other.random]),
+            np.concatenate([self.kept, other.kept]),
         )
-        return Pool(*parts)
 
     def seen(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Observations:
         """The queries at `rows`, in that order, each with random documents of its own."""

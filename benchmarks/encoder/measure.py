@@ -82,7 +82,10 @@ def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
 
 def similarities(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> np.ndarray:
     """Similarity of every query with every document, in float64."""
-    return encoder.encode(queries, "query").astype(float) @ encoder.encode(documents, "document").astype(float).T
+    found: np.ndarray = (
+        encoder.encode(queries, "query").astype(float) @ encoder.encode(documents, "document").astype(float).T
+    )
+    return found
 
 
 def torch_similarities(documents: list[str], queries: list[str], instructions: str) -> np.ndarray:
@@ -107,7 +110,8 @@ def torch_similarities(documents: list[str], queries: list[str], instructions: s
             check=True,
             capture_output=True,
         )
-        return np.load(target)
+        loaded: np.ndarray = np.load(target)
+        return loaded
 
 
 def int8(encoder: OnnxEncoder, folder: Path) -> OnnxEncoder:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.settings.rules import AskedPolicy
 from taugate.calibration.threshold.decide import decide
-from taugate.retrieval.policy.policy import PolicyKind, decision_scores, keep
+from taugate.retrieval.policy.policy import decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
 SETS = (
@@ -27,8 +29,8 @@ SETS = (
     "pubmedqa_labelled",
 )
 K = 5
-_FIXED: tuple[PolicyKind, ...] = ("similarity", "relative")
-_FITTED = ("probability", "auto")
+_FIXED: tuple[Literal["similarity", "relative"], ...] = ("similarity", "relative")
+_FITTED: tuple[AskedPolicy, ...] = ("probability", "auto")
 _SPLITS_FITTED = 300
 _CHECKED = 5  # splits on which the product's decision is asked for, too
 
@@ -151,7 +153,8 @@ def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[R
                 each = done[kind, loss]
                 each.now.append(_realised(stair, taus[0][at], others))
                 each.before.append(_realised(stair, taus[1][at], others))
-                each.anew.append(tuple(stair.lost(everything, taus[at]) > loss + 1e-12 for taus in anew))
+                by_document, by_query = (stair.lost(everything, taus[at]) > loss + 1e-12 for taus in anew)
+                each.anew.append((by_document, by_query))
             if number < _CHECKED:
                 _check(searched, kind, calibration, taus[0])
     return [
@@ -170,6 +173,8 @@ def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[
         evidence = gather(searched, calibration, rng, number)
         kinds = evidence.scored.kinds
         stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
+        if evidence.parts is None:
+            raise AssertionError("a calibration with a model splits its queries")
         rest = evidence.parts.rest
         before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
         for (policy, loss), each in done.items():
@@ -197,7 +202,9 @@ def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realise
     return Realised(tau is not None, stair.lost(others, tau), stair.lost(np.arange(len(stair.best)), tau), kept)
 
 
-def _check(searched: SearchedSplit, kind: PolicyKind, calibration: Positions, taus: list[float | None]) -> None:
+def _check(
+    searched: SearchedSplit, kind: Literal["similarity", "relative"], calibration: Positions, taus: list[float | None]
+) -> None:
     """Raises AssertionError where the product decides otherwise."""
     evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
     if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:

@@ -30,7 +30,8 @@ def student(drawn: Drawn, margin: float) -> PValues:
     terms = drawn.sums / drawn.sizes
     documents = terms.shape[1]
     error = np.maximum(terms.std(axis=1, ddof=1) / np.sqrt(documents), 1e-12)
-    return stats.t.cdf((terms.mean(axis=1) - margin) / error, documents - 1)
+    found: PValues = stats.t.cdf((terms.mean(axis=1) - margin) / error, documents - 1)
+    return found
 
 
 def bootstrapped(drawn: Drawn, margin: float) -> PValues:

@@ -87,9 +87,10 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
         outcomes = [Outcome(each, each) for each in (before, before - losses)]
         (record,) = judge(outcomes[0], [Candidate("tried", "precision", outcomes[1])], units, Gate(margin))
         texts = np.arange(len(losses)).astype(np.uint64)
-        found = loss(*(Sample(each.accuracy, texts, units.labels) for each in outcomes), CONFIDENCE)
+        sound, changed = (Sample(each.accuracy, texts, units.labels) for each in outcomes)
+        found = loss(sound, changed, CONFIDENCE)
         said = [record.admitted, found.most <= margin]
-        if said != [expected[trial]] * 2 or (record.admitted and ("query" in record.statement) != also[trial]):
+        if said != [expected[trial]] * 2 or (record.admitted and ("query" in (record.statement or "")) != also[trial]):
             raise AssertionError(f"{structure.name}: the benchmark does not measure the gate")
         if not gains and _cut(losses, units, margin) != cut[trial]:
             raise AssertionError(f"{structure.name}: the benchmark does not measure the certificate")

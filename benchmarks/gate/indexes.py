@@ -103,6 +103,7 @@ def _graph(edges: int, candidates: int, trial: Trial, flat: FlatIndex, exact: To
     try:
         began = time.perf_counter()
         index = build("hnsw", trial.documents)
+        assert isinstance(index, ApproximateIndex)  # noqa: S101 (for the type checker)
         seconds = time.perf_counter() - began
     finally:
         building._EDGES, building._EDGE_CANDIDATES = before

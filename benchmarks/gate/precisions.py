@@ -37,7 +37,7 @@ _CALIBRATING = 200  # queries whose activations the static quantisation sees
 _Write = Callable[[Path, Path, OnnxEncoder, list[str]], object]
 
 
-class _Reader(CalibrationDataReader):
+class _Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
     """Queries one by one."""
 
     def __init__(self, encoder: OnnxEncoder, texts: list[str]) -> None:

@@ -127,7 +127,8 @@ def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
 def _recall(trial: Trial, positions: np.ndarray) -> np.ndarray:
     """Share of each query's relevant documents among its first 10."""
     found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
-    return found / np.array([len(query.relevant) for query in trial.queries])
+    shares: np.ndarray = found / np.array([len(query.relevant) for query in trial.queries])
+    return shares
 
 
 def _changes(base: Measured, ways: dict[str, Measured], of: Callable[[Measured], np.ndarray]) -> list[str]:

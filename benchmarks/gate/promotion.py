@@ -47,7 +47,8 @@ are exact but for the outermost outcomes, {_TAIL * 100:g} % at either end, which
 
 def _normal(variance: float, margin: float) -> int:
     """By the normal approximation, which is below what the test takes."""
-    return math.ceil(variance * ((stats.norm.ppf(CONFIDENCE) + stats.norm.ppf(_POWER)) / margin) ** 2)
+    found: int = math.ceil(variance * ((stats.norm.ppf(CONFIDENCE) + stats.norm.ppf(_POWER)) / margin) ** 2)
+    return found
 
 
 def _enough(power: Power, start: int) -> int:

@@ -1,5 +1,7 @@
 """`--projection auto` on queries that it has not seen: where it is worse than no projection, and by how much."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from benchmarks.experiment import Experiment
@@ -53,7 +55,7 @@ def _split(encoded: EncodedSplit, seed: int, gate: Gate) -> tuple[float | None, 
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
     baseline, units = trial.outcome(), Units.of(clusters(trial.queries))
 
-    def judged(candidates: list[Candidate]) -> list[GateRecord]:
+    def judged(candidates: Sequence[Candidate]) -> list[GateRecord]:
         return judge(baseline, candidates, units, gate)
 
     found = admit_projection(trial, encoded.vectors, Cheaper(projection="auto"), seed, judged)

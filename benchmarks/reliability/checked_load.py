@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -67,7 +68,7 @@ class Clients:
         return place, not (known and reply["threshold"] == tau)
 
 
-async def _run(given: dict) -> list:
+async def _run(given: dict[str, Any]) -> list[tuple[float, float, int, int, bool]]:
     releases = {name: (place, tau, set(documents)) for place, (name, tau, documents) in enumerate(given["releases"])}
     clients = Clients(given["port"], given["queries"], releases)
     await clients.begin(given["clients"])

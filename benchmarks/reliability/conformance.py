@@ -31,7 +31,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if shutil.which(arguments.deno) is None:
         sys.exit("skipped: deno is not installed; `npm install deno`, and name its program by --deno")
-    with prepared(arguments.root, 0) as setting, setting.service(ALLOWED_HOSTS=_HOSTS) as server:
+    with prepared(arguments.root, 0) as setting, setting.service(settings={"ALLOWED_HOSTS": _HOSTS}) as server:
         command = [arguments.deno, "run", "--no-check", "--allow-net", str(arguments.h1spec / "http_test.ts")]
         run = subprocess.run(
             [*command, "127.0.0.1", str(server.port)], capture_output=True, text=True, timeout=_SECONDS, check=False

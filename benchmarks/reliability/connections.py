@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +90,7 @@ def failed(sample: Sample) -> int:
 
 
 @contextmanager
-def _crowd(port: int, connections: int) -> Iterator[object]:
+def _crowd(port: int, connections: int) -> Iterator[Callable[[], int]]:
     """Yields what sends the crowd home and returns how many connections it opened."""
     command = [sys.executable, "-m", "benchmarks.reliability.crowd", str(port), str(connections)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())

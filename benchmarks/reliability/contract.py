@@ -39,12 +39,12 @@ document allows and that it does not, with and without the key, and chains of a 
 """
 
 
-def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[object, ...]]:
+def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[int, int, int, int, int, str]]:
     """One row, as HEADER says; examples: of each operation and phase of schemathesis."""
     with tempfile.TemporaryDirectory(prefix="taugate-contract-") as folder:
         work = Path(folder)
         releases = write_sample_release(work)
-        with ServiceProcess(releases, **with_keys()) as process:
+        with ServiceProcess(releases, **with_keys()) as process:  # type: ignore[arg-type]  # no variable is called port or stderr
             process.ready()
             found = conformance(f"http://127.0.0.1:{process.port}", work, examples, seed)
             broken = status_500(process.http.get("/metrics", headers={"X-API-Key": KEY}).text)

@@ -39,7 +39,9 @@ Python code: those inside of orjson, pydantic and safetensors are not seen.
 """
 
 
-def measure(seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None) -> list[tuple[object, ...]]:
+def measure(
+    seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None
+) -> list[tuple[str, str, int, int, int]]:
     """A row for each reader and one for all, as HEADER says; seconds: of all together, in one process at a time."""
     with tempfile.TemporaryDirectory(prefix="taugate-fuzz-") as folder:
         releases = write_sample_release(Path(folder))

@@ -61,7 +61,7 @@ def _attacked(setting: Setting, limits: Limits, seconds: float, rate: float) -> 
     with unread_pipe() as into_pipe, Flood() as redis:
         own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url, "WORKERS": "1", "QUERIES_PER_SECOND": str(rate)}
         wrap = lambda command: limits.wrap([*into_pipe, *command])  # noqa: E731 (two commands in front of one)
-        with setting.service(wrap=wrap, patience=_START_SECONDS, **own) as server:
+        with setting.service(wrap=wrap, patience=_START_SECONDS, settings=own) as server:
             phases = [_phase("nothing", setting, server, functools.partial(time.sleep, seconds))]
             for name, (send, given) in parade(setting.keys).items():
                 phases.append(

@@ -100,7 +100,7 @@ def main() -> None:
         names = [each.name for each in sorted(setting.releases.glob("2*Z-*"))]
         names.append(setting.another_release())
         own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url}
-        with setting.service(**own) as server:
+        with setting.service(settings=own) as server:
             held, clients, swaps = _rounds(setting, server, redis, (rounds, arguments.seed, names))
     _report(held, clients, swaps)
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Literal
 
 from benchmarks.markdown import Target, table, targets
 from benchmarks.serving.agreement import check
@@ -146,6 +147,6 @@ def _median_ceiling(rounds: list[dict[int, float]], size: int) -> float:
 
 def floor(plan: ServingPlan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
     """The encoder of one of taugate's services, alone."""
-    precision = "int8" if name == INT8 else "float32"
+    precision: Literal["int8", "float32"] = "int8" if name == INT8 else "float32"
     folder, *_ = encoder_folders(prepared.release, verify(prepared.release), precision)
     return floor_of(folder, prepared.queries, sizes, min(plan.seconds, _FLOOR_SECONDS))

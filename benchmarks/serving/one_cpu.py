@@ -35,17 +35,17 @@ def section(plan: ServingPlan) -> str:
     rows, wanted = [], []
     for service in services:
         for clients in _CLIENTS:
-            whole, limited = (cells[service.name, clients, each] for each in (False, True))
-            late = sum(count for cell in limited for status, count in cell.sample.statuses.items() if status != 200)
-            slower = ratio(whole, limited, rate)
+            whole, on_one = (cells[service.name, clients, each] for each in (False, True))
+            late = sum(count for cell in on_one for status, count in cell.sample.statuses.items() if status != 200)
+            slower = ratio(whole, on_one, rate)
             percentiles = [
-                f"{median(each, latency(99)):,.0f} → {median(limited, latency(99)):,.0f}" for each in (whole,)
+                f"{median(each, latency(99)):,.0f} → {median(on_one, latency(99)):,.0f}" for each in (whole,)
             ]
             rows.append(
                 [
                     service.name,
                     clients,
-                    f"{median(whole, rate):,.0f} → {median(limited, rate):,.0f}",
+                    f"{median(whole, rate):,.0f} → {median(on_one, rate):,.0f}",
                     f"{slower:.2f}",
                     *percentiles,
                     late,

@@ -7,6 +7,7 @@ first: 20 minutes, 8 GB of memory and of disk.
 import importlib.util
 import signal
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from benchmarks.serving import (
 )
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.processes import Others
-from taugate.calibration.encoding.cache import cache_folder
+from taugate.storage.files import cache_folder
 
 _MOST_OTHERS = 0.05  # of the processors
 PAGE = Page[ServingPlan](
@@ -79,8 +80,11 @@ def main() -> None:
         seed=arguments.seed,
     )
     for name in arguments.tables:
-        others = Others()
-        PAGE.measure(name, plan, arguments, note=lambda others=others: f"{_server()} {_idle(others)}")
+        PAGE.measure(name, plan, arguments, note=partial(_conditions, Others()))
+
+
+def _conditions(others: Others) -> str:
+    return f"{_server()} {_idle(others)}"
 
 
 def _server() -> str:

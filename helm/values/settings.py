@@ -51,7 +51,7 @@ def _model() -> type[_Plain]:
         if name not in OWNED:
             field = Settings.model_fields[name]
             bounded = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
-            fields[name] = (bounded | None, Field(default=None, description=f"{meaning}; null: {default}"))
+            fields[name] = (bounded | None, Field(default=None, description=f"{meaning}; null: {default}"))  # type: ignore[operator]  # an annotation is no class
     return create_model("ServiceSettings", __base__=_Plain, __doc__=_Plain.__doc__, **fields)
 
 

@@ -257,7 +257,7 @@ def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
         for field, array in asdict(ForwardIndex.of(each["text"] for each in corpus)).items():
             np.testing.assert_array_equal(getattr(signals.lexical, field), array, err_msg=field)
     if signals.moments is not None:
-        vectors = one.index.vectors[np.arange(len(corpus))]
+        vectors = one.index.vectors[np.arange(len(corpus))]  # type: ignore[attr-defined]  # a FlatIndex here
         for found, expected in zip(signals.moments, mean_and_covariance(vectors), strict=True):
             np.testing.assert_array_equal(found, expected)
 

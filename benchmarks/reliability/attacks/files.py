@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -28,7 +29,7 @@ def fifo(setting: Setting) -> Row:
     with (
         _copied(setting) as own,
         tempfile.TemporaryDirectory() as kept,
-        own.service("--releases", own.releases.as_uri(), RELEASES_COPY=kept) as server,
+        own.service("--releases", own.releases.as_uri(), settings={"RELEASES_COPY": kept}) as server,
     ):
         (own.releases / "current").unlink()
         os.mkfifo(own.releases / "current")
@@ -91,8 +92,8 @@ def judgements(setting: Setting) -> Row:
     return Row("judgements with two workers", f"{unknown} of {_JUDGEMENTS} are 404", "0", not unknown)
 
 
-def _shown(reply: dict) -> str:
-    return reply["results"][0]["id"] if reply["results"] else "none"
+def _shown(reply: dict[str, Any]) -> str:
+    return str(reply["results"][0]["id"]) if reply["results"] else "none"
 
 
 @contextmanager

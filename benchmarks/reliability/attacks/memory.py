@@ -15,7 +15,7 @@ MOST_GROWTH = 0.05
 
 def distinct(setting: Setting) -> Row:
     """Queries of which none was asked before, with drift on."""
-    with setting.service(WORKERS="1") as server:
+    with setting.service(settings={"WORKERS": "1"}) as server:
         seen = resident(server, setting.size, FULL)
     (first, before), *_, (last, after) = seen.items()
     measured = (

@@ -34,7 +34,7 @@ _BEYOND = 10**19
 def forged(setting: Setting) -> Row:
     """Every cached value is replaced by what is no reply of this service."""
     outside, served = 0, 0
-    with shared_redis() as redis, setting.service(**_shared(redis.url), CACHE_BYTES="0") as server:
+    with shared_redis() as redis, setting.service(settings=_shared(redis.url) | {"CACHE_BYTES": "0"}) as server:
         sound = [_asked(server, query) for query in _QUERIES]
         time.sleep(0.5)
         kept = _values(redis.client)
@@ -49,7 +49,7 @@ def forged(setting: Setting) -> Row:
 
 def counters(setting: Setting) -> Row:
     """Every number that replicas share becomes 10^19."""
-    with shared_redis() as redis, setting.service(**_shared(redis.url)) as server:
+    with shared_redis() as redis, setting.service(settings=_shared(redis.url)) as server:
         ends, failed = time.monotonic() + 2 * _LOOKS_SECONDS, 0
         while time.monotonic() < ends:
             failed += not _asked(server, f"{_QUERIES[0]} {time.monotonic()}").get("results")
@@ -63,7 +63,7 @@ def counters(setting: Setting) -> Row:
 
 def flooding(setting: Setting) -> Row:
     """What calls itself Redis answers reads with 3 GB."""
-    with Flood() as redis, setting.service(**_shared(redis.url)) as server, peak(server) as seen:
+    with Flood() as redis, setting.service(settings=_shared(redis.url)) as server, peak(server) as seen:
         ends = time.monotonic() + _FLOOD_SECONDS
         while time.monotonic() < ends and server.alive:
             try:
@@ -94,8 +94,13 @@ def _asked(server: Server, query: str) -> dict[str, Any]:
     return reply if isinstance(reply, dict) else {}
 
 
-def _values(redis: "Redis[bytes]") -> dict[bytes, bytes]:
-    return {key: redis.get(key) or b"" for key in redis.scan_iter("taugate:*") if redis.type(key) == b"string"}
+def _values(redis: Redis) -> dict[bytes, bytes]:
+    return {key: _bytes(redis.get(key)) for key in redis.scan_iter("taugate:*") if redis.type(key) == b"string"}
+
+
+def _bytes(value: bytes | str | None) -> bytes:
+    """The value of a key, empty where it is gone; redis-py's types allow for text, which this client never asks for."""
+    return value if isinstance(value, bytes) else b""
 
 
 def _as_text(value: bytes) -> bytes:
@@ -136,14 +141,14 @@ def _is_result(result: dict[str, Any]) -> bool:
     return isinstance(result["text"], str) and isinstance(score, float) and abs(score) <= _MOST_SIMILAR
 
 
-def _raise_counters(redis: "Redis[bytes]") -> None:
+def _raise_counters(redis: Redis) -> None:
     """Of the drift's evidence, of all replicas and of one more that there is not."""
     for key in redis.scan_iter("taugate:drift:*"):
         if redis.type(key) == b"hash":
             for value in redis.hgetall(key).values():
-                redis.hset(key, b"0" * 32, _raised(value))
+                redis.hset(key, b"0" * 32, _raised(_bytes(value)))
         elif redis.type(key) == b"string":
-            redis.set(key, _raised(redis.get(key) or b""), keepttl=True)
+            redis.set(key, _raised(_bytes(redis.get(key))), keepttl=True)
 
 
 def _raised(value: bytes) -> bytes:

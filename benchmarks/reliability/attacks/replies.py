@@ -49,7 +49,8 @@ def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
     with connected(port, 60.0) as first:  # fills the cache
         first.sendall(asked)
         said(first, _PATIENCE, b"}]}")
-    held, ends = [], time.monotonic() + seconds
+    held: list[socket.socket] = []
+    ends = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         while len(held) < connections and time.monotonic() < ends:
             client = stack.enter_context(socket.socket())

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,16 +51,17 @@ class Setting:
         keys: bool = True,
         wrap: Callable[[list[str]], list[str]] = list,
         patience: float = _START_SECONDS,
-        **settings: str,
+        settings: Mapping[str, str] | None = None,
     ) -> Iterator[Server]:
-        """A running service.
+        """Run the checkout's service until the block ends.
 
-        arguments: of `taugate serve`; keys: whether it has any; wrap: what its command is run by; settings: TAUGATE_*.
+        arguments: further ones of `taugate serve`; keys: whether it has API keys; wrap: turns its command into the one
+        that runs it; patience: seconds until its first answer; settings: values of TAUGATE_* by the rest of the name.
         """
         plain = taugate(self.releases, "float32", cache=True)
         variables = {
             "PYTHONPATH": python_path(self.root),
-            **{f"TAUGATE_{name}": value for name, value in settings.items()},
+            **{f"TAUGATE_{name}": value for name, value in (settings or {}).items()},
         }
         headers = {"X-API-Key": self.keys["good"]} if keys else {}
         if keys:

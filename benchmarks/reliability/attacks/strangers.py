@@ -21,7 +21,7 @@ _LOG_BYTES = 20_000  # a second: 1.7 GB a day, which a log of the usual 10 GB vo
 def places(setting: Setting) -> Row:
     """As many strangers as there are places, each of which asks /livez or is refused every 3.5 s."""
     with (
-        setting.service(MAX_CONNECTIONS=str(_PLACES)) as server,
+        setting.service(settings={"MAX_CONNECTIONS": str(_PLACES)}) as server,
         traffic(keep_places, server.port, _SECONDS, _PLACES),
     ):
         time.sleep(_EVERY_SECONDS)
@@ -97,7 +97,7 @@ def flood(port: int, seconds: float, asked: bytes, clients: int) -> int:
         while time.monotonic() < ends:
             answered: asyncio.Queue[int] = asyncio.Queue()
             try:
-                connection = await connect(port, lambda _, status, __, queue=answered: queue.put_nowait(status))
+                connection = await connect(port, lambda _, status, __, queue=answered: queue.put_nowait(status))  # type: ignore[misc]  # a default binds the loop's value
                 while time.monotonic() < ends and not connection.closed and not connection.ends:
                     connection.send(asked)
                     async with asyncio.timeout(10):
