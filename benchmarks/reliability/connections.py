@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from benchmarks.checkout import environment
 from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
 from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.sampling import sampled
 from benchmarks.serving.load import Job, run
 from benchmarks.serving.sample import Sample
 from benchmarks.serving.servers import Server
@@ -46,7 +46,7 @@ def measure(releases: Path, texts: list[str], seconds: float, connections: int =
         job = Job(server.port, [*range(_KNOWN)], seconds, clients=CLIENTS)
         run(job, requests)
         before, resident = run(job, requests), server.resident_bytes
-        with _crowd(server.port, connections) as crowd, _peak(server) as most:
+        with _crowd(server.port, connections) as crowd, sampled(lambda: server.resident_bytes, 0.25) as most:
             during = run(job, requests)
             shown = server.get("/metrics").decode()
             opened = crowd()
@@ -103,21 +103,3 @@ def _crowd(port: int, connections: int) -> Iterator[Callable[[], int]]:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-@contextmanager
-def _peak(server: Server) -> Iterator[list[int]]:
-    """Resident bytes, four times a second."""
-    seen, ended = [server.resident_bytes], threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.25):
-            seen.append(server.resident_bytes)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()

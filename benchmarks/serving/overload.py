@@ -1,12 +1,12 @@
 """Three times what the service can do, for a minute: who is answered, who is refused how soon, and what remains of it."""
 
-import threading
 import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.markdown import Target, table, targets
+from benchmarks.sampling import sampled
 from benchmarks.serving.cells import Cell, latency, measure, rate
 from benchmarks.serving.load import Job
 from benchmarks.serving.plan import ServingPlan
@@ -109,20 +109,8 @@ def _overload(plan: ServingPlan, prepared: Prepared, service: Service) -> _Overl
             connections=_CONNECTIONS,
             seed=plan.seed,
         )
-        resident: list[int] = []
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(1.0):
-                resident.append(server.resident_bytes)
-
-        watching = threading.Thread(target=watch)
-        watching.start()
-        try:
+        with sampled(lambda: server.resident_bytes, 1.0) as resident:
             during = measure(server, requests, job)
-        finally:
-            done.set()
-            watching.join()
         time.sleep(_PAUSE)
         after = measure(server, requests, plan.closed(server, order, _CLIENTS))
     return _Overloaded(before, most, during, resident, after)

@@ -1,7 +1,6 @@
 """A release without some documents: as it was for all others, nothing of them in any file, and fit to be served."""
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -31,27 +30,8 @@ Taugate = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def copy(releases: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(releases, tmp_path / "releases")
-
-
-@pytest.fixture
 def before(copy: Path) -> Release:
     return load(find(copy))
-
-
-@pytest.fixture
-def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Taugate:
-    """`taugate release …` on the copy: exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = cli.main(["release", *arguments, "--releases", str(copy)])
-        printed = capfd.readouterr()
-        assert "Traceback" not in printed.err
-        return code, printed.out, printed.err
-
-    return run
 
 
 def answered(before: Release) -> list[str]:

@@ -4,7 +4,6 @@ import http.client
 import re
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from benchmarks.reliability.attacks.setting import Row, Setting
 from benchmarks.reliability.attacks.traffic import grown, peak
 from benchmarks.serving.client import HOST
 from benchmarks.serving.servers import Server
+from tests.loopback import LoopbackTCPServer
 from tests.redis_process import RedisProcess
 
 _QUERIES = [f"Who pays for the repair of roof {number}?" for number in range(20)]
@@ -176,7 +176,7 @@ def _largest_metric(server: Server, key: str) -> float:
     return max(value for value in values if value < float("inf"))
 
 
-class Flood:
+class Flood(LoopbackTCPServer):
     """Answers every read with a string of 3 GB, and everything else with OK. sent: bytes, over all connections."""
 
     _READS = frozenset(
@@ -184,27 +184,12 @@ class Flood:
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent = 0
-        self._listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0"
+        self.url = f"redis://{HOST}:{self.port}/0"
 
-    def __enter__(self) -> "Flood":
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
-
-    def _answer(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
+        """Answer commands with OK, and reads with gigabytes."""
         block = b"1" * (1 << 20)
         try:
             with client:

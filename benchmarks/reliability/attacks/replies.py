@@ -14,7 +14,8 @@ from pathlib import Path
 import orjson
 
 from benchmarks.reliability.attacks.setting import Row, Setting
-from benchmarks.reliability.attacks.traffic import connected, grown, peak, request, said, sent, status, watched
+from benchmarks.reliability.attacks.traffic import LOOK_SECONDS, connected, grown, peak, request, said, sent, status
+from benchmarks.sampling import sampled
 
 _CONNECTIONS = 600
 _MEGABYTES = 256.0  # a quarter of a pod of 1 GiB
@@ -28,7 +29,7 @@ def unread(setting: Setting) -> Row:
 
     What is written and not read waits in the service or in the kernel, which counts it to the same pod.
     """
-    with setting.service() as server, peak(server, 3 << 30) as seen, watched(_in_kernel) as waiting:
+    with setting.service() as server, peak(server, 3 << 30) as seen, sampled(_in_kernel, LOOK_SECONDS) as waiting:
         asked = sent(leave_unread, server.port, 20.0, setting.keys["rival"], _CONNECTIONS)
     kernel = grown(waiting)
     measured = f"{asked} asked; memory + {grown(seen):.0f} MB, in the kernel + {kernel:.0f} MB"

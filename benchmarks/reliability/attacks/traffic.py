@@ -2,17 +2,17 @@
 
 import multiprocessing
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+from benchmarks.sampling import sampled
 from benchmarks.serving.client import HOST
 from benchmarks.serving.servers import Server
 
-_LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1
 
 
 @contextmanager
@@ -38,26 +38,8 @@ def peak(server: Server, most: int = 4 << 30) -> Iterator[list[int]]:
             server.kill()
         return taken
 
-    with watched(look) as seen:
+    with sampled(look, LOOK_SECONDS) as seen:
         yield seen
-
-
-@contextmanager
-def watched(look: Callable[[], int]) -> Iterator[list[int]]:
-    """What `look` returns, before and then ten times a second."""
-    seen, ended = [look()], threading.Event()
-
-    def keep() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            seen.append(look())
-
-    thread = threading.Thread(target=keep)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()
 
 
 def grown(seen: list[int]) -> float:
