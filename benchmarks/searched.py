@@ -31,7 +31,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """A split of a data set as vectors, with the length of each document in bytes."""
+    """A split of a data set as vectors. lengths: bytes of each document."""
 
     name: str
     split: str
@@ -125,7 +125,7 @@ class SearchedSplit:
         return Estimated(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])
 
     def scored(self, estimated: Estimated | None = None) -> Scored:
-        """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""
+        """Score all queries, with the model's relevance if there is one; no unanswerable ones, as no rule here looks at them."""
         nothing = TopK(np.empty((0, self.k), np.float32), np.empty((0, self.k), np.int64))
         relevance = (None, None) if estimated is None else (estimated.answerable, estimated.unanswerable)
         return Scored(self.judged, nothing, *relevance)

@@ -19,7 +19,7 @@ _PROCESSES = 2
 
 
 class Workers:
-    """A pool of processes; a data set travels to them as a file."""
+    """A pool of two processes with one thread each; a data set travels to them as a file."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()

@@ -44,7 +44,7 @@ _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRu
 
 
 @dataclass(frozen=True)
-class World:
+class AbstentionWorld:
     """Queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and their scores.
 
     has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
@@ -56,7 +56,7 @@ class World:
     chosen: str
 
     def one_of_each(self, rng: np.random.Generator) -> Self:
-        """Of each document that has both, one query of each kind: draws of their own, but of the same documents."""
+        """Draw one query of each kind from each document that has both."""
         order = rng.permutation(len(self.labels))
         rows = []
         for kind in (True, False):
@@ -69,7 +69,7 @@ class World:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows, gains, drawings = [], [], []
     for name in experiment.wanted(SETS):
         world = _world(experiment, name)
@@ -113,8 +113,8 @@ first, which has to be excluded. More documents with a query or two each certify
 """
 
 
-def _drawing(name: str, world: World) -> str:
-    """What is certified on the whole world, and what is true of it, by the share refused."""
+def _drawing(name: str, world: AbstentionWorld) -> str:
+    """Draw the certified errors on the whole world and the true ones by the share refused."""
     drawn = {"model, certified": "model", "best similarity, certified": "best_similarity"}
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for words, score in drawn.items():
@@ -137,7 +137,7 @@ def _drawing(name: str, world: World) -> str:
     return plot.lines(f"abstention-{name}", title, ("answerable queries refused, %", "β"), lines, 1.0)
 
 
-def _row(experiment: Experiment, name: str, world: World, rule: AbstentionRule) -> list[str]:
+def _row(experiment: Experiment, name: str, world: AbstentionWorld, rule: AbstentionRule) -> list[str]:
     done = [_trial(world, world.chosen, rule, experiment.seed, number) for number in range(experiment.splits)]
     certified = np.array([record[0].certified for record in done])
     holds, on_the_rest = (np.array([record[at] for record in done]) for at in (1, 2))
@@ -156,7 +156,7 @@ def _row(experiment: Experiment, name: str, world: World, rule: AbstentionRule) 
     ]
 
 
-def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
+def _gains(experiment: Experiment, name: str, world: AbstentionWorld) -> list[list[str]]:
     """β at the default γ: a limit on answers that nothing can reach leaves the threshold to γ."""
     rows = []
     for score, values in world.scores.items():
@@ -178,9 +178,9 @@ def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
 
 
 def _trial(
-    world: World, score: str, rule: AbstentionRule, seed: int, number: int
+    world: AbstentionWorld, score: str, rule: AbstentionRule, seed: int, number: int
 ) -> tuple[AbstentionRecord, bool, bool]:
-    """What is certified on one draw of documents, and whether both limits hold in the world and on the rest of it."""
+    """Certify on one draw of documents, and check whether both limits hold in the world and on the rest of it."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
@@ -214,7 +214,7 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
     return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
 
 
-def _world(experiment: Experiment, name: str) -> World:
+def _world(experiment: Experiment, name: str) -> AbstentionWorld:
     certify._REFUSED = ()  # type: ignore[assignment]  # the trade-off of every draw is most of the time, and is not looked at
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
@@ -245,4 +245,4 @@ def _world(experiment: Experiment, name: str) -> World:
     of_model = values[:, [SIGNALS.index(each) for each in MODEL_SIGNALS]]
     scores["model"] = fit(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
-    return World(labels[rest], has_answer[rest], kept, chosen.score.name)
+    return AbstentionWorld(labels[rest], has_answer[rest], kept, chosen.score.name)

@@ -46,7 +46,7 @@ _CHOSEN = "chosen"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AbstentionQueries:
     """q labelled queries of both kinds: signals (q, len(SIGNALS)), whether each has an answer, and its cluster."""
 
     values: Float64
@@ -55,7 +55,7 @@ class Asked:
 
     @classmethod
     def read(cls, data: Path, name: str, gone: Sequence[int] | None = None) -> Self:
-        """EncodedSplit through the project's own cache; progress goes to stdout.
+        """Encode through the project's own cache; progress goes to stdout.
 
         gone: a seed, to leave half of the documents with a query out of the corpus; queries on them have no answer
         then, and others that the set labels as unanswerable are left out.
@@ -110,17 +110,17 @@ class Asked:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     parts = []
     for name in experiment.wanted(LABELLED):
-        asked = Asked.read(experiment.data, name)
+        asked = AbstentionQueries.read(experiment.data, name)
         if name == DESIGN:
             design, report = asked.halves([experiment.seed])
             parts += [_designed(experiment, design), _compared(experiment, f"{name}, the other half", report)]
         else:
             parts.append(_compared(experiment, name, asked))
     for name in experiment.wanted(REMOVED):
-        asked = Asked.read(experiment.data, name, [experiment.seed, 1])
+        asked = AbstentionQueries.read(experiment.data, name, [experiment.seed, 1])
         parts.append(_compared(experiment, f"{name}, half of its documents removed", asked))
     return "\n\n".join([_introduction(), *parts])
 
@@ -135,7 +135,7 @@ random splits: half of the documents calibrate, of which four tenths fit and cho
 β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over the splits."""
 
 
-def _compared(experiment: Experiment, name: str, asked: Asked) -> str:
+def _compared(experiment: Experiment, name: str, asked: AbstentionQueries) -> str:
     """Every score on the documents that did not calibrate."""
     found: dict[str, list[tuple[float, float]]] = {}
     taken: Counter[str] = Counter()
@@ -166,8 +166,8 @@ def _compared(experiment: Experiment, name: str, asked: Asked) -> str:
     return f"**{name}**: {kinds}.\n\n{table(header, rows)}"
 
 
-def _designed(experiment: Experiment, design: Asked) -> str:
-    """What the constants were chosen by."""
+def _designed(experiment: Experiment, design: AbstentionQueries) -> str:
+    """Measure what the constants were chosen by."""
     others = [
         ("as it is", MODEL_SIGNALS),
         *(
@@ -196,7 +196,7 @@ inverse strength C of its penalty, and of the score chosen, by the share of quer
 {table(["share that fits and chooses", "β of the score chosen"], _shares(experiment, design))}"""
 
 
-def _budgets(experiment: Experiment, design: Asked, names: Sequence[str]) -> list[str]:
+def _budgets(experiment: Experiment, design: AbstentionQueries, names: Sequence[str]) -> list[str]:
     """β of a model on these signals, fitted on so many queries."""
     cells = []
     for budget in _BUDGETS:
@@ -208,7 +208,7 @@ def _budgets(experiment: Experiment, design: Asked, names: Sequence[str]) -> lis
     return cells
 
 
-def _shares(experiment: Experiment, design: Asked) -> list[list[str]]:
+def _shares(experiment: Experiment, design: AbstentionQueries) -> list[list[str]]:
     """β of what is chosen with other shares of the queries to learn from."""
     kept, rows = choose._LEARN, []
     for learns in _SHARES:
@@ -228,6 +228,6 @@ def _shares(experiment: Experiment, design: Asked) -> list[list[str]]:
     return rows
 
 
-def _model(seen: Asked, unseen: Asked, names: Sequence[str]) -> Float64:
+def _model(seen: AbstentionQueries, unseen: AbstentionQueries, names: Sequence[str]) -> Float64:
     """Log-odds of the unseen queries by a model that was fitted on the seen ones."""
     return fit.fit(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))

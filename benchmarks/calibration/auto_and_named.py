@@ -17,7 +17,7 @@ _RULES = [certified(policy, "high-probability", loss) for policy in (*_NAMED, "a
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     splits, rows, most = experiment.part(SPLITS), [], []
     for name in experiment.wanted(SETS):
         for k in (5, 20):

@@ -18,8 +18,8 @@ _POLICIES: tuple[AskedPolicy, ...] = ("auto", "similarity")
 
 
 @dataclass(frozen=True)
-class Losses:
-    """Of one rule over all splits: queries lost among those that judge, and how many these are; (splits,) each."""
+class LossesBySplit:
+    """Losses of one rule over all splits. lost: queries lost among those that judge; judges: how many judge; (splits,) each."""
 
     lost: np.ndarray
     judges: np.ndarray
@@ -35,7 +35,7 @@ class Losses:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rules = [PAPERS, *(certified(policy, "expected-loss", loss) for policy in _POLICIES for loss in LOSSES)]
     rows, sizes = [], []
     for name in experiment.wanted(SETS):
@@ -54,17 +54,17 @@ few results dropped that is little. What the statements at 95 % come to is in [e
 """
 
 
-def _measure(experiment: Experiment, searched: SearchedSplit, rules: list[Rule]) -> dict[Rule, Losses]:
+def _measure(experiment: Experiment, searched: SearchedSplit, rules: list[Rule]) -> dict[Rule, LossesBySplit]:
     work = partial(trial, rules=rules, drawing=unseen, seed=experiment.seed)
     done = experiment.workers.each(searched, work, experiment.splits)
     judges = np.array([count for _, count in done])
     return {
-        rule: Losses(np.array([outcomes[column].lost for outcomes, _ in done]), judges)
+        rule: LossesBySplit(np.array([outcomes[column].lost for outcomes, _ in done]), judges)
         for column, rule in enumerate(rules)
     }
 
 
-def _row(name: str, loss: float, found: dict[Rule, Losses]) -> list[str]:
+def _row(name: str, loss: float, found: dict[Rule, LossesBySplit]) -> list[str]:
     means = [found[certified(policy, "expected-loss", loss)].mean() for policy in _POLICIES]
     reached = verdict(reached=all(mean <= loss + 2 * error for mean, error in means))
     papers = found[PAPERS]

@@ -40,7 +40,7 @@ Kept = dict[tuple[str, int], np.ndarray]  # (splits, rules) of each set and K
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     kept: Kept = {}
     sizes: dict[str, int] = {}
     splits = experiment.part(SPLITS)

@@ -26,7 +26,7 @@ _RULES = [certified(policy, guarantee, loss) for policy, guarantee in _ROWS.valu
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     draws = experiment.part(DRAWS)
     rows = []
     for name in experiment.wanted(SETS):

@@ -25,14 +25,14 @@ _CUTS = ("similarity", *(f"score / best^{share(a, 2)}" for a in _EXPONENTS), "re
 
 @dataclass(frozen=True)
 class Tried:
-    """Of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
+    """Figures of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
 
     log_losses: tuple[float, float]
     kept: np.ndarray
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     splits = experiment.part(SPLITS)
     tried = {
         (name, k): experiment.workers.each(experiment.searched(name, k), partial(_try, seed=experiment.seed), splits)

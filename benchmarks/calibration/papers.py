@@ -43,7 +43,7 @@ PAIRS = {
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     settings = CalibrationSettings(holdout=0, seed=experiment.seed)
     second = second_encoder()
     asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in experiment.wanted(SETS)]

@@ -23,7 +23,7 @@ _RULES = [certified("auto", "expected-loss", loss) for loss in LOSSES]
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     splits = experiment.part(SPLITS)
     rows, worst = [], 0.0
     for name in experiment.wanted(SETS):

@@ -29,7 +29,7 @@ Map = Callable[[np.ndarray], np.ndarray]
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     splits = experiment.part(SPLITS)
     rows: list[tuple[str, int, np.ndarray]] = []
     for name in experiment.wanted([*CHOSEN_ON, *SETS]):

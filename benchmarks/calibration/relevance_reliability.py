@@ -36,7 +36,7 @@ _TARGET, _SECOND_TARGET = 0.02, 0.04
 
 
 @dataclass(frozen=True)
-class Errors:
+class CalibrationErrors:
     """Expected calibration error of the labels there are, and of labels drawn from the model's own probabilities."""
 
     measured: float
@@ -44,7 +44,7 @@ class Errors:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     splits = experiment.part(SPLITS)
     second = second_encoder()
     if second is None:
@@ -83,7 +83,7 @@ fitted on all-MiniLM-L6-v2 kept ("not recalibrated").
 """
 
 
-def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
+def _row(name: str, k: int, errors: list[CalibrationErrors], target: float) -> list[str]:
     measured = [each.measured for each in errors]
     mean, right = float(np.mean(measured)), float(np.mean([each.if_right for each in errors]))
     spread = float(np.std(measured, ddof=1)) if len(errors) > 1 else 0.0
@@ -91,13 +91,15 @@ def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
     return [name, str(k), *figures, verdict(reached=mean <= target)]
 
 
-def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> Errors:
+def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> CalibrationErrors:
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
     alone = np.arange(len(relevance))
-    return Errors(*(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn)))
+    return CalibrationErrors(
+        *(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn))
+    )
 
 
-def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[Errors, Logistic]:
+def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[CalibrationErrors, Logistic]:
     """Fitted on its part of the queries that calibrate, judged on the unseen ones."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
     estimated = searched.estimate(Parts.of(calibration, searched.units, number))
@@ -108,14 +110,14 @@ def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[Errors, Logis
 
 
 def _kept(searched: SearchedSplit, number: int, models: list[Logistic], seed: int) -> float:
-    """A model fitted on other scores, with the background of these."""
+    """Apply a model fitted on other scores with the background of these."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
     values, _ = searched.values(Parts.of(calibration, searched.units, number).fit)
     relevance = models[number].probability(values[judges]).astype(np.float32)
     return _errors(relevance, searched.judged.grades[judges], seed, number).measured
 
 
-def _across(experiment: Experiment, k: int, splits: int) -> list[Errors]:
+def _across(experiment: Experiment, k: int, splits: int) -> list[CalibrationErrors]:
     """Fitted on one split of the data set, judged on all of another."""
     train, test = experiment.encoded(TRAIN), experiment.encoded(TEST)
     vectors, unseen_vectors = train.vectors.answerable, test.vectors.answerable

@@ -35,10 +35,10 @@ _LABELLED = 100  # queries of the new corpus that somebody labels
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     said, cuts, tried = [], [], []
     for k in (5, 20):
-        release = Release.of(experiment.searched(SOURCE, k), experiment.seed)
+        release = SourceCalibration.of(experiment.searched(SOURCE, k), experiment.seed)
         for name in experiment.wanted([SOURCE, *SETS]):
             shifted = Shifted.of(release, experiment.encoded(name), k)
             judges = release.unseen if name == SOURCE else np.arange(len(shifted.judged))
@@ -80,8 +80,8 @@ Lower than as it is, of {len(tried)} rows: {better}.
 
 
 @dataclass(frozen=True)
-class Release:
-    """What calibration leaves.
+class SourceCalibration:
+    """The result of a calibration on the source data set.
 
     asked: (f, d) vectors of the queries that fit; unseen: positions of those that were held out; base: share of results
     that are relevant, as the model says; taus: of a certified cut of each policy.
@@ -94,7 +94,7 @@ class Release:
     taus: dict[_Certified, float | None]
 
     @classmethod
-    def of(cls, searched: SearchedSplit, seed: int) -> "Release":
+    def of(cls, searched: SearchedSplit, seed: int) -> "SourceCalibration":
         """Calibrated on whole documents with 70 % of the queries."""
         order = np.random.default_rng(seed).permutation(int(searched.units.labels.max()) + 1)
         held = np.isin(searched.units.labels, order[: round(0.3 * len(order))])
@@ -112,7 +112,7 @@ class Release:
 
 
 class Shifted:
-    """A data set as a release sees it that was calibrated on another."""
+    """A data set as seen by a release that was calibrated on another."""
 
     def __init__(self, encoded: EncodedSplit, judged: JudgedQueries, asked: Float32) -> None:
         """asked: queries that say how a document scores against queries."""
@@ -122,8 +122,8 @@ class Shifted:
         self.values = self.described(asked)
 
     @classmethod
-    def of(cls, release: Release, encoded: EncodedSplit, k: int) -> "Shifted":
-        """SearchedSplit at K."""
+    def of(cls, release: SourceCalibration, encoded: EncodedSplit, k: int) -> "Shifted":
+        """Search the data set at depth K."""
         index = FlatIndex.build(encoded.vectors.documents)
         return cls(encoded, JudgedQueries.judge(encoded.queries, encoded.vectors.answerable, index, k), release.asked)
 
@@ -143,7 +143,7 @@ class Shifted:
         known = "" if tenth is None or tenth.interval is None else f"{_interval(tenth.interval)} of {tenth.results:,}"
         return [*map(_interval, cells), known]
 
-    def cuts(self, release: Release, judges: np.ndarray) -> list[str]:
+    def cuts(self, release: SourceCalibration, judges: np.ndarray) -> list[str]:
         """Share of queries lost and share of results kept of each policy."""
         relevance = release.model.probability(self.values).astype(np.float32)
         nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0])
@@ -156,7 +156,7 @@ class Shifted:
             )
         return cells
 
-    def tried(self, release: Release, seed: int) -> list[Interval]:
+    def tried(self, release: SourceCalibration, seed: int) -> list[Interval]:
         """ECE of p ≥ .2 on half of the documents, as it is and after what the other half teaches."""
         order = np.random.default_rng(seed).permutation(int(self.units.labels.max()) + 1)
         teaching = np.isin(self.units.labels, order[: len(order) // 2])
@@ -179,7 +179,7 @@ class Shifted:
 
 
 def _shift_of_classes(odds: np.ndarray, base: float) -> float:
-    """What is added to the log-odds of new results; base: share of the old ones that are relevant.
+    """Estimate the shift of the log-odds of new results; base: share of the old ones that are relevant.
 
     EM of Saerens et al., eq. 2.9: the new share is the mean probability under it, again and again.
     """

@@ -55,7 +55,7 @@ class Synthetic:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     data = Synthetic.of(np.random.default_rng(experiment.seed))
     settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=experiment.seed)
     labels = [LabelledQuery(str(row), "", {document: 1}) for row, document in enumerate(data.correct)]

@@ -26,7 +26,7 @@ Drawing = Callable[[np.random.Generator, Units], tuple[Positions, Positions]]
 
 
 def certified(policy: AskedPolicy, guarantee: Statement, loss: float) -> Rule:
-    """A rule of risk control."""
+    """Build a rule of risk control; policy, guarantee and loss (δ) as in `Rule`."""
     return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 
 
@@ -45,8 +45,8 @@ def labelled(rng: np.random.Generator, units: Units, size: int) -> tuple[Positio
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a rule did: share of results kept and queries lost among those that judge; whether there is a cut at all."""
+class TrialOutcome:
+    """The result of one rule on one split. kept: share of results; lost: queries among those that judge; cut: whether a threshold was found."""
 
     kept: float
     lost: float
@@ -55,7 +55,7 @@ class Outcome:
 
 def trial(
     searched: SearchedSplit, number: int, rules: Sequence[Rule], drawing: Drawing, seed: int
-) -> tuple[list[Outcome], int]:
+) -> tuple[list[TrialOutcome], int]:
     """Calibrate on the draw of this number by each of the rules, and judge. Returns how many queries judged, too."""
     rng = np.random.default_rng([seed, number])
     calibration, judges = drawing(rng, searched.units)
@@ -66,12 +66,12 @@ def trial(
         taken = evidence.scored.take(judges)
         kept = keep(taken.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())
-        outcomes.append(Outcome(float(kept.mean()), lost, policy.tau is not None))
+        outcomes.append(TrialOutcome(float(kept.mean()), lost, policy.tau is not None))
     return outcomes, len(judges)
 
 
 def gather(searched: SearchedSplit, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
-    """What a decision rests on, as `taugate.calibration.study` gathers it."""
+    """Gather the evidence for a decision as `taugate.calibration.study` does."""
     draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)

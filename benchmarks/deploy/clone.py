@@ -14,7 +14,7 @@ _QUERY = {"query": "Who is liable for hidden defects?"}
 
 
 def section(plan: ContainerPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     steps: list[tuple[str, float]] = []
 
     began = time.perf_counter()

@@ -14,7 +14,7 @@ for path in sorted(pathlib.Path("/opt/taugate/lib").glob("python*/site-packages/
 
 
 def section(_: ContainerPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     base = _megabytes(base_image())
     rows, beyond = [], {}
     for target in ("service", "calibration"):

@@ -14,7 +14,7 @@ _MOST_TO_READY, _MOST_TO_END = 3.0, 5.0  # seconds, as the project was asked for
 
 
 def section(plan: ContainerPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     project = Project.copied(plan.work)
     try:
         project.compose("run", "--rm", "demo")

@@ -11,7 +11,7 @@ _SET = "squad_v2_dev"
 
 
 def section(plan: DriftPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     release = world(plan.data, _SET, plan.work).release
     encoders = {
         "the encoder of the release": release.retriever.encoder,

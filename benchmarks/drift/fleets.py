@@ -15,7 +15,7 @@ Sharing = Callable[[New, Observations, Iterable[Observations]], float]
 
 
 def alone(new: New, before: Observations, after: Iterable[Observations]) -> float:
-    """One process with all of the traffic."""
+    """Measure the delay of one process that sees all of the traffic."""
     monitor, passed = new(), 0
     monitor.update(before)
     for part in after:
@@ -44,7 +44,7 @@ def shared(new: New, before: Observations, after: Iterable[Observations]) -> flo
 
 
 def averaged(new: New, before: Observations, after: Iterable[Observations]) -> float:
-    """Ten replicas that share nothing: until the average of their evidence is that of an alarm, as Prometheus has it."""
+    """Measure the delay of ten replicas that share nothing, until the average of their evidence reaches that of an alarm, as Prometheus averages it."""
     replicas = [new() for _ in range(REPLICAS)]
     for replica, own in zip(replicas, _dealt(before), strict=True):
         replica.update(own)

@@ -10,7 +10,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from benchmarks.drift.traffic import Pool
-from benchmarks.drift.worlds import World
+from benchmarks.drift.worlds import DriftWorld
 from taugate.drift.observations import query_keys
 from taugate.service.drift.look import Look
 from taugate.service.drift.query_log import Seen
@@ -22,8 +22,8 @@ _LOOKS, _SHOWS = 60, 10
 _OF_A_LOOK = 1500  # queries
 
 
-def microseconds_of_a_query(here: World) -> tuple[float, float]:
-    """Of the alarms of queries, and of those that take each query by itself; the medians of turns."""
+def microseconds_of_a_query(here: DriftWorld) -> tuple[float, float]:
+    """Time the alarms on blocks of queries, and those on each query by itself; medians of microseconds a query."""
     rng, monitor, before = np.random.default_rng(0), here.monitor(), here.per_query()
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(_LOOKS):
@@ -37,8 +37,8 @@ def microseconds_of_a_query(here: World) -> tuple[float, float]:
     return float(np.median(times[0])), float(np.median(times[1]))
 
 
-def kilobytes_of_the_alarms(here: World) -> tuple[float, float]:
-    """What the alarms keep in a process after 200,000 distinct queries, and what they leave in Redis."""
+def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
+    """Measure what the alarms keep in a process after 200,000 distinct queries, and what they leave in Redis."""
     rng, queries = np.random.default_rng(0), 200_000
     seen = replace(here.pool.draw(queries, rng), key=np.arange(queries, dtype=np.uint64))
     tracemalloc.start()
@@ -49,7 +49,7 @@ def kilobytes_of_the_alarms(here: World) -> tuple[float, float]:
     return kept / 1000, len(monitor.pack()) / 1000
 
 
-def share_of_a_processor(here: World, rate: int) -> tuple[float, float, float]:
+def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
     """Milliseconds of weighing the queries of 5 s, and of showing the window; the share of a processor of both."""
     release, ordinary = here.release, here.pool
     engine = Engine(release, Threads(1), lambda *_: None, lambda _: None)

@@ -14,7 +14,7 @@ _SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks")
 
 
 def section(plan: DriftPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows, within = [], True
     for name in _SETS:
         release = released(plan.data, name, plan.work)

@@ -25,7 +25,7 @@ Stream = Callable[[np.random.Generator], Float64]
 
 
 def section(plan: DriftPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     covered, wanted = [], []
     for name, stream in _COVERED:
         times = _first_alarms(stream, _OFTEN, plan.seed)

@@ -28,7 +28,7 @@ _BATCH = 32
 
 @dataclass(frozen=True)
 class Pool:
-    """What is seen of n different queries. first_key: keys are numbered from it on."""
+    """What the monitor observes of n different queries. first_key: keys are numbered from it on."""
 
     top: Float32
     random: Float32
@@ -49,7 +49,7 @@ class Pool:
         return cls(top.scores, index.score(vectors, positions), kept.astype(np.float32))
 
     def beside(self, other: "Pool") -> "Pool":
-        """Both: rows of the other follow those of this one."""
+        """Join two pools: rows of the other follow those of this one."""
         return Pool(
             np.concatenate([self.top, other.top]),
             np.concatenate([self.random, other.random]),
@@ -64,13 +64,13 @@ class Pool:
         return Observations(at, keys, self.top[rows], self.random[rows[:, None], columns], self.kept[rows])
 
     def draw(self, queries: int, rng: np.random.Generator) -> Observations:
-        """So many of them, independently and with replacement."""
+        """Draw so many queries, independently and with replacement."""
         return self.seen(rng.integers(0, len(self), size=queries), rng)
 
 
 @lru_cache(maxsize=8)
 def released(data: Path, name: str, work: Path) -> Release:
-    """A release of a data set at the default settings, calibrated when it is first asked for."""
+    """Return a release of a data set at the default settings, calibrated when it is first asked for."""
     folder = work / name
     if not (folder / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder)]
@@ -103,7 +103,7 @@ def judged(queries: dict[str, set[str]], vectors: Float32, release: Release) -> 
 
 
 def asked(data: Path, name: str) -> list[str]:
-    """All queries of a data set."""
+    """Read all queries of a data set."""
     return [record["text"] for record in _records(data / name)]
 
 

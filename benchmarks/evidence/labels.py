@@ -22,7 +22,7 @@ _STEP = 1.1  # from one number of documents that is tried to the next, from the 
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows = []
     for margin in _MARGINS:
         fewest = _fewest(margin)

@@ -33,7 +33,7 @@ _MARGINS = (0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02)
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     there = {each.name: each for each in structures(experiment)}
     asked = [there[name] for name in _SETS if name in there]
     rows, reached = [], []
@@ -75,7 +75,7 @@ labelled document had. {_of_ordered(sizes)}
 
 
 def _parts(structure: Structure, seed: int) -> Iterator[tuple[str, Structure]]:
-    """With all of the queries, and with those that calibrate."""
+    """Return the structure with all of the queries, and with those that calibrate."""
     yield "all", structure
     units = structure.units
     split = Split.by_document(np.random.default_rng(seed), units.labels, CalibrationSettings().holdout)

@@ -37,7 +37,7 @@ _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 @dataclass(frozen=True)
 class Realised:
-    """Of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
+    """Figures of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
 
     certified: bool
     unseen: float
@@ -47,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
+    """Results of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Row:
+class RealisedRow:
     """One set, policy and δ over all splits; before: empty where there is none; anew: shares above δ, now and before."""
 
     name: str
@@ -71,7 +71,7 @@ class Row:
         return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
 
     def cells(self) -> list[str]:
-        """Of the table: now, and before in brackets."""
+        """Format the cells of the table: now, and before in brackets."""
         pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
         pairs += [self.anew] if self.anew else []
         pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
@@ -85,7 +85,7 @@ class Row:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     fixed, fitted = [], []
     splits = experiment.part(_SPLITS_FITTED)
     for name in experiment.wanted(SETS):
@@ -136,7 +136,7 @@ The model is fitted in each split, and only queries that it has not seen certify
 """
 
 
-def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
+def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[RealisedRow]:
     """Policies that are fixed beforehand: all calibration queries certify."""
     units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
     members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
@@ -158,12 +158,12 @@ def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[R
             if number < _CHECKED:
                 _check(searched, kind, calibration, taus[0])
     return [
-        Row(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
+        RealisedRow(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
         for (kind, loss), each in done.items()
     ]
 
 
-def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
+def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[RealisedRow]:
     """Policies that fit a model, by the product's own decision."""
     done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
     single = _one_by_one(len(searched.queries))
@@ -182,7 +182,7 @@ def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[
             each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
             if policy == "probability":
                 each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
-    return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
+    return [RealisedRow(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
 
 
 def _one_by_one(queries: int) -> Units:
@@ -211,8 +211,8 @@ def _check(
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 
-def _price(rows: Sequence[Row]) -> str:
-    """What is no longer cut, where documents are the unit."""
+def _price(rows: Sequence[RealisedRow]) -> str:
+    """Describe which cuts are lost where documents are the unit."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""
@@ -225,7 +225,7 @@ def _price(rows: Sequence[Row]) -> str:
     )
 
 
-def _targets(rows: Sequence[Row], splits: int) -> str:
+def _targets(rows: Sequence[RealisedRow], splits: int) -> str:
     """The largest shares, and whether they are what was wanted."""
     allowed = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / splits))
     figures = {

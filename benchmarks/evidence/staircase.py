@@ -59,7 +59,7 @@ class Staircase:
 
 
 def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
-    """As `taugate.calibration.risk.certify` has them, with the hardest part remembered."""
+    """Compute the p-values of `taugate.calibration.risk.certify`, and remember the hardest part."""
     if steps.documents is None:
         return bounds.exact_p_values(steps.losses, steps.queries, delta)
     worst = _worst(delta, np.sort(steps.documents.sizes).tobytes())

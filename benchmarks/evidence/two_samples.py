@@ -25,7 +25,7 @@ _ALLOWED = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / _TRIALS))
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows, worst = [], 0.0
     for structure in (each for each in structures(experiment) if each.name in _SETS):
         labels = structure.units.labels

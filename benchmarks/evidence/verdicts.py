@@ -25,12 +25,12 @@ ALPHA = 1 - CONFIDENCE
 
 
 def passed(p_values: PValues) -> NDArray[np.bool_]:
-    """Where the mean loss is said to be below the margin."""
+    """Mark the trials in which the mean loss is said to be below the margin."""
     return p_values <= ALPHA * (1 + 1e-9)
 
 
 def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
-    """Whether the test passes where nothing is lost."""
+    """Return True if the test passes where nothing is lost."""
     sizes = structure.sizes[None]
     return bool(passed(test(Drawn(sizes, np.zeros_like(sizes)), margin))[0])
 
@@ -97,7 +97,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
 
 
 def _cut(losses: NDArray[np.float64], units: Units, margin: float) -> bool:
-    """Whether the cut is certified that answers the queries lost with nothing."""
+    """Return True if the cut that answers the lost queries with nothing is certified."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
     return certify([Limited("empty", steps, margin)], Rule("risk-control", "similarity", max_loss=margin)).tau == 1
 

@@ -24,7 +24,7 @@ _GRAPHS = ((32, 100), (32, 200), (32, 400), (64, 200))
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     encoded = experiment.encoded(SET)
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = FlatIndex.build(trial.documents), Gate(MARGIN)

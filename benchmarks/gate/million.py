@@ -28,7 +28,7 @@ _KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-fl
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     encoded = experiment.encoded(SET)
     rng = np.random.default_rng(experiment.seed)
     documents = _tiled(encoded.vectors.documents, rng)

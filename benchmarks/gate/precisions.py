@@ -37,7 +37,7 @@ _CALIBRATING = 200  # queries whose activations the static quantisation sees
 _Write = Callable[[Path, Path, OnnxEncoder, list[str]], object]
 
 
-class _Reader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
+class _QueryReader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
     """Queries one by one."""
 
     def __init__(self, encoder: OnnxEncoder, texts: list[str]) -> None:
@@ -61,7 +61,7 @@ def _static(source: Path, target: Path, encoder: OnnxEncoder, texts: list[str]) 
     quantize_static(
         str(_prepared(source, target)),
         str(target),
-        _Reader(encoder, texts[:: max(1, len(texts) // _CALIBRATING)][:_CALIBRATING]),
+        _QueryReader(encoder, texts[:: max(1, len(texts) // _CALIBRATING)][:_CALIBRATING]),
         quant_format=QuantFormat.QDQ,
         per_channel=True,
         weight_type=QuantType.QInt8,
@@ -84,7 +84,7 @@ _WAYS: dict[str, _Write] = {
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     encoded = experiment.encoded(SET)
     source = exported_encoder(DEFAULT_ENCODER)
     float32 = OnnxEncoder.load(source)

@@ -35,8 +35,8 @@ _K = 5
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One way of projecting: what each query got, recall@10 of each, and the documents' isotropy."""
+class ProjectionFigures:
+    """Figures of one projection: the outcome and recall@10 of each query, and the documents' isotropy."""
 
     outcome: Outcome
     recall: np.ndarray
@@ -50,7 +50,7 @@ def encoders() -> list[tuple[str, str]]:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     asked = [(name, encoder, title) for encoder, title in encoders() for name in experiment.wanted(SETS)]
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:
@@ -104,13 +104,13 @@ Retention .9 alone, margin .005, 95 %: with the upper limit of the loss.
 """
 
 
-def _plain(trial: Trial) -> Measured:
+def _plain(trial: Trial) -> ProjectionFigures:
     positions = FlatIndex.build(trial.documents).search(trial.vectors, trial.depth).positions
     outcome = Outcome.of(trial.queries, positions, trial.k)
-    return Measured(outcome, _recall(trial, positions), isotropy(trial.documents))
+    return ProjectionFigures(outcome, _recall(trial, positions), isotropy(trial.documents))
 
 
-def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
+def _measured(trial: Trial, fit: Fit, seed: int) -> ProjectionFigures:
     """Cross-validated; isotropy under the projection fitted on all queries."""
     rng = np.random.default_rng([seed, 4])
     count = len(trial.queries)
@@ -121,7 +121,7 @@ def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
         index = FlatIndex.build(projection.apply(trial.documents))
         positions[fold] = index.search(projection.apply(trial.vectors[fold]), trial.depth).positions
     whole = fit(trial.vectors, trial.documents, rng).apply(trial.documents)
-    return Measured(Outcome.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
+    return ProjectionFigures(Outcome.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
 
 
 def _recall(trial: Trial, positions: np.ndarray) -> np.ndarray:
@@ -131,7 +131,9 @@ def _recall(trial: Trial, positions: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _changes(base: Measured, ways: dict[str, Measured], of: Callable[[Measured], np.ndarray]) -> list[str]:
+def _changes(
+    base: ProjectionFigures, ways: dict[str, ProjectionFigures], of: Callable[[ProjectionFigures], np.ndarray]
+) -> list[str]:
     return [_percent(of(each), of(base)) for each in ways.values()]
 
 
@@ -140,7 +142,7 @@ def _percent(values: np.ndarray, base: np.ndarray) -> str:
 
 
 def _summary(rows: list[list[str]]) -> list[str]:
-    """How many rows are improved, by column."""
+    """Count the improved rows by column."""
     columns = list(zip(*rows, strict=True))[3:]
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 

@@ -26,7 +26,7 @@ Power = Callable[[int], float]
 
 
 def section(_: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows = []
     for margin in _MARGINS:
         paired = _enough(partial(_paired, margin), _normal(2 * _CHANGED, margin))
@@ -46,7 +46,7 @@ are exact but for the outermost outcomes, {_TAIL * 100:g} % at either end, which
 
 
 def _normal(variance: float, margin: float) -> int:
-    """By the normal approximation, which is below what the test takes."""
+    """Approximate the number of queries by the normal distribution, which gives fewer than the test takes."""
     found: int = math.ceil(variance * ((stats.norm.ppf(CONFIDENCE) + stats.norm.ppf(_POWER)) / margin) ** 2)
     return found
 

@@ -17,7 +17,7 @@ _K = 5
 
 
 def measured(source: Path, texts: list[str], documents: np.ndarray) -> str:
-    """A table for the encoder in `source` and its int8."""
+    """Measure the encoder in `source` and its int8 version, as a table."""
     rows, uncut = [], {}
     for name, folder in (("float32", source), ("int8", int8_encoder(source))):
         uncut[name] = _scores(OnnxEncoder.load(folder), texts, documents)

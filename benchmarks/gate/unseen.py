@@ -21,7 +21,7 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     gate = Gate(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():

@@ -26,7 +26,7 @@ class Attempt:
 
 
 def attempts(folders: Iterable[Path]) -> Iterator[Attempt]:
-    """Of each folder, in order; a process that ends or hangs is counted against the folder, and replaced."""
+    """Open each folder in order; a process that ends or hangs is counted against the folder, and replaced."""
     opener = _Opener()
     try:
         for folder in folders:

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def cases(said: str) -> dict[str, tuple[str, bool]]:
-    """By case: the answer, and whether it is right for a service that has no path `/`."""
+    """Parse the answer of each case, and whether it is right for a service that has no path `/`."""
     found = {name: (told.lower(), told.startswith("Server waited")) for name, told in _WAITED.findall(said)}
     for name, status, ranges in _LINE.findall(said):
         wanted, is_accepted = json.loads(ranges), int(status) == 404

@@ -13,8 +13,8 @@ from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
 from benchmarks.reliability.plan import ReliabilityPlan
 from benchmarks.sampling import sampled
-from benchmarks.serving.load import Job, run
-from benchmarks.serving.sample import Sample
+from benchmarks.serving.load import LoadJob, run
+from benchmarks.serving.sample import LoadSample
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
 
@@ -24,40 +24,43 @@ _SET, _KNOWN = "squad_v2_dev", 500
 
 
 @dataclass(frozen=True)
-class Measured:
+class ConnectionFigures:
     """before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
 
-    opened: by the crowd in all; open: those the service had at the end; refusals: by reason.
+    opened: idle connections in all; open: those the service had at the end; refusals: by reason.
     """
 
-    before: Sample
-    during: Sample
+    before: LoadSample
+    during: LoadSample
     resident: tuple[int, int]
     opened: int
     open: float
     refusals: dict[str, float]
 
 
-def measure(releases: Path, texts: list[str], seconds: float, connections: int = CONNECTIONS) -> Measured:
-    """The same clients on the same service, without the crowd and with it."""
+def measure(releases: Path, texts: list[str], seconds: float, connections: int = CONNECTIONS) -> ConnectionFigures:
+    """Measure the same clients on the same service without idle connections and with them."""
     service = taugate(releases, "float32", cache=True)
     with Server(service) as server:
         requests = [service.request(text) for text in texts]
-        job = Job(server.port, [*range(_KNOWN)], seconds, clients=CLIENTS)
+        job = LoadJob(server.port, [*range(_KNOWN)], seconds, clients=CLIENTS)
         run(job, requests)
         before, resident = run(job, requests), server.resident_bytes
-        with _crowd(server.port, connections) as crowd, sampled(lambda: server.resident_bytes, 0.25) as most:
+        with (
+            _idle_connections(server.port, connections) as close_all,
+            sampled(lambda: server.resident_bytes, 0.25) as most,
+        ):
             during = run(job, requests)
             shown = server.get("/metrics").decode()
-            opened = crowd()
+            opened = close_all()
         refusals = dict(re.findall(r'^taugate_refused_total\{reason="(\w+)"\} (\S+)$', shown, re.MULTILINE))
         (there,) = re.findall(r"^taugate_connections (\S+)$", shown, re.MULTILINE)
     counted = {reason: float(count) for reason, count in refusals.items() if float(count)}
-    return Measured(before, during, (resident, max(most)), opened, float(there), counted)
+    return ConnectionFigures(before, during, (resident, max(most)), opened, float(there), counted)
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})
     measured = measure(plan.kept / _SET, texts, plan.seconds)
@@ -84,15 +87,15 @@ silent and half send half a body; what the service closes is opened again, {meas
 """
 
 
-def failed(sample: Sample) -> int:
+def failed(sample: LoadSample) -> int:
     """Searches without a reply, or with another than 200."""
     return sum(count for status, count in sample.statuses.items() if status != 200)
 
 
 @contextmanager
-def _crowd(port: int, connections: int) -> Iterator[Callable[[], int]]:
-    """Yields what sends the crowd home and returns how many connections it opened."""
-    command = [sys.executable, "-m", "benchmarks.reliability.crowd", str(port), str(connections)]
+def _idle_connections(port: int, connections: int) -> Iterator[Callable[[], int]]:
+    """Hold idle connections open; yields a function that closes them and returns how many were opened."""
+    command = [sys.executable, "-m", "benchmarks.reliability.idle_connections", str(port), str(connections)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
     try:
         assert process.stdout is not None  # noqa: S101 (for the type checker)

@@ -21,7 +21,7 @@ EXAMPLES = 600  # of each operation and phase: over 5,000 requests
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     (row,) = rows = measure(plan.examples, plan.seed)
     cases, failing, broken, *_ = row
     wanted = [
@@ -40,7 +40,7 @@ document allows and that it does not, with and without the key, and chains of a 
 
 
 def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[int, int, int, int, int, str]]:
-    """One row, as HEADER says; examples: of each operation and phase of schemathesis."""
+    """Measure one row, as HEADER says; examples: of each operation and phase of schemathesis."""
     with tempfile.TemporaryDirectory(prefix="taugate-contract-") as folder:
         work = Path(folder)
         releases = write_sample_release(work)

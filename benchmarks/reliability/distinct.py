@@ -14,7 +14,7 @@ _LOOKS = 20  # rows of the table
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     every = max(FULL // 5, plan.distinct // 100)
     service = taugate(write_sample_release(plan.work), "float32", cache=True)
     alone = replace(service, environment=service.environment | {"TAUGATE_WORKERS": "1"})

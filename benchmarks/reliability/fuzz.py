@@ -21,7 +21,7 @@ SECONDS = 600  # of all readers together
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows = measure(plan.fuzz_seconds, plan.seed)
     *_, memory, found = rows[-1]
     wanted = [
@@ -42,7 +42,7 @@ Python code: those inside of orjson, pydantic and safetensors are not seen.
 def measure(
     seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None
 ) -> list[tuple[str, str, int, int, int]]:
-    """A row for each reader and one for all, as HEADER says; seconds: of all together, in one process at a time."""
+    """Fuzz each reader and return a row for each and one for all, as HEADER says; seconds: of all together, in one process at a time."""
     with tempfile.TemporaryDirectory(prefix="taugate-fuzz-") as folder:
         releases = write_sample_release(Path(folder))
         (Path(folder) / "scratch").mkdir()
@@ -55,7 +55,7 @@ def measure(
 
 
 def _findings(fuzzed: Fuzzed) -> int:
-    """One at most: a reader is fuzzed until it is found out. Memory over the limit is one as well."""
+    """Count the findings, at most one: a reader is fuzzed until its first. Memory over the limit is one as well."""
     return int(bool(fuzzed.finding) or fuzzed.memory > MEMORY_MIB)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.checked_replies import CheckedLoad
 from benchmarks.reliability.plan import ReliabilityPlan
-from benchmarks.reliability.seen import CheckedLoad
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
@@ -20,7 +20,7 @@ _WARM_UP, _FIRST = 5.0, 1.0  # seconds
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:

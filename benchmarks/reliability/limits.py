@@ -1,6 +1,6 @@
 """A share of a processor, and so much memory, for a process and all it starts: a control group where one can be made.
 
-Otherwise SIGSTOP and SIGCONT in turns, and SIGKILL for who takes more memory: coarser, and `Limits.kind` says so. By
+Otherwise SIGSTOP and SIGCONT in turns, and SIGKILL for who takes more memory: coarser, and `ResourceLimits.kind` says so. By
 itself, `python -m benchmarks.reliability.limits PROCESSORS BYTES COMMAND…` does the latter; 0 bytes are no limit.
 """
 
@@ -25,7 +25,7 @@ _ASIDE = "LIMITED_PYTHONPATH"
 _END_SECONDS = 10.0  # in which a process that was killed leaves its group
 
 
-class Limits:
+class ResourceLimits:
     """processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals"."""
 
     def __init__(self, processors: float, most_bytes: int) -> None:
@@ -86,14 +86,14 @@ class Limits:
 
 
 @contextmanager
-def limited(processors: float, most_bytes: int = 0) -> Iterator[Limits]:
+def limited(processors: float, most_bytes: int = 0) -> Iterator[ResourceLimits]:
     """Limits for commands that start and end within the block."""
-    limits = Limits(processors, most_bytes)
+    limits = ResourceLimits(processors, most_bytes)
     try:
         limits.write(f"taugate-{os.getpid()}")
     except OSError:
         limits.remove()
-        limits = Limits(processors, most_bytes)
+        limits = ResourceLimits(processors, most_bytes)
     try:
         yield limits
     finally:

@@ -17,7 +17,7 @@ from tests.fake_encoder import write_fake_encoder
 
 
 @dataclass(frozen=True)
-class Place:
+class CalibrationSite:
     """seconds: that a calibration takes until it is promoted, and its part from the first file of the release on."""
 
     data: Path
@@ -27,7 +27,7 @@ class Place:
 
     @classmethod
     def prepared(cls, work: Path) -> Self:
-        """With two releases, the second of which was timed."""
+        """Prepare a site with two releases, the second of which was timed."""
         write_sample(work / "data")
         texts = [entry[part] for entry in zaragoza_construction_faq.load(lang="en") for part in ("q", "a")]
         place = cls(work / "data", write_fake_encoder(work / "encoder", texts), work / "releases")

@@ -20,10 +20,10 @@ from benchmarks.markdown import table
 from benchmarks.reliability.attacks.others_redis import Flood
 from benchmarks.reliability.attacks.parade import PLACES, parade
 from benchmarks.reliability.attacks.replies import unread_pipe
-from benchmarks.reliability.attacks.setting import Setting, prepared
+from benchmarks.reliability.attacks.setting import AttackSetting, prepared
 from benchmarks.reliability.attacks.traffic import peak, traffic
 from benchmarks.reliability.attacks.victim import Victim
-from benchmarks.reliability.limits import Limits, limited
+from benchmarks.reliability.limits import ResourceLimits, limited
 from benchmarks.serving.servers import Server
 
 _PROCESSORS, _BYTES = 0.25, 1 << 30
@@ -33,7 +33,7 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Phase:
-    """One attack, as the client with the key saw it; resident: the most bytes meanwhile."""
+    """The results of one attack as the client with the key saw it; resident: the most bytes meanwhile."""
 
     name: str
     victim: Victim
@@ -57,7 +57,7 @@ def main() -> None:
     _report(phases, killed, limits.kind)
 
 
-def _attacked(setting: Setting, limits: Limits, seconds: float, rate: float) -> tuple[list[Phase], bool]:
+def _attacked(setting: AttackSetting, limits: ResourceLimits, seconds: float, rate: float) -> tuple[list[Phase], bool]:
     with unread_pipe() as into_pipe, Flood() as redis:
         own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url, "WORKERS": "1", "QUERIES_PER_SECOND": str(rate)}
         wrap = lambda command: limits.wrap([*into_pipe, *command])  # noqa: E731 (two commands in front of one)
@@ -78,7 +78,7 @@ def _attack(send: Callable[..., object], port: int, seconds: float, given: tuple
         time.sleep(seconds)
 
 
-def _phase(name: str, setting: Setting, server: Server, attack: Callable[[], object]) -> Phase:
+def _phase(name: str, setting: AttackSetting, server: Server, attack: Callable[[], object]) -> Phase:
     with peak(server) as seen, Victim(server.port, setting.keys["good"], _RATE, known=False) as victim:
         attack()
     return Phase(name, victim, max(seen))

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.checked_replies import CheckedLoad
 from benchmarks.reliability.plan import ReliabilityPlan
-from benchmarks.reliability.seen import CheckedLoad
 from benchmarks.serving.servers import Server, free_port
 from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
@@ -17,7 +17,7 @@ _SET, _CLIENTS, _REPLICAS, _PAUSE = "squad_v2_dev", 16, 2, 2.0
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     ports = [free_port() for _ in range(_REPLICAS)]

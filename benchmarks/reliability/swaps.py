@@ -11,8 +11,8 @@ import orjson
 
 from benchmarks.drift.traffic import asked, released
 from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.checked_replies import CheckedLoad, Replies, Window
 from benchmarks.reliability.plan import ReliabilityPlan
-from benchmarks.reliability.seen import CheckedLoad, Replies, Window
 from benchmarks.serving.servers import Server
 from benchmarks.serving.services import taugate
 from taugate.registry.catalog import current_id, find
@@ -28,7 +28,7 @@ _LET_GO = 1.0  # seconds: the last replies of the old release take a tenth of th
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SwapFindings:
     """swapping, calm: when there was a change of the release, and when none; resident: bytes after each change."""
 
     replies: Replies
@@ -38,7 +38,7 @@ class _Found:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     found = _swapped(plan)
     replies, resident = found.replies, found.resident
     during, between = (
@@ -70,7 +70,7 @@ verified, loaded and asked its golden queries on the same two cores. Memory: {re
 """
 
 
-def _swapped(plan: ReliabilityPlan) -> _Found:
+def _swapped(plan: ReliabilityPlan) -> _SwapFindings:
     with tempfile.TemporaryDirectory(dir=plan.work) as folder:
         releases = Path(folder)
         names = [_copied(plan, name, releases) for name in _SETS]
@@ -94,7 +94,7 @@ def _swapped(plan: ReliabilityPlan) -> _Found:
                         promote(releases, name)
                     swapping.append(_change(server, name))
                     resident.append(server.resident_bytes)
-    return _Found(load.replies, swapping, calm, resident)
+    return _SwapFindings(load.replies, swapping, calm, resident)
 
 
 def _copied(plan: ReliabilityPlan, name: str, releases: Path) -> str:

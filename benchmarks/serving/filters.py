@@ -28,7 +28,7 @@ _FIELDS, _VALUES = 16, 256  # as many as one filter may have
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     vectors = Experiment(plan.data, frozenset(), 1, plan.seed, Workers()).encoded(SET).vectors
     return table(vectors.documents, vectors.answerable, plan.seed)
 
@@ -83,7 +83,7 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
 
 
 def _index(kind: Kind, flat: FlatIndex, queries: np.ndarray) -> AnyIndex:
-    """As wide as `calibrate` would have it."""
+    """Build an index with the breadth that `calibrate` would choose."""
     if kind == "flat":
         return flat
     index = build(kind, flat.vectors[np.arange(len(flat))])

@@ -9,7 +9,7 @@ from benchmarks.serving.cells import latency, measure, median, rate, ratio
 from benchmarks.serving.closed import Turns
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.servers import Server
-from benchmarks.serving.services import PEERS, Service, taugate
+from benchmarks.serving.services import PEERS, ServiceUnderTest, taugate
 
 HEADING = "HTTP servers"
 SET = "squad_v2_dev"
@@ -19,7 +19,7 @@ _KNOWN = 100  # queries that are asked again and again: as many as the warm-up a
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     precision = prepared.precisions[-1]
     rows = []
@@ -45,7 +45,7 @@ in the place of h11; on granian (ASGI), which has no deadlines of ours. docs/dep
 """
 
 
-def _take_turns(plan: ServingPlan, services: list[Service], queries: list[str]) -> Turns:
+def _take_turns(plan: ServingPlan, services: list[ServiceUnderTest], queries: list[str]) -> Turns:
     cells: Turns = defaultdict(list)
     order = list(range(len(queries)))
     for number in range(plan.rounds):
@@ -58,7 +58,7 @@ def _take_turns(plan: ServingPlan, services: list[Service], queries: list[str]) 
     return cells
 
 
-def _parsed_by(service: Service, parser: str) -> Service:
+def _parsed_by(service: ServiceUnderTest, parser: str) -> ServiceUnderTest:
     swap = (
         f"from uvicorn.protocols.http.{parser}_impl import {_PARSERS[parser]}; import taugate.service.process.connection as ours; "
         f"ours.H11Protocol = {_PARSERS[parser]}; import runpy; runpy.run_module('taugate', run_name='__main__')"
@@ -71,7 +71,7 @@ def _parsed_by(service: Service, parser: str) -> Service:
     return replace(service, name=f"{service.name} with {parser}", command=command)
 
 
-def _on_granian(service: Service, releases: str) -> Service:
+def _on_granian(service: ServiceUnderTest, releases: str) -> ServiceUnderTest:
     start = [sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--no-log"]
 
     def command(port: int) -> list[str]:

@@ -13,7 +13,7 @@ _WITHIN = 0.15
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     rows, ratios, kinds = [], {}, []
     for name in SETS:
         prepared = plan.prepared(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.markdown import Target, table, targets
-from benchmarks.serving.cells import Cell, latency, measure, median, rate
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate
 from benchmarks.serving.closed import floor
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.prepare import Prepared, precisions
@@ -26,14 +26,14 @@ _CHOOSING = 500  # queries that choose the breadth of the index: the last, which
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     releases = prepared.folder / f"releases-{plan.documents}"
     if not (releases / "current").is_file():
         _write(plan, prepared, releases)
     record = verify(find(releases)).index
     services = [taugate(releases, precision) for precision in precisions(find(releases))]
-    cells: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+    cells: dict[tuple[str, int], list[LoadCell]] = defaultdict(list)
     alone: dict[str, list[float]] = defaultdict(list)
     startup: dict[str, list[float]] = defaultdict(list)
     for number in range(plan.rounds):

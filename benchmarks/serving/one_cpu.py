@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 
 from benchmarks.markdown import Target, table, targets
-from benchmarks.serving.cells import Cell, latency, measure, median, rate, ratio
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate, ratio
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.servers import Server
 
@@ -14,13 +14,13 @@ _CLIENTS = (16, 64)
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here
     all_of_them = os.sched_getaffinity(0)
     one = {min(all_of_them)}
     rest = all_of_them - one or one
-    cells: dict[tuple[str, int, bool], list[Cell]] = defaultdict(list)
+    cells: dict[tuple[str, int, bool], list[LoadCell]] = defaultdict(list)
     for number in range(plan.rounds):
         for service in services if number % 2 == 0 else services[::-1]:
             requests = [service.request(text) for text in prepared.queries]

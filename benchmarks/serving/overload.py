@@ -7,12 +7,12 @@ import numpy as np
 
 from benchmarks.markdown import Target, table, targets
 from benchmarks.sampling import sampled
-from benchmarks.serving.cells import Cell, latency, measure, rate
-from benchmarks.serving.load import Job
+from benchmarks.serving.cells import LoadCell, latency, measure, rate
+from benchmarks.serving.load import LoadJob
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.prepare import Prepared
 from benchmarks.serving.servers import Server
-from benchmarks.serving.services import Service
+from benchmarks.serving.services import ServiceUnderTest
 from taugate.service.settings import Settings
 
 HEADING = "Overload"
@@ -28,15 +28,15 @@ _SETTLED = 0.1  # share of the time after which memory is to be flat
 class _Overloaded:
     """resident: bytes once a second while it was overloaded."""
 
-    before: Cell
-    most: Cell
-    during: Cell
+    before: LoadCell
+    most: LoadCell
+    during: LoadCell
     resident: list[int]
-    after: Cell
+    after: LoadCell
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     deadline = Settings.model_fields["deadline_ms"].default
     rows, wanted = [], []
@@ -94,14 +94,14 @@ once more. Times count from when a request was due, so that what the load genera
 """
 
 
-def _overload(plan: ServingPlan, prepared: Prepared, service: Service) -> _Overloaded:
+def _overload(plan: ServingPlan, prepared: Prepared, service: ServiceUnderTest) -> _Overloaded:
     requests = [service.request(text) for text in prepared.queries]
     order = list(range(len(requests)))
     with Server(service) as server:
         measure(server, requests, plan.warm_up(server, len(order), _MOST_CLIENTS))
         before = measure(server, requests, plan.closed(server, order, _CLIENTS))
         most = measure(server, requests, plan.closed(server, order, _MOST_CLIENTS))
-        job = Job(
+        job = LoadJob(
             server.port,
             order,
             plan.overload_seconds,

@@ -11,7 +11,7 @@ from benchmarks.markdown import Target, table, targets
 from benchmarks.serving.cells import latency, measure
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.servers import Server
-from benchmarks.serving.services import Service, taugate
+from benchmarks.serving.services import ServiceUnderTest, taugate
 
 HEADING = "Where the time of a query goes"
 SET = "squad_v2_dev"
@@ -34,7 +34,7 @@ _KNOWN = 50  # queries that are asked again and again
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     columns: dict[str, dict[str, float]] = {}
     for precision in prepared.precisions:
@@ -74,7 +74,7 @@ _LABELS = {
 }
 
 
-def _stages(plan: ServingPlan, service: Service, queries: list[str]) -> dict[str, float]:
+def _stages(plan: ServingPlan, service: ServiceUnderTest, queries: list[str]) -> dict[str, float]:
     """Median seconds of each stage."""
     requests = [service.request(text) for text in queries]
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ def _stages(plan: ServingPlan, service: Service, queries: list[str]) -> dict[str
     return stages | {"outside": client - sum(stages.values()), "client": client}
 
 
-def _profiled(service: Service, profile: Path) -> Service:
+def _profiled(service: ServiceUnderTest, profile: Path) -> ServiceUnderTest:
     start = [sys.executable, "-m", "benchmarks.serving.profiled"]
 
     def command(port: int) -> list[str]:

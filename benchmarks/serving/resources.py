@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from benchmarks.markdown import table
-from benchmarks.serving.cells import Cell, measure, median, rate
+from benchmarks.serving.cells import LoadCell, measure, median, rate
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.servers import Server
 
@@ -18,11 +18,11 @@ _CLIENTS = 16
 class _Turn:
     startup: float
     resident: int
-    cell: Cell
+    cell: LoadCell
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     turns: dict[str, list[_Turn]] = defaultdict(list)

@@ -7,11 +7,11 @@ import numpy as np
 from benchmarks.markdown import Target, table, targets
 from benchmarks.serving.cells import latency, measure, median, rate, ratio
 from benchmarks.serving.closed import Turns
-from benchmarks.serving.load import Job
+from benchmarks.serving.load import LoadJob
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.prepare import Prepared
 from benchmarks.serving.servers import Server
-from benchmarks.serving.services import Service, echo, taugate
+from benchmarks.serving.services import ServiceUnderTest, echo, taugate
 
 HEADING = "Repeated queries"
 SET = "squad_v2_dev"
@@ -21,7 +21,7 @@ _FILL_SECONDS = 60.0  # at most, for a pass over all queries
 
 
 def section(plan: ServingPlan) -> str:
-    """The section of the page."""
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     order = zipf(plan.seed)
     cached = [taugate(prepared.releases, precision, cache=True) for precision in prepared.precisions]
@@ -65,7 +65,7 @@ def zipf(seed: int) -> list[int]:
     return drawn
 
 
-def _take_turns(plan: ServingPlan, prepared: Prepared, services: list[Service], order: list[int]) -> Turns:
+def _take_turns(plan: ServingPlan, prepared: Prepared, services: list[ServiceUnderTest], order: list[int]) -> Turns:
     cells: Turns = defaultdict(list)
     for number in range(plan.rounds):
         for service in services if number % 2 == 0 else services[::-1]:
@@ -81,13 +81,13 @@ def _take_turns(plan: ServingPlan, prepared: Prepared, services: list[Service], 
     return cells
 
 
-def _every_one(server: Server) -> Job:
-    return Job(server.port, list(range(_QUERIES)), _FILL_SECONDS, clients=16, once=True)
+def _every_one(server: Server) -> LoadJob:
+    return LoadJob(server.port, list(range(_QUERIES)), _FILL_SECONDS, clients=16, once=True)
 
 
-def _reply_bytes(service: Service, prepared: Prepared, order: list[int]) -> int:
+def _reply_bytes(service: ServiceUnderTest, prepared: Prepared, order: list[int]) -> int:
     """Mean size of the replies in the order asked."""
     requests = [service.request(text) for text in prepared.queries[:_QUERIES]]
     with Server(service) as server:
-        job = Job(server.port, order[: 2 * _QUERIES], _FILL_SECONDS, clients=16, once=True)
+        job = LoadJob(server.port, order[: 2 * _QUERIES], _FILL_SECONDS, clients=16, once=True)
         return round(float(measure(server, requests, job).sample.bytes.mean()))

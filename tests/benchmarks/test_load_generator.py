@@ -65,7 +65,7 @@ def server() -> Iterator[OneAtATime]:
 
 
 def test_a_closed_loop_has_as_many_requests_under_way_as_clients(server: OneAtATime) -> None:
-    sample = load.run(load.Job(server.port, [0], 1.0, clients=4), [get("/")])
+    sample = load.run(load.LoadJob(server.port, [0], 1.0, clients=4), [get("/")])
     assert sample.statuses.keys() == {200}
     assert set(sample.bytes) == {10}
     assert sample.rate <= 1 / PAUSE
@@ -73,20 +73,20 @@ def test_a_closed_loop_has_as_many_requests_under_way_as_clients(server: OneAtAT
 
 
 def test_an_order_that_is_asked_once_ends_the_load(server: OneAtATime) -> None:
-    sample = load.run(load.Job(server.port, [0] * 7, 30.0, clients=3, once=True), [get("/")])
+    sample = load.run(load.LoadJob(server.port, [0] * 7, 30.0, clients=3, once=True), [get("/")])
     assert len(sample.done) == 7
 
 
 def test_latency_counts_from_when_a_request_was_due(server: OneAtATime) -> None:
     """At twice what the server can do, with two connections: what waits for a connection has waited."""
-    sample = load.run(load.Job(server.port, [0], 1.0, rate=2 / PAUSE, connections=2), [get("/")])
+    sample = load.run(load.LoadJob(server.port, [0], 1.0, rate=2 / PAUSE, connections=2), [get("/")])
     assert len(sample.due) == pytest.approx(100, abs=40)
     assert sample.milliseconds(99) > 500
     assert np.percentile(sample.done - sample.sent, 99) < 0.5
 
 
 def test_refusals_are_counted_apart(server: OneAtATime) -> None:
-    sample = load.run(load.Job(server.port, [0, 1], 0.5, clients=2), [get("/"), get("/refuse")])
+    sample = load.run(load.LoadJob(server.port, [0, 1], 0.5, clients=2), [get("/"), get("/refuse")])
     assert sample.statuses.keys() == {200, 429}
     assert sample.milliseconds(50, status=429) < sample.milliseconds(50)
 

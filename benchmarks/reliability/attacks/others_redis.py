@@ -16,7 +16,7 @@ from redis import Redis
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import grown, peak
 from benchmarks.serving.client import HOST
 from benchmarks.serving.servers import Server
@@ -31,8 +31,8 @@ _MOST_SIMILAR = 1.001  # a cosine in float32
 _BEYOND = 10**19
 
 
-def forged(setting: Setting) -> Row:
-    """Every cached value is replaced by what is no reply of this service."""
+def forged(setting: AttackSetting) -> AttackResult:
+    """Replace every cached value by something that is no reply of this service."""
     outside, served = 0, 0
     with shared_redis() as redis, setting.service(settings=_shared(redis.url) | {"CACHE_BYTES": "0"}) as server:
         sound = [_asked(server, query) for query in _QUERIES]
@@ -44,11 +44,13 @@ def forged(setting: Setting) -> Row:
             for query, right in zip(_QUERIES, sound, strict=True):
                 served += 1
                 outside += not _within_contract(_asked(server, query), right)
-    return Row("forged replies in Redis", f"{outside} of {served} replies are outside the contract", "0", not outside)
+    return AttackResult(
+        "forged replies in Redis", f"{outside} of {served} replies are outside the contract", "0", not outside
+    )
 
 
-def counters(setting: Setting) -> Row:
-    """Every number that replicas share becomes 10^19."""
+def counters(setting: AttackSetting) -> AttackResult:
+    """Set every number that replicas share to 10^19."""
     with shared_redis() as redis, setting.service(settings=_shared(redis.url)) as server:
         ends, failed = time.monotonic() + 2 * _LOOKS_SECONDS, 0
         while time.monotonic() < ends:
@@ -58,11 +60,11 @@ def counters(setting: Setting) -> Row:
             time.sleep(0.02)
         largest = _largest_metric(server, setting.keys["metrics"])
     measured = f"largest metric {largest:.3g}, {failed} failed requests"
-    return Row("counters of 10^19 in Redis", measured, "< 10^18, 0 failed", largest < 1e18 and not failed)
+    return AttackResult("counters of 10^19 in Redis", measured, "< 10^18, 0 failed", largest < 1e18 and not failed)
 
 
-def flooding(setting: Setting) -> Row:
-    """What calls itself Redis answers reads with 3 GB."""
+def flooding(setting: AttackSetting) -> AttackResult:
+    """Let a false Redis answer reads with 3 GB."""
     with Flood() as redis, setting.service(settings=_shared(redis.url)) as server, peak(server) as seen:
         ends = time.monotonic() + _FLOOD_SECONDS
         while time.monotonic() < ends and server.alive:
@@ -72,12 +74,12 @@ def flooding(setting: Setting) -> Row:
                 break  # it is counted by its memory
             time.sleep(0.05)
     measured = f"{redis.sent / 1e6:.0f} MB were read, memory + {grown(seen):.0f} MB"
-    return Row("a Redis that answers 3 GB", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
+    return AttackResult("a Redis that answers 3 GB", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
 
 
 @contextmanager
 def shared_redis() -> Iterator[RedisProcess]:
-    """A real one, on a port of its own."""
+    """Run a real Redis on a port of its own."""
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
         yield redis
 
@@ -104,7 +106,7 @@ def _bytes(value: bytes | str | None) -> bytes:
 
 
 def _as_text(value: bytes) -> bytes:
-    """With a list of results that is a string of HTML: in a reply kept as a whole, all counts agree with it."""
+    """Replace the list of results by a string of HTML; in a reply kept as a whole, all counts agree with it."""
     if b'{"results"' not in value:
         return re.sub(rb"\d", b"<", value)
     head, rest = value.split(b"\n", 1)
@@ -124,7 +126,7 @@ _FORGERIES: list[Callable[[bytes], bytes]] = [
 
 
 def _within_contract(reply: dict[str, Any], right: dict[str, Any]) -> bool:
-    """Whether a reply has the shape of one, and says of its release what is true."""
+    """Return True if a reply has the right shape and says what is true of its release."""
     results = reply.get("results")
     return (
         reply.keys() == right.keys()
@@ -142,7 +144,7 @@ def _is_result(result: dict[str, Any]) -> bool:
 
 
 def _raise_counters(redis: Redis) -> None:
-    """Of the drift's evidence, of all replicas and of one more that there is not."""
+    """Raise the evidence of drift of all replicas, and of one that does not exist."""
     for key in redis.scan_iter("taugate:drift:*"):
         if redis.type(key) == b"hash":
             for value in redis.hgetall(key).values():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import LOOK_SECONDS, connected, grown, peak, request, said, sent, status
 from benchmarks.sampling import sampled
 
@@ -24,7 +24,7 @@ _ASKED = 1000
 _PATIENCE, _END_SECONDS = 2.0, 5.0
 
 
-def unread(setting: Setting) -> Row:
+def unread(setting: AttackSetting) -> AttackResult:
     """600 connections ask for large replies, all but the first from the cache, and read none of them.
 
     What is written and not read waits in the service or in the kernel, which counts it to the same pod.
@@ -34,7 +34,7 @@ def unread(setting: Setting) -> Row:
     kernel = grown(waiting)
     measured = f"{asked} asked; memory + {grown(seen):.0f} MB, in the kernel + {kernel:.0f} MB"
     total = grown(seen) + kernel
-    return Row("replies that nobody reads", measured, f"+ {_MEGABYTES:g} MB", total <= _MEGABYTES)
+    return AttackResult("replies that nobody reads", measured, f"+ {_MEGABYTES:g} MB", total <= _MEGABYTES)
 
 
 def _in_kernel() -> int:
@@ -44,7 +44,7 @@ def _in_kernel() -> int:
 
 
 def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
-    """Requests sent for replies of megabytes, none of which is read."""
+    """Ask for replies of megabytes and read none of them; returns how many requests were sent."""
     queries = [{"query": f"Who pays for roof {number}?", "k": 100, "threshold": -1} for number in range(64)]
     asked = request("POST", "/search/batch", orjson.dumps({"queries": queries}), key)
     with connected(port, 60.0) as first:  # fills the cache
@@ -65,7 +65,7 @@ def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
     return len(held)
 
 
-def unread_log(setting: Setting) -> Row:
+def unread_log(setting: AttackSetting) -> AttackResult:
     """Stderr is a pipe that nobody reads."""
     with unread_pipe() as into_pipe, setting.service(wrap=lambda command: [*into_pipe, *command]) as server:
         answered, asked = 0, request("POST", "/search", b'{"query":"a"}', setting.keys["good"])
@@ -83,7 +83,7 @@ def unread_log(setting: Setting) -> Row:
         if not ended:
             server.kill()
     measured = f"{answered} of {_ASKED} answered, SIGTERM {'ends it' if ended else 'is not heeded'}"
-    return Row("a log that nobody reads", measured, f"{_ASKED}, ends", answered == _ASKED and ended)
+    return AttackResult("a log that nobody reads", measured, f"{_ASKED}, ends", answered == _ASKED and ended)
 
 
 @contextmanager

@@ -22,8 +22,8 @@ _START_SECONDS = 60.0  # a service starts within two
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table: what was measured, what may be at most or has to be, and whether the service held."""
+class AttackResult:
+    """One line of the table: the attack, what was measured, its limit, and whether the service held."""
 
     attack: str
     measured: str
@@ -32,7 +32,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Setting:
+class AttackSetting:
     """root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
 
     keys: secrets by name. `good` is the client whom nobody may disturb, `rival` a key of somebody else, `slow` one with
@@ -88,7 +88,7 @@ class Setting:
         return name
 
     def key_file(self) -> str:
-        """All keys, as TAUGATE_KEYS has them."""
+        """The file of all keys, as TAUGATE_KEYS takes it."""
         return json.dumps(
             [
                 {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **_SCOPES[name]}
@@ -97,7 +97,7 @@ class Setting:
         )
 
     def run(self, *arguments: str) -> "subprocess.Popen[str]":
-        """A command of the checkout, begun."""
+        """Start a command of the checkout's own taugate; arguments: its command line."""
         return subprocess.Popen(
             [sys.executable, "-m", "taugate", *arguments],
             cwd=self.root,
@@ -118,11 +118,11 @@ _SCOPES: dict[str, dict[str, object]] = {
 
 
 @contextmanager
-def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[Setting]:
-    """A setting of a checkout; without releases, one of the sample data set with an encoder of random word vectors."""
+def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[AttackSetting]:
+    """Prepare a checkout for attacks; without releases, with one of the sample data set and an encoder of random word vectors."""
     with tempfile.TemporaryDirectory(prefix="taugate-attacks-") as folder:
         if releases is None:
             write = "import sys, pathlib; from tests.sample_release import write_sample_release as w; w(pathlib.Path(sys.argv[1]))"
             subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment(root), check=True)
             releases = Path(folder) / "releases"
-        yield Setting(root.resolve(), releases.resolve(), size)
+        yield AttackSetting(root.resolve(), releases.resolve(), size)

@@ -33,7 +33,7 @@ class Client:
 
 
 def _by_program(*command: str) -> Callable[[str, str, Path], int]:
-    """A program that prints how many were answered."""
+    """Run a program that prints how many requests were answered."""
     return lambda url, key, _: int(_said([*command, url, key, _BODY, str(_COUNT)]) or 0)
 
 

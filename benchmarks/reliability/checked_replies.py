@@ -33,7 +33,7 @@ class Replies:
 
     @property
     def failed(self) -> int:
-        """Without a reply, or with another status than 200."""
+        """Requests without a reply, or with another status than 200."""
         return int((self.status != 200).sum())
 
     @property
@@ -42,11 +42,11 @@ class Replies:
         return int(((self.status == 200) & (self.fault == 1)).sum())
 
     def within(self, window: Window) -> int:
-        """How many were there in a window."""
+        """Count the replies that arrived in a window."""
         return int(((self.done >= window[0]) & (self.done < window[1])).sum())
 
     def milliseconds(self, percentile: float, windows: list[Window]) -> float:
-        """Of the replies that were waited for in any of the windows."""
+        """Compute a percentile over the replies that were waited for in any of the windows."""
         inside = np.zeros(len(self), dtype=bool)
         for begin, end in windows:
             inside |= (self.done > begin) & (self.sent < end)
@@ -84,5 +84,5 @@ class CheckedLoad:
 
 
 def _as_sent(tau: float | None) -> float | None:
-    """As replies have it: in float32."""
+    """Round τ to float32, as replies have it."""
     return None if tau is None else float(np.float32(tau))
