@@ -24,29 +24,27 @@ faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moment
 acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.calibration.acceptance $(ARGS)
 
-calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python -m benchmarks.calibration.tables $(ARGS)
+calibration-benchmarks: ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
 
 abstention-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.calibration.abstention_tables $(ARGS)
 
-evidence-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python -m benchmarks.evidence.tables $(ARGS)
+evidence-benchmarks: ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
 
-gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python -m benchmarks.gate.tables $(ARGS)
+gate-benchmarks: ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
 
 serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
 
-drift-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python -m benchmarks.drift.tables $(ARGS)
+drift-benchmarks: ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
 
 container-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/containers.md, with Docker or a container lab
 	$(BIN)/python -m benchmarks.deploy.tables $(ARGS)
 
-reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliability.md
-	$(BIN)/python -m benchmarks.reliability.tables $(ARGS)
+reliability-benchmarks: ## the tables of docs/benchmarks/reliability.md
+
+calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks reliability-benchmarks: %-benchmarks: $(VENV)/.test
+	$(BIN)/python -m benchmarks.$*.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from benchmarks.checkout import ROOT
 
@@ -93,6 +93,11 @@ class Page(Generic[Plan]):
         if "TAUGATE_DATA" not in os.environ and any(self._needs_data(name) for name in arguments.tables):
             sys.exit("set TAUGATE_DATA to the folder with the public data sets")
         return arguments
+
+    def numbers(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """Return the values of the options by the names of the plan's fields, which are those of the flags with underscores."""
+        fields = (option.name.replace("-", "_") for option in self.options)
+        return {field: getattr(arguments, field) for field in fields}
 
     def measure(
         self, name: str, plan: Plan, arguments: argparse.Namespace, note: Callable[[], str] | None = None

@@ -40,15 +40,7 @@ def main() -> None:
     arguments = PAGE.parse(parser)
     work: Path = (arguments.work or cache_folder() / "drift-benchmarks").resolve()
     work.mkdir(parents=True, exist_ok=True)
-    plan = DriftPlan(
-        data=data_folder(),
-        work=work,
-        queries=arguments.queries,
-        runs=arguments.runs,
-        seconds=arguments.seconds,
-        rounds=arguments.rounds,
-        seed=arguments.seed,
-    )
+    plan = DriftPlan(data=data_folder(), work=work, **PAGE.numbers(arguments))
     for name in arguments.tables:
         PAGE.measure(name, plan, arguments)
 

@@ -67,7 +67,7 @@ def main() -> None:
     arguments = PAGE.parse(parser)
     kept: Path = (arguments.kept or cache_folder() / "drift-benchmarks").resolve()
     kept.mkdir(parents=True, exist_ok=True)
-    numbers = {name: getattr(arguments, name) for name in (each.name.replace("-", "_") for each in PAGE.options)}
+    numbers = PAGE.numbers(arguments)
     for name in arguments.tables:
         with tempfile.TemporaryDirectory(prefix="taugate-reliability-") as work:
             PAGE.measure(name, ReliabilityPlan(data=data_folder(), kept=kept, work=Path(work), **numbers), arguments)

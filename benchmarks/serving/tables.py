@@ -69,16 +69,9 @@ def main() -> None:
     parser.add_argument("--txtai-python", help="interpreter of an environment with txtai (default: this one)")
     arguments = PAGE.parse(parser)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped on the way out
-    plan = ServingPlan(
-        data=data_folder(),
-        work=(arguments.work or cache_folder() / "serving-benchmarks").resolve(),
-        txtai_python=arguments.txtai_python or _own_txtai(),
-        rounds=arguments.rounds,
-        seconds=arguments.seconds,
-        documents=arguments.documents,
-        overload_seconds=arguments.overload_seconds,
-        seed=arguments.seed,
-    )
+    work = (arguments.work or cache_folder() / "serving-benchmarks").resolve()
+    txtai_python = arguments.txtai_python or _own_txtai()
+    plan = ServingPlan(data=data_folder(), work=work, txtai_python=txtai_python, **PAGE.numbers(arguments))
     for name in arguments.tables:
         PAGE.measure(name, plan, arguments, note=partial(_conditions, Others()))
 
