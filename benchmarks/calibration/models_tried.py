@@ -7,11 +7,10 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 
-from benchmarks.calibration.trials import LOSSES, Positions, certified, unseen
+from benchmarks.calibration.trials import LOSSES, Positions, certified, fitted_split
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.steps import loss_steps
 from taugate.retrieval.policy.policy import keep
@@ -71,11 +70,7 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 
 
 def _try(searched: SearchedSplit, number: int, seed: int) -> Tried:
-    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    parts = Parts.of(calibration, searched.units, number)
-    estimated = searched.estimate(parts)
-    if estimated is None:
-        raise AssertionError("no set here is without relevant results")
+    judges, parts, estimated = fitted_split(searched, number, seed)
     values, _ = searched.values(parts.fit)
     logistic = estimated.fit.model.probability(values).astype(np.float32)  # not scaled on other queries, as the trees
     relevant = searched.judged.grades >= 1

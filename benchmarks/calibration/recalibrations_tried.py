@@ -9,11 +9,10 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from benchmarks.calibration.trials import unseen
+from benchmarks.calibration.trials import fitted_split
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.reliability import LIKELY, Sums, expected_calibration_error
 from taugate.retrieval.policy.relevance import Recalibration
 
@@ -63,11 +62,7 @@ def _row(name: str, k: int, scores: np.ndarray, which: int) -> list[object]:
 
 def _scores(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
     """Log loss, Brier score and ECE of p ≥ .2 of each map."""
-    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    parts = Parts.of(calibration, searched.units, number)
-    estimated = searched.estimate(parts)
-    if estimated is None:
-        raise AssertionError("no set here is without relevant results")
+    judges, parts, estimated = fitted_split(searched, number, seed)
     values, _ = searched.values(parts.fit)
     relevant = searched.judged.grades >= 1
     odds = replace(estimated.relevance.model, recalibration=Recalibration()).log_odds(values)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.relevance.estimate import Estimated, Evidence
 from taugate.calibration.settings.rules import AskedPolicy, Rule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide
@@ -42,6 +42,20 @@ def labelled(rng: np.random.Generator, units: Units, size: int) -> tuple[Positio
     """`size` labelled queries calibrate, all of the others judge."""
     order = rng.permutation(len(units))
     return order[:size], order[size:]
+
+
+def fitted_split(searched: SearchedSplit, number: int, seed: int) -> tuple[Positions, Parts, Estimated]:
+    """Draw one of the product's splits and fit its relevance model.
+
+    searched: the data set; number, seed: of the split. Returns the positions of the queries that judge, the parts of
+    those that calibrate, and the fitted model with its estimates.
+    """
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    parts = Parts.of(calibration, searched.units, number)
+    estimated = searched.estimate(parts)
+    if estimated is None:
+        raise AssertionError("no set here is without relevant results")
+    return judges, parts, estimated
 
 
 @dataclass(frozen=True)
