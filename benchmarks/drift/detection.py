@@ -28,7 +28,9 @@ After = Callable[[DriftWorld, DriftPlan, bool], tuple[Pool, Pattern]]
 
 @dataclass(frozen=True)
 class DriftChange:
-    """median, latest: wanted of the median and of the 90th percentile; 0 where nothing is.
+    """A change of the traffic or the release that should raise an alarm.
+
+    median, latest: wanted of the median and of the 90th percentile; 0 where nothing is.
 
     after: of a world and whether queries come in bursts, the pool from the change on and the order of its rows.
     """

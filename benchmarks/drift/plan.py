@@ -6,7 +6,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DriftPlan:
-    """queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service."""
+    """What one run of the drift tables was asked for.
+
+    queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service.
+    """
 
     data: Path
     work: Path

@@ -32,7 +32,10 @@ _ALTERED = 0.03  # share of the encoder's weights whose highest byte is altered:
 
 @dataclass(frozen=True)
 class DriftWorld:
-    """pool: held-out queries; topics, articles: of each of them; strange: queries that the corpus does not answer."""
+    """A release and everything that may be asked of it.
+
+    pool: held-out queries; topics, articles: of each of them; strange: queries that the corpus does not answer.
+    """
 
     name: str
     release: Release

@@ -20,7 +20,9 @@ _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 
 @dataclass(frozen=True)
 class Staircase:
-    """decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose.
+    """The loss of every possible cut of one policy on one data set.
+
+    decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose.
 
     whole: no query that a higher cut could lose was left out.
     """

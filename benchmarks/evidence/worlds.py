@@ -32,7 +32,10 @@ _HELD = 4.0  # where only the largest documents lose they have so many times the
 
 @dataclass(frozen=True)
 class Structure:
-    """sizes: (d,) queries of each document."""
+    """The documents of a data set, as the number of queries that share each.
+
+    sizes: (d,) queries of each document.
+    """
 
     name: str
     sizes: Counts
@@ -114,7 +117,10 @@ class Fall:
 
 @dataclass(frozen=True)
 class Drawn:
-    """sizes: queries of each document, sums: queries lost less queries gained; (trials, d) each."""
+    """Simulated trials, (trials, d).
+
+    sizes: queries of each document, sums: queries lost less queries gained; (trials, d) each.
+    """
 
     sizes: Counts
     sums: Counts

@@ -18,7 +18,10 @@ _WORKER = ("-m", "benchmarks.reliability.open_releases")
 
 @dataclass(frozen=True)
 class Attempt:
-    """outcome: refused, served, crashed or hung; said: the message; peak: resident bytes."""
+    """The result of opening one release in another process.
+
+    outcome: refused, served, crashed or hung; said: the message; peak: resident bytes.
+    """
 
     outcome: str
     said: str

@@ -20,7 +20,10 @@ NO_RELEASE = -1
 
 
 class CheckedClients:
-    """releases: by name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault."""
+    """Clients in a closed loop that check each reply against the release it names.
+
+    releases: by name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault.
+    """
 
     def __init__(self, port: int, queries: list[str], releases: dict[str, tuple[int, float | None, set[str]]]) -> None:
         self.rows: list[tuple[float, float, int, int, bool]] = []

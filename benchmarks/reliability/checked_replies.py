@@ -20,7 +20,10 @@ Window = tuple[float, float]
 
 @dataclass(frozen=True)
 class Replies:
-    """n replies: when asked and when there, in seconds of time.monotonic; status; place of the release; fault: 1 or 0."""
+    """The replies of one checked load, as columns.
+
+    n replies: when asked and when there, in seconds of time.monotonic; status; place of the release; fault: 1 or 0.
+    """
 
     sent: NDArray[np.float64]
     done: NDArray[np.float64]
@@ -54,7 +57,10 @@ class Replies:
 
 
 class CheckedLoad:
-    """`with CheckedLoad(…) as load: …`, and `load.replies` afterwards. releases: folders that may answer."""
+    """Clients in a process of their own that check every reply.
+
+    `with CheckedLoad(…) as load: …`, and `load.replies` afterwards. releases: folders that may answer.
+    """
 
     def __init__(self, port: int, clients: int, queries: list[str], releases: list[Path]) -> None:
         known = [load(folder, 1) for folder in releases]

@@ -25,7 +25,9 @@ _SET, _KNOWN = "squad_v2_dev", 500
 
 @dataclass(frozen=True)
 class ConnectionFigures:
-    """before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
+    """Figures of one service without idle connections and with them.
+
+    before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
 
     opened: idle connections in all; open: those the service had at the end; refusals: by reason.
     """

@@ -26,7 +26,10 @@ _END_SECONDS = 10.0  # in which a process that was killed leaves its group
 
 
 class ResourceLimits:
-    """processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals"."""
+    """Limits on processor time and memory for commands and all that they start.
+
+    processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals".
+    """
 
     def __init__(self, processors: float, most_bytes: int) -> None:
         self.processors, self.most_bytes = processors, most_bytes

@@ -18,7 +18,10 @@ from tests.fake_encoder import write_fake_encoder
 
 @dataclass(frozen=True)
 class CalibrationSite:
-    """seconds: that a calibration takes until it is promoted, and its part from the first file of the release on."""
+    """A data set, an encoder and a releases directory for calibrations run as processes.
+
+    seconds: that a calibration takes until it is promoted, and its part from the first file of the release on.
+    """
 
     data: Path
     encoder: Path

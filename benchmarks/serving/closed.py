@@ -27,7 +27,10 @@ Turns = dict[tuple[str, int], list[LoadCell]]  # by service and clients, one cel
 
 @dataclass(frozen=True)
 class ClosedLoopFigures:
-    """ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services."""
+    """Figures of the closed loops, and the ceilings that the encoder sets.
+
+    ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services.
+    """
 
     cells: Turns
     ceilings: dict[str, list[dict[int, float]]]

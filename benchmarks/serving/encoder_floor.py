@@ -25,7 +25,10 @@ _WARM = 20  # texts
 
 @dataclass(frozen=True)
 class Floor:
-    """rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50."""
+    """The speed of the encoder without any service around it.
+
+    rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50.
+    """
 
     rates: dict[int, float]
     milliseconds: float

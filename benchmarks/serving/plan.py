@@ -13,7 +13,10 @@ _WARM_REQUESTS = 200  # of a warm-up that is not measured
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them."""
+    """What one run of the serving tables was asked for.
+
+    rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them.
+    """
 
     data: Path
     work: Path

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class LoadSample:
-    """n requests, in the order of their replies.
+    """What a load generator saw of n requests.
+
+    n requests, in the order of their replies.
 
     due: seconds from the start until a request was to be sent; sent: until it was; done: until its reply was whole;
     status: of the reply, 0 for none; bytes: of the body; seconds: for which load was made; own_cpu: processor seconds

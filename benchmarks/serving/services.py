@@ -18,7 +18,10 @@ Call = tuple[str, str, bytes | None]  # method, path, body
 
 @dataclass(frozen=True)
 class ServiceUnderTest:
-    """command: of a port; call: of a query text; found: ids of the documents in a reply; headers: of each request."""
+    """A service to be measured: how it is started and how one query is put to it.
+
+    command: of a port; call: of a query text; found: ids of the documents in a reply; headers: of each request.
+    """
 
     name: str
     command: Callable[[int], list[str]]

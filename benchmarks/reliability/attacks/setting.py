@@ -33,7 +33,9 @@ class AttackResult:
 
 @dataclass(frozen=True)
 class AttackSetting:
-    """root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
+    """A checkout under attack, with releases and keys of its own.
+
+    root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
 
     keys: secrets by name. `good` is the client whom nobody may disturb, `rival` a key of somebody else, `slow` one with
     a rate of one query a second, `admin` and `metrics` have these scopes.

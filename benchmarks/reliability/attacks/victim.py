@@ -27,7 +27,9 @@ class TimedRequest:
 
 
 class Victim:
-    """`with Victim(port, key, rate) as victim: …`, then `victim.asked`. Each request has a connection of its own.
+    """A client with a key that asks at a steady rate, as the one whom no attack may disturb.
+
+    `with Victim(port, key, rate) as victim: …`, then `victim.asked`. Each request has a connection of its own.
 
     known: asks the same query each time; otherwise each is new. patience: seconds after which a request is lost.
     """

@@ -25,7 +25,10 @@ _SECONDS = 120.0  # Java and Go compile first
 
 @dataclass(frozen=True)
 class Client:
-    """program: that it needs; answered: of a URL, a key and a scratch folder, how many of 100 POSTs were answered."""
+    """A kind of HTTP client, run as its own program.
+
+    program: that it needs; answered: of a URL, a key and a scratch folder, how many of 100 POSTs were answered.
+    """
 
     name: str
     program: str
