@@ -22,31 +22,29 @@ faults: $(VENV)/.test test-servers ## the faults of tests/faults at other moment
 	FAULTS_SEED=$${FAULTS_SEED:-1} FAULTS_ROUNDS=$${FAULTS_ROUNDS:-10} $(BIN)/pytest tests/faults $(ARGS)
 
 acceptance: $(VENV)/.test ## the figures of docs/benchmarks/acceptance.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/acceptance.py $(ARGS)
+	$(BIN)/python -m benchmarks.calibration.acceptance $(ARGS)
 
-calibration-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/tables.py $(ARGS)
+calibration-benchmarks: ## the tables of docs/benchmarks/calibration.md, from the data sets in TAUGATE_DATA
 
 abstention-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/calibration/abstention_tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.calibration.abstention_tables $(ARGS)
 
-evidence-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/evidence/tables.py $(ARGS)
+evidence-benchmarks: ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
 
-gate-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/gate/tables.py $(ARGS)
+gate-benchmarks: ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
 
 serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/serving/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
 
-drift-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
-	$(BIN)/python benchmarks/drift/tables.py $(ARGS)
+drift-benchmarks: ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
 
 container-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/containers.md, with Docker or a container lab
-	$(BIN)/python benchmarks/deploy/tables.py $(ARGS)
+	$(BIN)/python -m benchmarks.deploy.tables $(ARGS)
 
-reliability-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/reliability.md
-	$(BIN)/python benchmarks/reliability/tables.py $(ARGS)
+reliability-benchmarks: ## the tables of docs/benchmarks/reliability.md
+
+calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks reliability-benchmarks: %-benchmarks: $(VENV)/.test
+	$(BIN)/python -m benchmarks.$*.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)
@@ -61,7 +59,7 @@ clients: $(VENV)/.test ## Java, Go, Node, curl and ab, as they come: each POST i
 	$(BIN)/python -m benchmarks.reliability.clients $(ARGS)
 
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
-	$(BIN)/python benchmarks/reliability/fuzz.py $(ARGS)
+	$(BIN)/python -m benchmarks.reliability.fuzz $(ARGS)
 
 lab-test: $(VENV)/.test ## build the images and run tests/containers, with Docker or a container lab
 	sh tests/containers/setup.sh
@@ -84,7 +82,7 @@ settings: $(VENV)/.sample ## write the tables of docs/settings.md from the decla
 	$(BIN)/python -m taugate.service.settings docs/settings.md
 
 dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
-	$(BIN)/python deploy/grafana/generate.py
+	$(BIN)/python -m deploy.grafana.generate
 
 chart: $(VENV)/.test ## write values, schema and the README's table of the Helm chart from helm/values
 	$(BIN)/python -m helm.values
@@ -93,10 +91,10 @@ constraints: $(VENV)/.test $(VENV)/.dev $(VENV)/.audit ## write constraints.txt 
 	$(BIN)/pip list --format=freeze --exclude-editable | grep -viE '^(pip|setuptools|taugate)==' | sed 's/+cpu$$//' >constraints.txt
 
 requirements: $(VENV)/.audit ## write deploy/requirements from pyproject.toml and constraints.txt; ARGS=--upgrade: the newest of the rest
-	$(BIN)/python deploy/requirements/generate.py $(ARGS)
+	$(BIN)/python -m deploy.requirements.generate $(ARGS)
 
 audit: $(VENV)/.audit ## known vulnerabilities of what is installed; "Error 3": no advisory service could be asked
-	$(BIN)/python deploy/requirements/audit.py
+	$(BIN)/python -m deploy.requirements.audit
 
 test-servers: ## Prometheus, Alertmanager, Redis and nginx, from the system's package manager
 	@sh tests/servers.sh

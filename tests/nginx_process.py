@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.loopback import free_port
+
 CONFIGURATION = Path(__file__).parents[1] / "deploy" / "nginx" / "taugate.conf"
 _TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 _SECONDS = 20.0
@@ -16,9 +18,7 @@ _SECONDS = 20.0
 @contextmanager
 def nginx(replicas: Sequence[int]) -> Iterator[int]:
     """In front of two replicas; the port that it listens on. Raises ValueError where the configuration has changed."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        front: int = probe.getsockname()[1]
+    front = free_port()
     text = CONFIGURATION.read_text(encoding="utf-8")
     ports = {"listen 8000": front, "server 127.0.0.1:8001": replicas[0], "server 127.0.0.1:8002": replicas[1]}
     for written, port in ports.items():

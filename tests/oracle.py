@@ -22,7 +22,17 @@ class Oracle:
     roe: list[float]
 
 
-def transcribe(questions, documents, correct, *, k, m, l, seed, overlap_percentile=5):  # noqa: E741
+def transcribe(
+    questions: np.ndarray,
+    documents: np.ndarray,
+    correct: list[list[int]],
+    *,
+    k: int,
+    m: int,
+    l: int,  # noqa: E741
+    seed: int,
+    overlap_percentile: float = 5,
+) -> Oracle:
     """questions: E(Q), (q, d); documents: E(D), (N, d); correct: a list of correct document positions per question."""
     rng = np.random.default_rng(seed)
     samples = rng.integers(0, len(questions), size=(m, l))

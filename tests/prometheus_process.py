@@ -1,6 +1,5 @@
 """A real Prometheus and a real Alertmanager on loopback ports of their own, with the rules and routes of deploy/."""
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,6 +9,8 @@ from typing import Any, Self
 
 import httpx
 import yaml
+
+from tests.loopback import free_port
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 _PATIENCE = 60
@@ -82,12 +83,6 @@ class Prometheus(ServerProcess):
         assert answer["status"] == "success", f"{expression}: {answer['error']}"
         series: list[dict[str, Any]] = answer["data"]["result"]
         return series
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(condition: Callable[[], object], seconds: float = _PATIENCE) -> None:

@@ -1,7 +1,6 @@
 """A real Redis on a loopback port of its own, stopped by its process id."""
 
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -10,14 +9,14 @@ from typing import Self
 
 import redis
 
+from tests.loopback import free_port
+
 
 class RedisProcess:
     """A Redis that keeps nothing on disk; leaving the context ends it."""
 
     def __init__(self, folder: Path, port: int | None = None, password: str = "") -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = port or probe.getsockname()[1]
+        self.port = port or free_port()
         self.url = f"redis://:{password}@127.0.0.1:{self.port}/0" if password else f"redis://127.0.0.1:{self.port}/0"
         settings = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
         if password:

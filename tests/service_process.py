@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ from typing import Self
 
 import httpx
 
+from tests.loopback import free_port
+
 
 class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process."""
@@ -22,9 +23,7 @@ class ServiceProcess:
     def __init__(
         self, releases: Path | str, port: int | None = None, stderr: int | None = None, **environment: str
     ) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = port or probe.getsockname()[1]
+        self.port = port or free_port()
         command = [sys.executable, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)

@@ -3,21 +3,18 @@
 A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
 
-import sys
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "evidence"))  # drawings
-
 import numpy as np
-import plot
-from bench import Bench
 from numpy.typing import NDArray
-from page import share, table, verdict, with_error
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.evidence import plot
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
 from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import Certifying, certify_both
 from taugate.calibration.abstention.choose import Corpus, Side, choose_score, fit
@@ -47,7 +44,7 @@ _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRu
 
 
 @dataclass(frozen=True)
-class World:
+class AbstentionWorld:
     """Queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and their scores.
 
     has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
@@ -59,7 +56,7 @@ class World:
     chosen: str
 
     def one_of_each(self, rng: np.random.Generator) -> Self:
-        """Of each document that has both, one query of each kind: draws of their own, but of the same documents."""
+        """Draw one query of each kind from each document that has both."""
         order = rng.permutation(len(self.labels))
         rows = []
         for kind in (True, False):
@@ -71,18 +68,18 @@ class World:
         return replace(self, labels=self.labels[taken], has_answer=self.has_answer[taken], scores=scores)
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     rows, gains, drawings = [], [], []
-    for name in bench.wanted(SETS):
-        world = _world(bench, name)
-        rows += [_row(bench, name, world, rule) for rule in _ASKED]
-        alone = world.one_of_each(np.random.default_rng([bench.seed, 6]))
+    for name in experiment.wanted(SETS):
+        world = _world(experiment, name)
+        rows += [_row(experiment, name, world, rule) for rule in _ASKED]
+        alone = world.one_of_each(np.random.default_rng([experiment.seed, 6]))
         if len(alone.labels) >= _FEWEST:
-            rows += [_row(bench, f"{name}, one of each", alone, rule) for rule in _ASKED]
-        gains += _gains(bench, name, world)
+            rows += [_row(experiment, f"{name}, one of each", alone, rule) for rule in _ASKED]
+        gains += _gains(experiment, name, world)
         drawings.append(_drawing(name, world))
-    error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
+    error = np.sqrt(_ALLOWED * (1 - _ALLOWED) / experiment.splits)
     header = [
         "set",
         "β asked",
@@ -96,7 +93,7 @@ def section(bench: Bench) -> str:
     other = ["set", "score", "AUROC", f"β at γ = {share(MAX_EMPTY, 2)}", "true β there", "true γ there"]
     return f"""\
 Four tenths of the documents, once, fit the model and choose the score (`calibration/abstention/choose.py`). The others are the
-world: from them {bench.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
+world: from them {experiment.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
 kinds, and certify. What is claimed is compared with both errors in the whole world: *both hold* counts every draw, those in which
 the limits asked for could not be had and others were found; {share(1 - _ALLOWED)} is promised, ± {share(error)}. *On the rest* is
 the same on the documents that were not drawn. They are about as many and vary as much, so that two limits which are exact for the
@@ -106,7 +103,7 @@ the queries of a kind are draws of their own, and the tests are exact, but the t
 {table(header, rows)}
 
 The smallest share of unanswerable queries answered that is certified where {100 * MAX_EMPTY:g} % of the answerable ones may be refused,
-mean ± standard deviation over {bench.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
+mean ± standard deviation over {experiment.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
 the unit of evidence much less is certified than is true: a share of queries is refused, and the largest documents may be refused
 first, which has to be excluded. More documents with a query or two each certify more than more queries on the same ones.
 
@@ -116,16 +113,16 @@ first, which has to be excluded. More documents with a query or two each certify
 """
 
 
-def _drawing(name: str, world: World) -> str:
-    """What is certified on the whole world, and what is true of it, by the share refused."""
+def _drawing(name: str, world: AbstentionWorld) -> str:
+    """Draw the certified errors on the whole world and the true ones by the share refused."""
     drawn = {"model, certified": "model", "best similarity, certified": "best_similarity"}
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for words, score in drawn.items():
         values = world.scores[score]
-        sides = [
+        with_answer, without = (
             Certifying(values[mine], Units.of(world.labels[mine])) for mine in (world.has_answer, ~world.has_answer)
-        ]
-        errors = certify.Errors.of(*sides, AbstentionRule(0.5).confidence_per_limit)
+        )
+        errors = certify.Errors.of(with_answer, without, AbstentionRule(0.5).confidence_per_limit)
         taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
         known = {empty: tau for empty, tau in taus.items() if tau is not None}
         lines[words] = [100 * empty for empty in known], [errors.most_answered(tau) for tau in known.values()]
@@ -140,12 +137,12 @@ def _drawing(name: str, world: World) -> str:
     return plot.lines(f"abstention-{name}", title, ("answerable queries refused, %", "β"), lines, 1.0)
 
 
-def _row(bench: Bench, name: str, world: World, rule: AbstentionRule) -> list[str]:
-    done = [_trial(world, world.chosen, rule, bench.seed, number) for number in range(bench.splits)]
+def _row(experiment: Experiment, name: str, world: AbstentionWorld, rule: AbstentionRule) -> list[str]:
+    done = [_trial(world, world.chosen, rule, experiment.seed, number) for number in range(experiment.splits)]
     certified = np.array([record[0].certified for record in done])
     holds, on_the_rest = (np.array([record[at] for record in done]) for at in (1, 2))
     among = share(float(holds[certified].mean())) if certified.any() else "–"
-    reached = holds.mean() >= 1 - _ALLOWED - 2 * np.sqrt(_ALLOWED * (1 - _ALLOWED) / bench.splits)
+    reached = holds.mean() >= 1 - _ALLOWED - 2 * np.sqrt(_ALLOWED * (1 - _ALLOWED) / experiment.splits)
     empty = "–" if rule.max_empty is None else share(rule.max_empty, 2)
     shares = [share(float(each.mean())) for each in (holds, on_the_rest)]
     return [
@@ -159,12 +156,12 @@ def _row(bench: Bench, name: str, world: World, rule: AbstentionRule) -> list[st
     ]
 
 
-def _gains(bench: Bench, name: str, world: World) -> list[list[str]]:
+def _gains(experiment: Experiment, name: str, world: AbstentionWorld) -> list[list[str]]:
     """β at the default γ: a limit on answers that nothing can reach leaves the threshold to γ."""
     rows = []
     for score, values in world.scores.items():
         rule = AbstentionRule(1e-6, MAX_EMPTY)
-        done = [_trial(world, score, rule, bench.seed, number)[0] for number in range(bench.part(_MEANS))]
+        done = [_trial(world, score, rule, experiment.seed, number)[0] for number in range(experiment.part(_MEANS))]
         limits = np.array([record.answered_unanswerable.upper for record in done])
         true = np.array([_errors(values, world.has_answer, record.tau) for record in done])
         rows.append(
@@ -181,9 +178,9 @@ def _gains(bench: Bench, name: str, world: World) -> list[list[str]]:
 
 
 def _trial(
-    world: World, score: str, rule: AbstentionRule, seed: int, number: int
+    world: AbstentionWorld, score: str, rule: AbstentionRule, seed: int, number: int
 ) -> tuple[AbstentionRecord, bool, bool]:
-    """What is certified on one draw of documents, and whether both limits hold in the world and on the rest of it."""
+    """Certify on one draw of documents, and check whether both limits hold in the world and on the rest of it."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
@@ -198,7 +195,7 @@ def _trial(
         mine = has_answer[rows] == kind
         units = Units.of(world.labels[has_answer == kind])
         sides.append(Certifying(values[rows][mine], Units(labels[mine], units.design_effect)))
-    record = certify_both(rule, *sides, score, [])
+    record = certify_both(rule, sides[0], sides[1], score, [])
     limits = record.empty_answerable.upper, record.answered_unanswerable.upper
     rest = ~np.isin(world.labels, drawn)
     found = [
@@ -217,33 +214,35 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
     return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
 
 
-def _world(bench: Bench, name: str) -> World:
-    certify._REFUSED = ()  # the trade-off of every draw is most of the time, and is not looked at
+def _world(experiment: Experiment, name: str) -> AbstentionWorld:
+    certify._REFUSED = ()  # type: ignore[assignment]  # the trade-off of every draw is most of the time, and is not looked at
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
     cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
-        dataset = read_dataset(bench.data / name, "test", Path(spool))
+        dataset = read_dataset(experiment.data / name, "test", Path(spool))
         encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
         index = FlatIndex.build(encoded.documents)
         labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
-        sides = [
+        with_answer, without = (
             Side([query.text for query in queries], vectors, index.search(vectors, K), own)
             for queries, vectors, own in (
                 (dataset.answerable, encoded.answerable, labels[:size]),
                 (dataset.unanswerable, encoded.unanswerable, labels[size:]),
             )
-        ]
+        )
         corpus = Corpus(encoded.documents, [document.encoded_text for document in dataset.documents])
-    chosen = choose_score(*sides, corpus, np.arange(size), MAX_EMPTY, bench.seed)
+    chosen = choose_score(with_answer, without, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
     rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
     has_answer = np.arange(len(labels)) < size
     learned = np.setdiff1d(np.arange(len(labels)), rest)
     signals = Signals.of(K, corpus.vectors, corpus.texts)
-    values = np.concatenate([signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in sides])
+    values = np.concatenate(
+        [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (with_answer, without)]
+    )
     scores = {"best_similarity": values[:, SIGNALS.index("best_similarity")]}
     if chosen.score.name not in ("best_similarity", "model"):
         scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
     of_model = values[:, [SIGNALS.index(each) for each in MODEL_SIGNALS]]
     scores["model"] = fit(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
-    return World(labels[rest], has_answer[rest], kept, chosen.score.name)
+    return AbstentionWorld(labels[rest], has_answer[rest], kept, chosen.score.name)

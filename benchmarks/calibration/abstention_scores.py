@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Self
 
 import numpy as np
-from bench import Bench
 from numpy.typing import NDArray
-from page import share, table, with_error
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, with_error
 from taugate.calibration.abstention import choose
 from taugate.calibration.abstention import choose as fit
 from taugate.calibration.abstention.choose import Labelled, learn
@@ -46,7 +46,7 @@ _CHOSEN = "chosen"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AbstentionQueries:
     """q labelled queries of both kinds: signals (q, len(SIGNALS)), whether each has an answer, and its cluster."""
 
     values: Float64
@@ -55,7 +55,7 @@ class Asked:
 
     @classmethod
     def read(cls, data: Path, name: str, gone: Sequence[int] | None = None) -> Self:
-        """Encoded through the project's own cache; progress goes to stdout.
+        """Encode through the project's own cache; progress goes to stdout.
 
         gone: a seed, to leave half of the documents with a query out of the corpus; queries on them have no answer
         then, and others that the set labels as unanswerable are left out.
@@ -109,19 +109,19 @@ class Asked:
         return float(roc_auc_score(self.has_answer, scores)), float((scores[~self.has_answer] >= least).mean())
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     parts = []
-    for name in bench.wanted(LABELLED):
-        asked = Asked.read(bench.data, name)
+    for name in experiment.wanted(LABELLED):
+        asked = AbstentionQueries.read(experiment.data, name)
         if name == DESIGN:
-            design, report = asked.halves([bench.seed])
-            parts += [_designed(bench, design), _compared(bench, f"{name}, the other half", report)]
+            design, report = asked.halves([experiment.seed])
+            parts += [_designed(experiment, design), _compared(experiment, f"{name}, the other half", report)]
         else:
-            parts.append(_compared(bench, name, asked))
-    for name in bench.wanted(REMOVED):
-        asked = Asked.read(bench.data, name, [bench.seed, 1])
-        parts.append(_compared(bench, f"{name}, half of its documents removed", asked))
+            parts.append(_compared(experiment, name, asked))
+    for name in experiment.wanted(REMOVED):
+        asked = AbstentionQueries.read(experiment.data, name, [experiment.seed, 1])
+        parts.append(_compared(experiment, f"{name}, half of its documents removed", asked))
     return "\n\n".join([_introduction(), *parts])
 
 
@@ -135,12 +135,12 @@ random splits: half of the documents calibrate, of which four tenths fit and cho
 β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over the splits."""
 
 
-def _compared(bench: Bench, name: str, asked: Asked) -> str:
+def _compared(experiment: Experiment, name: str, asked: AbstentionQueries) -> str:
     """Every score on the documents that did not calibrate."""
     found: dict[str, list[tuple[float, float]]] = {}
     taken: Counter[str] = Counter()
     for split in range(SPLITS):
-        calibration, unseen = asked.halves([bench.seed, split])
+        calibration, unseen = asked.halves([experiment.seed, split])
         everyone = np.ones(len(calibration.labels), dtype=np.bool_)
         learnt = learn(
             calibration.values, Labelled(calibration.has_answer, calibration.labels, everyone), MAX_EMPTY, split
@@ -166,8 +166,8 @@ def _compared(bench: Bench, name: str, asked: Asked) -> str:
     return f"**{name}**: {kinds}.\n\n{table(header, rows)}"
 
 
-def _designed(bench: Bench, design: Asked) -> str:
-    """What the constants were chosen by."""
+def _designed(experiment: Experiment, design: AbstentionQueries) -> str:
+    """Measure what the constants were chosen by."""
     others = [
         ("as it is", MODEL_SIGNALS),
         *(
@@ -176,13 +176,13 @@ def _designed(bench: Bench, design: Asked) -> str:
         ),
         *((f"and {name.replace('_', ' ')}", (*MODEL_SIGNALS, name)) for name in SIGNALS if name not in MODEL_SIGNALS),
     ]
-    signals = [[name, *_budgets(bench, design, names)] for name, names in others]
+    signals = [[name, *_budgets(experiment, design, names)] for name, names in others]
     kept, strengths = fit._STRENGTH, []
     for strength in _STRENGTHS:
         fit._STRENGTH = strength
-        strengths.append([f"{strength:g}", *_budgets(bench, design, MODEL_SIGNALS)])
+        strengths.append([f"{strength:g}", *_budgets(experiment, design, MODEL_SIGNALS)])
     fit._STRENGTH = kept
-    halves = [design.halves([bench.seed, split])[1] for split in range(SPLITS)]
+    halves = [design.halves([experiment.seed, split])[1] for split in range(SPLITS)]
     best = share(float(np.mean([unseen.errors(unseen.columns(_SINGLE[:1])[:, 0])[1] for unseen in halves])))
     budgets = [f"{budget:,} queries to fit on" for budget in _BUDGETS]
     return f"""\
@@ -193,29 +193,29 @@ inverse strength C of its penalty, and of the score chosen, by the share of quer
 
 {table(["C", *budgets], strengths)}
 
-{table(["share that fits and chooses", "β of the score chosen"], _shares(bench, design))}"""
+{table(["share that fits and chooses", "β of the score chosen"], _shares(experiment, design))}"""
 
 
-def _budgets(bench: Bench, design: Asked, names: Sequence[str]) -> list[str]:
+def _budgets(experiment: Experiment, design: AbstentionQueries, names: Sequence[str]) -> list[str]:
     """β of a model on these signals, fitted on so many queries."""
     cells = []
     for budget in _BUDGETS:
         answered = []
         for split in range(SPLITS):
-            seen, unseen = design.halves([bench.seed, split])
-            answered.append(unseen.errors(_model(seen.some(budget, [bench.seed, split]), unseen, names))[1])
+            seen, unseen = design.halves([experiment.seed, split])
+            answered.append(unseen.errors(_model(seen.some(budget, [experiment.seed, split]), unseen, names))[1])
         cells.append(share(float(np.mean(answered))))
     return cells
 
 
-def _shares(bench: Bench, design: Asked) -> list[list[str]]:
+def _shares(experiment: Experiment, design: AbstentionQueries) -> list[list[str]]:
     """β of what is chosen with other shares of the queries to learn from."""
     kept, rows = choose._LEARN, []
     for learns in _SHARES:
         choose._LEARN = learns
         answered = []
         for split in range(SPLITS):
-            seen, unseen = design.halves([bench.seed, split])
+            seen, unseen = design.halves([experiment.seed, split])
             everyone = np.ones(len(seen.labels), dtype=np.bool_)
             learnt = learn(seen.values, Labelled(seen.has_answer, seen.labels, everyone), MAX_EMPTY, split)
             if learnt.name == "model":
@@ -228,6 +228,6 @@ def _shares(bench: Bench, design: Asked) -> list[list[str]]:
     return rows
 
 
-def _model(seen: Asked, unseen: Asked, names: Sequence[str]) -> Float64:
+def _model(seen: AbstentionQueries, unseen: AbstentionQueries, names: Sequence[str]) -> Float64:
     """Log-odds of the unseen queries by a model that was fitted on the seen ones."""
     return fit.fit(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))

@@ -3,16 +3,19 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-import abstention_both_ways
-import abstention_scores
-from sections import Page
+from benchmarks.calibration import abstention_both_ways, abstention_scores
+from benchmarks.experiment import experiment_page, measure
 
-SECTIONS = {"scores": abstention_scores, "limits": abstention_both_ways}
-TITLE = "# Answering with nothing: what tells an unanswerable query, and what is certified of it"
-INTRODUCTION = """\
+PAGE = experiment_page(
+    file="abstention.md",
+    module="benchmarks.calibration.abstention_tables",
+    title="# Answering with nothing: what tells an unanswerable query, and what is certified of it",
+    introduction="""\
 Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine. β is the share of unanswerable queries that are answered,
-γ the share of answerable ones that are refused. The line under each heading says how to measure it again."""
-SCRIPT = "benchmarks/calibration/abstention_tables.py"
+γ the share of answerable ones that are refused. The line under each heading says how to measure it again.""",
+    sections={"scores": abstention_scores, "limits": abstention_both_ways},
+    splits=500,
+)
 
 if __name__ == "__main__":
-    Page("abstention.md", SCRIPT, TITLE, INTRODUCTION, SECTIONS, splits=500).measure(__doc__)
+    measure(PAGE, __doc__)

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytrec_eval
 
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load
 
@@ -27,8 +28,8 @@ NEW_DOCUMENTS = 12
 
 
 @dataclass
-class Run:
-    """One calibration: its manifest, what it said, and its seconds in total, in the encoder and exporting."""
+class CalibrationRun:
+    """One calibration: its manifest, the folder of its release, and its log."""
 
     manifest: dict[str, Any]
     path: Path
@@ -37,12 +38,18 @@ class Run:
     def seconds(self, stage: str) -> float:
         """Seconds of a stage, or of the whole run for "took"."""
         pattern = r"took ([\d.]+) s" if stage == "took" else rf"[ (]{stage} ([\d.]+)"
-        return float(re.search(pattern, self.log)[1])
+        return float(self._said(pattern))
 
     @property
     def encoded(self) -> str:
-        """How much of the data set was encoded."""
-        return re.search(r"encoded (.*); the others", self.log)[1]
+        """The share of the data set that was encoded, as the log says it."""
+        return self._said(r"encoded (.*); the others")
+
+    def _said(self, pattern: str) -> str:
+        found = re.search(pattern, self.log)
+        if found is None:
+            raise ValueError(f"the calibration did not log {pattern}")
+        return found[1]
 
     @property
     def digest(self) -> str:
@@ -50,7 +57,7 @@ class Run:
         return content_digest(self.manifest)[:12]
 
 
-def calibrate(data: Path, work: Path, *options: str) -> Run:
+def calibrate(data: Path, work: Path, *options: str) -> CalibrationRun:
     """Run the command in a process of its own, as an ops engineer would."""
     command = [sys.executable, "-m", "taugate", "calibrate", str(data), "--releases", str(work / "releases"), "--json"]
     environment = os.environ | {"TAUGATE_CACHE": str(work / "cache")}
@@ -59,11 +66,11 @@ def calibrate(data: Path, work: Path, *options: str) -> Run:
         sys.exit(done.stderr)
     result = json.loads(done.stdout)
     print(done.stderr.splitlines()[-1], flush=True)
-    return Run(result["manifest"], Path(result["path"]), done.stderr)
+    return CalibrationRun(result["manifest"], Path(result["path"]), done.stderr)
 
 
 def changed_corpus(data: Path, work: Path) -> Path:
-    """A copy of a data set with some documents rewritten, as a corpus changes between two calibrations."""
+    """Copy a data set and rewrite some documents, as a corpus changes between two calibrations."""
     copy = shutil.copytree(data, work / data.name, copy_function=shutil.copyfile)
     corpus = copy / "corpus.jsonl"
     lines = corpus.read_text(encoding="utf-8").splitlines()
@@ -75,8 +82,8 @@ def changed_corpus(data: Path, work: Path) -> Path:
     return copy
 
 
-def trec_eval(data: Path, run: Run, split: str, measure: str) -> float:
-    """A measure of the release over all answerable queries, by trec_eval's own code."""
+def trec_eval(data: Path, run: CalibrationRun, split: str, measure: str) -> float:
+    """Measure the release over all answerable queries with trec_eval's own code."""
     release = load(run.path)
     qrels: dict[str, dict[str, int]] = {}
     for line in (data / "qrels" / f"{split}.tsv").read_text(encoding="utf-8").splitlines()[1:]:
@@ -86,6 +93,7 @@ def trec_eval(data: Path, run: Run, split: str, measure: str) -> float:
     records = [json.loads(line) for line in (data / "queries.jsonl").open(encoding="utf-8")]
     asked = [record for record in records if record["_id"] in qrels]
     retriever = release.retriever
+    assert isinstance(retriever.encoder, OnnxEncoder)  # noqa: S101 (for the type checker: a release has no other)
     vectors = retriever.encoder.encode([record["text"] for record in asked], "query")
     top = retriever.index.search(vectors, release.manifest.policy.k)
     results = {

@@ -3,24 +3,26 @@
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict, with_error
-from trials import LOSSES, certified, trial, unseen
+
+from benchmarks.calibration.trials import LOSSES, certified, trial, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
+from taugate.calibration.settings.rules import PolicyChoice
 
 HEADING = "Auto and the named policies"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 SPLITS = 24
-_NAMED = ("similarity", "relative", "probability")
+_NAMED: tuple[PolicyChoice, ...] = ("similarity", "relative", "probability")
 _RULES = [certified(policy, "high-probability", loss) for policy in (*_NAMED, "auto") for loss in LOSSES]
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    splits, rows, most = bench.part(SPLITS), [], []
-    for name in bench.wanted(SETS):
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    splits, rows, most = experiment.part(SPLITS), [], []
+    for name in experiment.wanted(SETS):
         for k in (5, 20):
-            work = partial(trial, rules=_RULES, drawing=unseen, seed=bench.seed)
-            done = bench.workers.each(bench.searched(name, k), work, splits)
+            work = partial(trial, rules=_RULES, drawing=unseen, seed=experiment.seed)
+            done = experiment.workers.each(experiment.searched(name, k), work, splits)
             kept = np.array([[outcome.kept for outcome in outcomes] for outcomes, _ in done])
             for column, loss in enumerate(LOSSES):
                 each = kept[:, column :: len(LOSSES)]  # (splits, policies)

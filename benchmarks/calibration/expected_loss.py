@@ -4,22 +4,22 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict, with_error
-from searched import Searched
-from trials import LOSSES, PAPERS, certified, trial, unseen
 
-from taugate.calibration.settings.rules import ThresholdRule
+from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
+from benchmarks.searched import SearchedSplit
+from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 
 HEADING = "Conformal risk control: the mean loss on unseen queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "mixed_large")
 K = 5
-_POLICIES = ("auto", "similarity")
+_POLICIES: tuple[PolicyChoice, ...] = ("auto", "similarity")
 
 
 @dataclass(frozen=True)
-class Losses:
-    """Of one rule over all splits: queries lost among those that judge, and how many these are; (splits,) each."""
+class LossesBySplit:
+    """Losses of one rule over all splits. lost: queries lost among those that judge; judges: how many judge; (splits,) each."""
 
     lost: np.ndarray
     judges: np.ndarray
@@ -34,18 +34,18 @@ class Losses:
         return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     rules = [PAPERS, *(certified(policy, "expected-loss", loss) for policy in _POLICIES for loss in LOSSES)]
     rows, sizes = [], []
-    for name in bench.wanted(SETS):
-        searched = bench.searched(name, K)
-        found = _measure(bench, searched, rules)
+    for name in experiment.wanted(SETS):
+        searched = experiment.searched(name, K)
+        found = _measure(experiment, searched, rules)
         rows += [_row(name, loss, found) for loss in LOSSES]
         sizes.append(f"{name} {len(searched.queries):,}")
     header = ["set", "δ", *_POLICIES, "target ≤ δ", "papers' rule", "its loss > δ"]
     return f"""\
-{bench.splits:,} random splits of each set, K = {K}: 70 % of the answerable queries calibrate, 30 % are unseen ({", ".join(sizes)} queries),
+{experiment.splits:,} random splits of each set, K = {K}: 70 % of the answerable queries calibrate, 30 % are unseen ({", ".join(sizes)} queries),
 whole documents together where queries share them. The expected loss is promised, so its mean over the splits, ± the simulation's
 standard error, has to be at most δ within two of them. The papers' rule promises nothing about δ; it loses what it loses, and with
 few results dropped that is little. What the statements at 95 % come to is in [evidence](evidence.md).
@@ -54,17 +54,19 @@ few results dropped that is little. What the statements at 95 % come to is in [e
 """
 
 
-def _measure(bench: Bench, searched: Searched, rules: list[ThresholdRule]) -> dict[ThresholdRule, Losses]:
-    work = partial(trial, rules=rules, drawing=unseen, seed=bench.seed)
-    done = bench.workers.each(searched, work, bench.splits)
+def _measure(
+    experiment: Experiment, searched: SearchedSplit, rules: list[ThresholdRule]
+) -> dict[ThresholdRule, LossesBySplit]:
+    work = partial(trial, rules=rules, drawing=unseen, seed=experiment.seed)
+    done = experiment.workers.each(searched, work, experiment.splits)
     judges = np.array([count for _, count in done])
     return {
-        rule: Losses(np.array([outcomes[column].lost for outcomes, _ in done]), judges)
+        rule: LossesBySplit(np.array([outcomes[column].lost for outcomes, _ in done]), judges)
         for column, rule in enumerate(rules)
     }
 
 
-def _row(name: str, loss: float, found: dict[ThresholdRule, Losses]) -> list[str]:
+def _row(name: str, loss: float, found: dict[ThresholdRule, LossesBySplit]) -> list[str]:
     means = [found[certified(policy, "expected-loss", loss)].mean() for policy in _POLICIES]
     reached = verdict(reached=all(mean <= loss + 2 * error for mean, error in means))
     papers = found[PAPERS]

@@ -3,9 +3,12 @@
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict, with_error
-from trials import LOSSES, PAPERS, certified, trial, unseen
+
+from benchmarks.calibration.trials import LOSSES, PAPERS, certified, trial, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict, with_error
+from taugate.calibration.settings.rules import PolicyChoice
+from taugate.retrieval.release.evidence import Statement
 
 HEADING = "Share of results kept"
 # The column "score / best score" of the measurements that set the targets: similarity of all-MiniLM-L6-v2, the cut
@@ -25,30 +28,29 @@ RELATIVE = {
 SETS = (*(name for name, k in RELATIVE if k == 5), "mixed_large", "squadshifts_new_wiki", "squadshifts_reddit")
 SPLITS = 100
 _LARGE = 5000  # queries from which the 95 % statement must come within .08
-_RULES = [PAPERS] + [
-    certified(policy, guarantee, loss)
-    for policy, guarantee in (
-        ("similarity", "expected-loss"),
-        ("relative", "expected-loss"),
-        ("probability", "expected-loss"),
-        ("auto", "expected-loss"),
-        ("auto", "high-probability"),
-    )
-    for loss in LOSSES
-]
+_CERTIFIED: tuple[tuple[PolicyChoice, Statement], ...] = (
+    ("similarity", "expected-loss"),
+    ("relative", "expected-loss"),
+    ("probability", "expected-loss"),
+    ("auto", "expected-loss"),
+    ("auto", "high-probability"),
+)
+_RULES = [PAPERS, *(certified(policy, guarantee, loss) for policy, guarantee in _CERTIFIED for loss in LOSSES)]
 Kept = dict[tuple[str, int], np.ndarray]  # (splits, rules) of each set and K
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     kept: Kept = {}
     sizes: dict[str, int] = {}
-    splits = bench.part(SPLITS)
-    for name in bench.wanted(SETS):
+    splits = experiment.part(SPLITS)
+    for name in experiment.wanted(SETS):
         for k in (5, 20):
-            searched = bench.searched(name, k)
+            searched = experiment.searched(name, k)
             sizes[name] = len(searched.queries)
-            done = bench.workers.each(searched, partial(trial, rules=_RULES, drawing=unseen, seed=bench.seed), splits)
+            done = experiment.workers.each(
+                searched, partial(trial, rules=_RULES, drawing=unseen, seed=experiment.seed), splits
+            )
             kept[name, k] = np.array([[outcome.kept for outcome in outcomes] for outcomes, _ in done])
     header = ["set", "K", "δ", "papers' rule", "similarity", "relative", "probability", "auto", "auto, 95 %"]
     header += ["relative, measured before", "target ≤ + .02"]

@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Searched
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
-from trials import LOSSES, Positions, certified, unseen
 
-from taugate.calibration.metrics.bootstrap import Parts
+from benchmarks.calibration.trials import LOSSES, Positions, certified, fitted_split
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.risk.certify import Limited, certify
 from taugate.calibration.risk.steps import loss_steps
 from taugate.retrieval.policy.policy import keep
@@ -25,18 +24,18 @@ _CUTS = ("similarity", *(f"score / best^{share(a, 2)}" for a in _EXPONENTS), "re
 
 @dataclass(frozen=True)
 class Tried:
-    """Of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
+    """Figures of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
 
     log_losses: tuple[float, float]
     kept: np.ndarray
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    splits = bench.part(SPLITS)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    splits = experiment.part(SPLITS)
     tried = {
-        (name, k): bench.workers.each(bench.searched(name, k), partial(_try, seed=bench.seed), splits)
-        for name in bench.wanted(SETS)
+        (name, k): experiment.workers.each(experiment.searched(name, k), partial(_try, seed=experiment.seed), splits)
+        for name in experiment.wanted(SETS)
         for k in (5, 20)
     }
     models, cuts = [], []
@@ -70,12 +69,8 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 """
 
 
-def _try(searched: Searched, number: int, seed: int) -> Tried:
-    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    parts = Parts.of(calibration, searched.units, number)
-    estimated = searched.estimate(parts)
-    if estimated is None:
-        raise AssertionError("no set here is without relevant results")
+def _try(searched: SearchedSplit, number: int, seed: int) -> Tried:
+    judges, parts, estimated = fitted_split(searched, number, seed)
     values, _ = searched.values(parts.fit)
     logistic = estimated.fit.model.probability(values).astype(np.float32)  # not scaled on other queries, as the trees
     relevant = searched.judged.grades >= 1
@@ -95,7 +90,7 @@ def _try(searched: Searched, number: int, seed: int) -> Tried:
     return Tried((losses[0], losses[1]), kept)
 
 
-def _kept(searched: Searched, decisions: np.ndarray, certifying: Positions, judges: Positions) -> list[float]:
+def _kept(searched: SearchedSplit, decisions: np.ndarray, certifying: Positions, judges: Positions) -> list[float]:
     """Share kept at each loss, certified as the product certifies."""
     queries = searched.judged.take(certifying)
     shares = []

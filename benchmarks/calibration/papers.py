@@ -1,10 +1,10 @@
 """What the papers report for an encoder and a data set, and how these numbers go together: their Tables 2 and 3."""
 
 import numpy as np
-from bench import Bench, second_encoder
-from page import share, table
-from searched import Encoded
 
+from benchmarks.experiment import Experiment, second_encoder
+from benchmarks.markdown import share, table
+from benchmarks.searched import EncodedSplit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.metrics.bootstrap import Draw
 from taugate.calibration.metrics.clusters import Units
@@ -20,9 +20,17 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.vectors.similarity import pair_similarity
 
 HEADING = "The papers' measures"
-SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa", "scifact/train", "scifact/test", "mixed_large")
+SETS: tuple[str, ...] = (
+    "squad_v2_dev",
+    "pubmedqa_labelled",
+    "covidqa_chunks",
+    "cosqa",
+    "scifact/train",
+    "scifact/test",
+    "mixed_large",
+)
 SETS += ("squadshifts_new_wiki", "squadshifts_reddit")
-SECOND_SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa")
+SECOND_SETS: tuple[str, ...] = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "cosqa")
 # Their Table 3, averages over three domains: what they found between a dozen encoders on one data set.
 PAIRS = {
     ("accuracy", "COE"): "0.894",
@@ -34,15 +42,15 @@ PAIRS = {
 }
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    settings = CalibrationSettings(holdout=0, seed=bench.seed)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    settings = CalibrationSettings(holdout=0, seed=experiment.seed)
     second = second_encoder()
-    asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in bench.wanted(SETS)]
-    asked += [(name, second, "sre-embedding-model") for name in bench.wanted(SECOND_SETS) if second]
+    asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in experiment.wanted(SETS)]
+    asked += [(name, second, "sre-embedding-model") for name in experiment.wanted(SECOND_SETS) if second]
     rows, numbers = [], []
     for name, encoder, title in asked:
-        row, values = _papers(bench.encoded(name, encoder), settings)
+        row, values = _papers(experiment.encoded(name, encoder), settings)
         rows.append([name, title, *row])
         numbers.append(values)
     columns = {key: np.array([each[key] for each in numbers]) for key in numbers[0]}
@@ -65,7 +73,7 @@ three releases or more of one data set.
 """
 
 
-def _papers(encoded: Encoded, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
+def _papers(encoded: EncodedSplit, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
     vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
     judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
     draw = Draw.of(np.random.default_rng(settings.seed), Units.of(np.arange(len(judged))), len(documents), settings)

@@ -3,11 +3,11 @@
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Searched
-from trials import LOSSES, certified, unseen
 
+from benchmarks.calibration.trials import LOSSES, certified, unseen
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import SHARES, Draw, Parts
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -22,12 +22,14 @@ _K = 20
 _RULES = [certified("auto", "expected-loss", loss) for loss in LOSSES]
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    splits = bench.part(SPLITS)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    splits = experiment.part(SPLITS)
     rows, worst = [], 0.0
-    for name in bench.wanted(SETS):
-        kept = np.mean(bench.workers.each(bench.searched(name, _K), partial(_kept, seed=bench.seed), splits), axis=0)
+    for name in experiment.wanted(SETS):
+        kept = np.mean(
+            experiment.workers.each(experiment.searched(name, _K), partial(_kept, seed=experiment.seed), splits), axis=0
+        )
         worst = max(worst, float((kept[0] - kept.min(axis=0)).max()))
         rows += [[name, share(loss, 2), *map(share, kept[:, column])] for column, loss in enumerate(LOSSES)]
     header = ["set", "δ", *(f"{share(fit, 2)} / {share(choose, 2)}" for fit, choose in _TRIED)]
@@ -40,7 +42,7 @@ is better, it keeps at most {share(worst)} less.
 """
 
 
-def _kept(searched: Searched, number: int, seed: int) -> list[list[float]]:
+def _kept(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
     """Share kept of each division, at each loss."""
     rng = np.random.default_rng([seed, number])
     calibration, judges = unseen(rng, searched.units)

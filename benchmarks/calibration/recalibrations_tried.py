@@ -5,15 +5,14 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Searched
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from trials import unseen
 
-from taugate.calibration.metrics.bootstrap import Parts
+from benchmarks.calibration.trials import fitted_split
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.reliability import LIKELY, Sums, expected_calibration_error
 from taugate.retrieval.policy.relevance import Recalibration
 
@@ -28,13 +27,13 @@ _NAMES = ("none", "Platt", "beta", "isotonic", "Venn–Abers")
 Map = Callable[[np.ndarray], np.ndarray]
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    splits = bench.part(SPLITS)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    splits = experiment.part(SPLITS)
     rows: list[tuple[str, int, np.ndarray]] = []
-    for name in bench.wanted([*CHOSEN_ON, *SETS]):
+    for name in experiment.wanted([*CHOSEN_ON, *SETS]):
         for k in (5, 20):
-            done = bench.workers.each(bench.searched(name, k), partial(_scores, seed=bench.seed), splits)
+            done = experiment.workers.each(experiment.searched(name, k), partial(_scores, seed=experiment.seed), splits)
             rows.append((name, k, np.array(done)))  # (splits, maps, scores)
     shown = [
         f"### {title}\n\n{table(['set', 'K', *_NAMES], [_row(*row, score) for row in rows])}"
@@ -61,13 +60,9 @@ def _row(name: str, k: int, scores: np.ndarray, which: int) -> list[object]:
     return [name, k, *cells]
 
 
-def _scores(searched: Searched, number: int, seed: int) -> list[list[float]]:
+def _scores(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
     """Log loss, Brier score and ECE of p ≥ .2 of each map."""
-    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    parts = Parts.of(calibration, searched.units, number)
-    estimated = searched.estimate(parts)
-    if estimated is None:
-        raise AssertionError("no set here is without relevant results")
+    judges, parts, estimated = fitted_split(searched, number, seed)
     values, _ = searched.values(parts.fit)
     relevant = searched.judged.grades >= 1
     odds = replace(estimated.relevance.model, recalibration=Recalibration()).log_odds(values)
@@ -90,7 +85,8 @@ def _scores(searched: Searched, number: int, seed: int) -> list[list[float]]:
 
 
 def _sigmoid(odds: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-odds))
+    found: np.ndarray = 1 / (1 + np.exp(-odds))
+    return found
 
 
 def _none(odds: np.ndarray, relevant: np.ndarray) -> Map:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench, second_encoder
-from page import share, table, verdict
-from searched import Searched
-from trials import unseen
 
+from benchmarks.calibration.trials import unseen
+from benchmarks.experiment import Experiment, second_encoder
+from benchmarks.markdown import share, table, verdict
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
@@ -36,33 +36,33 @@ _TARGET, _SECOND_TARGET = 0.02, 0.04
 
 
 @dataclass(frozen=True)
-class Errors:
+class CalibrationErrors:
     """Expected calibration error of the labels there are, and of labels drawn from the model's own probabilities."""
 
     measured: float
     if_right: float
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    splits = bench.part(SPLITS)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    splits = experiment.part(SPLITS)
     second = second_encoder()
     if second is None:
         print("the second encoder is left out: its package is not installed")
     first_rows, second_rows = [], []
     for k in (5, 20):
-        for name in bench.wanted(SETS):
-            done = bench.workers.each(bench.searched(name, k), partial(_own, seed=bench.seed), splits)
+        for name in experiment.wanted(SETS):
+            done = experiment.workers.each(experiment.searched(name, k), partial(_own, seed=experiment.seed), splits)
             first_rows.append(_row(name, k, [error for error, _ in done], _TARGET))
             if second is not None and name in SECOND_SETS:
-                other = bench.searched(name, k, second)
-                anew = bench.workers.each(other, partial(_own, seed=bench.seed), splits)
-                work = partial(_kept, models=[model for _, model in done], seed=bench.seed)
-                kept = bench.workers.each(other, work, splits)
+                other = experiment.searched(name, k, second)
+                anew = experiment.workers.each(other, partial(_own, seed=experiment.seed), splits)
+                work = partial(_kept, models=[model for _, model in done], seed=experiment.seed)
+                kept = experiment.workers.each(other, work, splits)
                 row = _row(name, k, [error for error, _ in anew], _SECOND_TARGET)
-                second_rows.append([*row, share(np.mean(kept))])
-        if bench.wanted([TRAIN]):
-            first_rows.append(_row("scifact: train → test", k, _across(bench, k, splits), _TARGET))
+                second_rows.append([*row, share(float(np.mean(kept)))])
+        if experiment.wanted([TRAIN]):
+            first_rows.append(_row("scifact: train → test", k, _across(experiment, k, splits), _TARGET))
     header = ["set", "K", "ECE", "if right", "standard deviation", "largest"]
     return f"""\
 Expected calibration error of `relevance` over tenths, on the results of unseen queries: mean over {splits} random splits,
@@ -83,7 +83,7 @@ fitted on all-MiniLM-L6-v2 kept ("not recalibrated").
 """
 
 
-def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
+def _row(name: str, k: int, errors: list[CalibrationErrors], target: float) -> list[str]:
     measured = [each.measured for each in errors]
     mean, right = float(np.mean(measured)), float(np.mean([each.if_right for each in errors]))
     spread = float(np.std(measured, ddof=1)) if len(errors) > 1 else 0.0
@@ -91,13 +91,15 @@ def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
     return [name, str(k), *figures, verdict(reached=mean <= target)]
 
 
-def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> Errors:
+def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> CalibrationErrors:
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
     alone = np.arange(len(relevance))
-    return Errors(*(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn)))
+    return CalibrationErrors(
+        *(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn))
+    )
 
 
-def _own(searched: Searched, number: int, seed: int) -> tuple[Errors, Logistic]:
+def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[CalibrationErrors, Logistic]:
     """Fitted on its part of the queries that calibrate, judged on the unseen ones."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
     estimated = searched.estimate(Parts.of(calibration, searched.units, number))
@@ -107,17 +109,17 @@ def _own(searched: Searched, number: int, seed: int) -> tuple[Errors, Logistic]:
     return errors, estimated.relevance.model
 
 
-def _kept(searched: Searched, number: int, models: list[Logistic], seed: int) -> float:
-    """A model fitted on other scores, with the background of these."""
+def _kept(searched: SearchedSplit, number: int, models: list[Logistic], seed: int) -> float:
+    """Apply a model fitted on other scores with the background of these."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
     values, _ = searched.values(Parts.of(calibration, searched.units, number).fit)
     relevance = models[number].probability(values[judges]).astype(np.float32)
     return _errors(relevance, searched.judged.grades[judges], seed, number).measured
 
 
-def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
+def _across(experiment: Experiment, k: int, splits: int) -> list[CalibrationErrors]:
     """Fitted on one split of the data set, judged on all of another."""
-    train, test = bench.encoded(TRAIN), bench.encoded(TEST)
+    train, test = experiment.encoded(TRAIN), experiment.encoded(TEST)
     vectors, unseen_vectors = train.vectors.answerable, test.vectors.answerable
     index = FlatIndex.build(train.vectors.documents)
     judged, unseen_judged = (
@@ -129,6 +131,8 @@ def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
     for number in range(splits):
         parts = Parts.of(np.arange(len(judged)), units, number)
         estimated = estimate(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
+        if estimated is None:
+            raise AssertionError("the training queries have relevant results")
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)
-        errors.append(_errors(relevance, unseen_judged.grades, bench.seed, number))
+        errors.append(_errors(relevance, unseen_judged.grades, experiment.seed, number))
     return errors

@@ -1,13 +1,14 @@
 """What becomes of `relevance` and of a certified cut when the corpus and its users are replaced and the release is not."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from searched import Encoded, Searched
-from trials import certified
 
+from benchmarks.calibration.trials import certified
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
+from benchmarks.searched import EncodedSplit, SearchedSplit
 from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
@@ -15,7 +16,6 @@ from taugate.calibration.metrics.reliability import LIKELY, Sums, brier_skill, e
 from taugate.calibration.metrics.scored import Scored
 from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.relevance.fit import recalibrated
-from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -29,23 +29,24 @@ SOURCE = "squad_v2_dev"
 SETS = ("squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 _LOSS = 0.02
 _SAID = 0.8  # the tenth of results that say .8 to .9
-_POLICIES: tuple[PolicyChoice, ...] = ("similarity", "relative", "probability")
+_Certified = Literal["similarity", "relative", "probability"]
+_POLICIES: tuple[_Certified, ...] = ("similarity", "relative", "probability")
 _LABELLED = 100  # queries of the new corpus that somebody labels
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     said, cuts, tried = [], [], []
     for k in (5, 20):
-        release = Release.of(bench.searched(SOURCE, k), bench.seed)
-        for name in bench.wanted([SOURCE, *SETS]):
-            shifted = Shifted.of(release, bench.encoded(name), k)
+        release = SourceCalibration.of(experiment.searched(SOURCE, k), experiment.seed)
+        for name in experiment.wanted([SOURCE, *SETS]):
+            shifted = Shifted.of(release, experiment.encoded(name), k)
             judges = release.unseen if name == SOURCE else np.arange(len(shifted.judged))
             title = f"{name}, unseen" if name == SOURCE else name
-            said.append([title, k, *shifted.said(release.model.log_odds(shifted.values), judges, bench.seed)])
+            said.append([title, k, *shifted.said(release.model.log_odds(shifted.values), judges, experiment.seed)])
             cuts.append([title, k, *shifted.cuts(release, judges)])
             if name != SOURCE:
-                tried.append((name, k, shifted.tried(release, bench.seed)))
+                tried.append((name, k, shifted.tried(release, experiment.seed)))
     policies = [f"{policy}: lost / kept" for policy in _POLICIES]
     ways = ["background of the new queries", "shares of classes by EM", f"{_LABELLED} labelled queries"]
     lower = [sum(each[way].mean < each[0].mean for *_, each in tried) for way in (1, 2, 3)]
@@ -79,8 +80,8 @@ Lower than as it is, of {len(tried)} rows: {better}.
 
 
 @dataclass(frozen=True)
-class Release:
-    """What calibration leaves.
+class SourceCalibration:
+    """The result of a calibration on the source data set.
 
     asked: (f, d) vectors of the queries that fit; unseen: positions of those that were held out; base: share of results
     that are relevant, as the model says; taus: of a certified cut of each policy.
@@ -90,10 +91,10 @@ class Release:
     asked: Float32
     unseen: np.ndarray
     base: float
-    taus: dict[str, float | None]
+    taus: dict[_Certified, float | None]
 
     @classmethod
-    def of(cls, searched: Searched, seed: int) -> "Release":
+    def of(cls, searched: SearchedSplit, seed: int) -> "SourceCalibration":
         """Calibrated on whole documents with 70 % of the queries."""
         order = np.random.default_rng(seed).permutation(int(searched.units.labels.max()) + 1)
         held = np.isin(searched.units.labels, order[: round(0.3 * len(order))])
@@ -111,9 +112,9 @@ class Release:
 
 
 class Shifted:
-    """A data set as a release sees it that was calibrated on another."""
+    """A data set as seen by a release that was calibrated on another."""
 
-    def __init__(self, encoded: Encoded, judged: JudgedQueries, asked: Float32) -> None:
+    def __init__(self, encoded: EncodedSplit, judged: JudgedQueries, asked: Float32) -> None:
         """asked: queries that say how a document scores against queries."""
         self.encoded, self.judged = encoded, judged
         self.units = Units.of(clusters(encoded.queries))
@@ -121,8 +122,8 @@ class Shifted:
         self.values = self.described(asked)
 
     @classmethod
-    def of(cls, release: Release, encoded: Encoded, k: int) -> "Shifted":
-        """Searched at K."""
+    def of(cls, release: SourceCalibration, encoded: EncodedSplit, k: int) -> "Shifted":
+        """Search the data set at depth K."""
         index = FlatIndex.build(encoded.vectors.documents)
         return cls(encoded, JudgedQueries.judge(encoded.queries, encoded.vectors.answerable, index, k), release.asked)
 
@@ -138,11 +139,11 @@ class Shifted:
         sums = self._sums(odds, judges)
         drawn = sums.drawn(np.random.default_rng(seed))
         cells = [brier_skill(sums, drawn), error_interval(sums, drawn), error_interval(sums, drawn, LIKELY)]
-        (tenth,) = [each for each in reliability(sums) if round(each.lower, 1) == _SAID] or [None]
+        tenth = next((each for each in reliability(sums) if round(each.lower, 1) == _SAID), None)
         known = "" if tenth is None or tenth.interval is None else f"{_interval(tenth.interval)} of {tenth.results:,}"
         return [*map(_interval, cells), known]
 
-    def cuts(self, release: Release, judges: np.ndarray) -> list[str]:
+    def cuts(self, release: SourceCalibration, judges: np.ndarray) -> list[str]:
         """Share of queries lost and share of results kept of each policy."""
         relevance = release.model.probability(self.values).astype(np.float32)
         nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0])
@@ -155,7 +156,7 @@ class Shifted:
             )
         return cells
 
-    def tried(self, release: Release, seed: int) -> list[Interval]:
+    def tried(self, release: SourceCalibration, seed: int) -> list[Interval]:
         """ECE of p ≥ .2 on half of the documents, as it is and after what the other half teaches."""
         order = np.random.default_rng(seed).permutation(int(self.units.labels.max()) + 1)
         teaching = np.isin(self.units.labels, order[: len(order) // 2])
@@ -178,7 +179,7 @@ class Shifted:
 
 
 def _shift_of_classes(odds: np.ndarray, base: float) -> float:
-    """What is added to the log-odds of new results; base: share of the old ones that are relevant.
+    """Estimate the shift of the log-odds of new results; base: share of the old ones that are relevant.
 
     EM of Saerens et al., eq. 2.9: the new share is the mean probability under it, again and again.
     """

@@ -1,17 +1,15 @@
 """Seconds for the threshold and every bootstrap, beside the literal transcription of the papers on the same data."""
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from bench import Bench
-from page import table, verdict
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import table, verdict
 from taugate.calibration.metrics.bootstrap import Draw, Parts
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.measure import measure
@@ -29,7 +27,6 @@ from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 # The literal transcription is in no package that is installed.
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 from tests.oracle import Oracle, transcribe
 
 HEADING = "Speed"
@@ -57,31 +54,33 @@ class Synthetic:
         return cls(queries, documents, correct.tolist())
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    data = Synthetic.of(np.random.default_rng(bench.seed))
-    settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=bench.seed)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    data = Synthetic.of(np.random.default_rng(experiment.seed))
+    settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=experiment.seed)
     labels = [LabelledQuery(str(row), "", {document: 1}) for row, document in enumerate(data.correct)]
     index = FlatIndex.build(data.documents)
     judged, searching = _timed(lambda: JudgedQueries.judge(labels, data.queries, index, K), 1)
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0])
     scored = Scored(judged, nothing, None, None)
     units = Units.of(np.arange(QUERIES))
-    draw = Draw.of(np.random.default_rng(bench.seed), units, DOCUMENTS, settings)
+    draw = Draw.of(np.random.default_rng(experiment.seed), units, DOCUMENTS, settings)
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
     certified = ThresholdRule("risk-control", "similarity")
     everything = np.arange(QUERIES)
-    evidence = Evidence(scored, everything, draw.rows, None, None, units, bench.seed)
+    evidence = Evidence(scored, everything, draw.rows, None, None, units, experiment.seed)
     _, certifying = _timed(lambda: decide(certified, evidence), _ROUNDS)
-    parts = Parts.of(everything, units, bench.seed)
+    parts = Parts.of(everything, units, experiment.seed)
     lengths = np.full(DOCUMENTS, 1000)
     estimated, fitting = _timed(
         lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, data.documents, lengths), 1
     )
+    if estimated is None:
+        raise AssertionError("the synthetic data have relevant results")
     chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
-    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, units, bench.seed)
+    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, units, experiment.seed)
     _, choosing = _timed(lambda: decide(ThresholdRule("risk-control", "auto"), evidence), _ROUNDS)
-    oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)
+    oracle, literal = _timed(lambda: _transcribe(data, experiment.seed), 1)
     same = _same(oracle, tau, psi, metrics)
     rows = [
         ["threshold search and all bootstraps of the papers' rule", f"{papers:.3f} s", "< 1 s: " + verdict(reached=papers < 1)],
@@ -112,12 +111,16 @@ def _papers(scored: Scored, data: Synthetic, draw: Draw) -> tuple[float, int, Me
 
 def _transcribe(data: Synthetic, seed: int) -> Oracle:
     correct = [[document] for document in data.correct]
-    sizes = {"k": K, "m": BOOTSTRAPS, "l": SAMPLE_SIZE}
-    return transcribe(data.queries, data.documents, correct, seed=seed, **sizes)
+    found: Oracle = transcribe(data.queries, data.documents, correct, k=K, m=BOOTSTRAPS, l=SAMPLE_SIZE, seed=seed)
+    return found
 
 
 def _same(oracle: Oracle, tau: float, psi: int, metrics: Metrics) -> bool:
-    theirs = [oracle.tau, oracle.psi, *(np.mean(each) for each in (oracle.accuracy, oracle.coe, oracle.roe))]
+    theirs: list[float] = [
+        oracle.tau,
+        oracle.psi,
+        *(float(np.mean(each)) for each in (oracle.accuracy, oracle.coe, oracle.roe)),
+    ]
     ours = [tau, psi, metrics.accuracy.mean, metrics.coe.mean, metrics.roe.mean]
     return bool(np.allclose([*theirs, oracle.accuracy_at[psi]], [*ours, metrics.accuracy_at_tau.mean], atol=1e-9))
 
@@ -132,4 +135,5 @@ def _timed(work: Callable[[], Result], rounds: int) -> tuple[Result, float]:
 
 
 def _unit(vectors: np.ndarray) -> Float32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    scaled: Float32 = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    return scaled

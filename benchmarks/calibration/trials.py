@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from searched import Searched
 
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
 from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.relevance.estimate import Evidence
-from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.relevance.estimate import Estimated, Evidence
+from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import decide
 from taugate.retrieval.policy.policy import keep
@@ -25,8 +25,8 @@ Positions = NDArray[np.int64]
 Drawing = Callable[[np.random.Generator, Units], tuple[Positions, Positions]]
 
 
-def certified(policy: str, guarantee: Statement, loss: float) -> ThresholdRule:
-    """A rule of risk control."""
+def certified(policy: PolicyChoice, guarantee: Statement, loss: float) -> ThresholdRule:
+    """Build a rule of risk control; policy, guarantee and loss (δ) as in `ThresholdRule`."""
     return ThresholdRule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 
 
@@ -44,9 +44,23 @@ def labelled(rng: np.random.Generator, units: Units, size: int) -> tuple[Positio
     return order[:size], order[size:]
 
 
+def fitted_split(searched: SearchedSplit, number: int, seed: int) -> tuple[Positions, Parts, Estimated]:
+    """Draw one of the product's splits and fit its relevance model.
+
+    searched: the data set; number, seed: of the split. Returns the positions of the queries that judge, the parts of
+    those that calibrate, and the fitted model with its estimates.
+    """
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    parts = Parts.of(calibration, searched.units, number)
+    estimated = searched.estimate(parts)
+    if estimated is None:
+        raise AssertionError("no set here is without relevant results")
+    return judges, parts, estimated
+
+
 @dataclass(frozen=True)
-class Outcome:
-    """What a rule did: share of results kept and queries lost among those that judge; whether there is a cut at all."""
+class TrialOutcome:
+    """The result of one rule on one split. kept: share of results; lost: queries among those that judge; cut: whether a threshold was found."""
 
     kept: float
     lost: float
@@ -54,8 +68,8 @@ class Outcome:
 
 
 def trial(
-    searched: Searched, number: int, rules: Sequence[ThresholdRule], drawing: Drawing, seed: int
-) -> tuple[list[Outcome], int]:
+    searched: SearchedSplit, number: int, rules: Sequence[ThresholdRule], drawing: Drawing, seed: int
+) -> tuple[list[TrialOutcome], int]:
     """Calibrate on the draw of this number by each of the rules, and judge. Returns how many queries judged, too."""
     rng = np.random.default_rng([seed, number])
     calibration, judges = drawing(rng, searched.units)
@@ -66,12 +80,12 @@ def trial(
         taken = evidence.scored.take(judges)
         kept = keep(taken.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())
-        outcomes.append(Outcome(float(kept.mean()), lost, policy.tau is not None))
+        outcomes.append(TrialOutcome(float(kept.mean()), lost, policy.tau is not None))
     return outcomes, len(judges)
 
 
-def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
-    """What a decision rests on, as `taugate.calibration.study` gathers it."""
+def gather(searched: SearchedSplit, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
+    """Gather the evidence for a decision as `taugate.calibration.study` does."""
     draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = Parts.of(calibration, searched.units, number)
     estimated = searched.estimate(parts)

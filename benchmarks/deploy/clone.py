@@ -2,21 +2,22 @@
 
 import os
 import time
-from pathlib import Path
 
 import httpx
-from page import table
 
+from benchmarks.deploy.plan import ContainerPlan
+from benchmarks.markdown import table
 from tests.containers.engine import ROOT, SERVICES, Project, engine, finished, until
 
 HEADING = "From a clean clone to a search"
 _QUERY = {"query": "Who is liable for hidden defects?"}
 
 
-def section(work: Path, starts: int) -> str:
-    """The section of the page."""
-    del starts
+def section(plan: ContainerPlan) -> str:
+    """Measure the section and return its Markdown."""
     steps: list[tuple[str, float]] = []
+
+    began = time.perf_counter()
 
     def step(name: str, did: object) -> None:
         nonlocal began
@@ -24,8 +25,7 @@ def section(work: Path, starts: int) -> str:
         steps.append((name, time.perf_counter() - began))
         began = time.perf_counter()
 
-    began = time.perf_counter()
-    folder = work / "taugate"
+    folder = plan.work / "taugate"
     step("git clone", finished(["git", "clone", "--quiet", str(ROOT), str(folder)]))
     build = ["sh", "tests/containers/setup.sh", "--no-cache"]
     lab = os.environ.get("CONTAINER_LAB_TOOL", str(ROOT.parent / "shared" / "tools" / "container-lab"))
@@ -39,7 +39,8 @@ def section(work: Path, starts: int) -> str:
         until(lambda: httpx.get(f"{project.url('taugate')}/readyz").status_code == httpx.codes.OK)
         reply = httpx.post(f"{project.url('taugate')}/search", json=_QUERY, headers=project.key("app"))
         step("a search answered", reply.raise_for_status())
-        step("Prometheus: all targets up", until(lambda: _all_up(project)))
+        until(lambda: _all_up(project))
+        step("Prometheus: all targets up", None)
     finally:
         project.compose("down", "--volumes", check=False)
     rows = [[name, f"{seconds:.1f} s"] for name, seconds in steps]

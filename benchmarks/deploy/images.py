@@ -1,9 +1,7 @@
 """How large the images are, and what of them."""
 
-from pathlib import Path
-
-from page import table, verdict
-
+from benchmarks.deploy.plan import ContainerPlan
+from benchmarks.markdown import table, verdict
 from tests.containers.engine import base_image, image, inspected, run
 
 HEADING = "Images"
@@ -15,9 +13,8 @@ for path in sorted(pathlib.Path("/opt/taugate/lib").glob("python*/site-packages/
 """
 
 
-def section(work: Path, starts: int) -> str:
-    """The section of the page."""
-    del work, starts
+def section(_: ContainerPlan) -> str:
+    """Measure the section and return its Markdown."""
     base = _megabytes(base_image())
     rows, beyond = [], {}
     for target in ("service", "calibration"):

@@ -1,24 +1,24 @@
 """How soon a container answers, and how soon it is gone."""
 
 import time
-from pathlib import Path
 from statistics import median
 
 import httpx
-from page import table, verdict
 
+from benchmarks.deploy.plan import ContainerPlan
+from benchmarks.markdown import table, verdict
 from tests.containers.engine import Project, image, run, until
 
 HEADING = "Start and end"
 _MOST_TO_READY, _MOST_TO_END = 3.0, 5.0  # seconds, as the project was asked for
 
 
-def section(work: Path, starts: int) -> str:
-    """The section of the page."""
-    project = Project.copied(work)
+def section(plan: ContainerPlan) -> str:
+    """Measure the section and return its Markdown."""
+    project = Project.copied(plan.work)
     try:
         project.compose("run", "--rm", "demo")
-        times = [_times(f"{project.name}_releases") for _ in range(starts)]
+        times = [_times(f"{project.name}_releases") for _ in range(plan.starts)]
     finally:
         project.compose("down", "--volumes", check=False)
     names = ("ready", "first reply", "ended")
@@ -30,7 +30,7 @@ def section(work: Path, starts: int) -> str:
         for name, most in wanted
     ]
     return f"""\
-The sample release (503 documents, all-MiniLM-L6-v2 in float32) in a new container each time, {starts} of them, read-only and
+The sample release (503 documents, all-MiniLM-L6-v2 in float32) in a new container each time, {plan.starts} of them, read-only and
 without capabilities, files read before. Ready, and the first reply: from the engine's command `start` until /readyz is 200 and
 a search is answered; the engine's own share is in it. Ended: from SIGTERM until the process is gone.
 

@@ -1,9 +1,8 @@
 """Golden queries by encoders that are not the release's: noticed without any traffic."""
 
-from page import table, verdict
-from plan import Plan
-from worlds import altered_encoder, coarse_encoder, world
-
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.worlds import altered_encoder, coarse_encoder, world
+from benchmarks.markdown import table, verdict
 from taugate.retrieval.retriever import Retriever
 from taugate.service.drift.canary import Canary
 
@@ -11,8 +10,8 @@ HEADING = "Canaries"
 _SET = "squad_v2_dev"
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     release = world(plan.data, _SET, plan.work).release
     encoders = {
         "the encoder of the release": release.retriever.encoder,

@@ -7,15 +7,14 @@ from itertools import product
 from multiprocessing import get_context
 
 import numpy as np
-from fleets import Sharing, alone, averaged, shared
-from page import table
-from patterns import DAY, Pattern, bursts, days, independent, mixed, moved
-from plan import Plan
-from swings import daily_half
-from targets import Target, targets
-from traffic import Pool
-from worlds import SETS, World, altered, coarse, replaced, world
 
+from benchmarks.drift.fleets import Sharing, alone, averaged, shared
+from benchmarks.drift.patterns import DAY, Pattern, bursts, days, independent, mixed, moved
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.swings import daily_half
+from benchmarks.drift.traffic import Pool
+from benchmarks.drift.worlds import SETS, DriftWorld, altered, coarse, replaced, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.baseline import Baseline
 
 HEADING = "Drift"
@@ -24,12 +23,14 @@ _BURST = 50
 _CHUNK = 2000  # queries at a time; a multiple of the burst
 _PROCESSES = 2
 
-After = Callable[[World, Plan, bool], tuple[Pool, Pattern]]
+After = Callable[[DriftWorld, DriftPlan, bool], tuple[Pool, Pattern]]
 
 
 @dataclass(frozen=True)
-class Change:
-    """median, latest: wanted of the median and of the 90th percentile; 0 where nothing is.
+class DriftChange:
+    """A change of the traffic or the release that should raise an alarm.
+
+    median, latest: wanted of the median and of the 90th percentile; 0 where nothing is.
 
     after: of a world and whether queries come in bursts, the pool from the change on and the order of its rows.
     """
@@ -41,20 +42,20 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Way:
-    """How the traffic comes, and who watches it. slower: than alone, as far as that is wanted; runs: of `Plan.runs`."""
+class DetectionSetup:
+    """A pattern of traffic and who watches it. slower: the target for its delay over that of one process alone; runs: share of `DriftPlan.runs`."""
 
     name: str
     in_bursts: bool
     sharing: Sharing
     baseline: bool
     slower: float
-    changes: Sequence[Change]
+    changes: Sequence[DriftChange]
     runs: float = 1.0
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     found = _all_delays(plan)
     parts, wanted = [], []
     for way in WAYS:
@@ -92,8 +93,8 @@ the alarm. Without Redis each has a tenth of the traffic and evidence of its own
 """
 
 
-def _all_delays(plan: Plan) -> dict[tuple[str, str, str], np.ndarray]:
-    """Of each way, change and set: (runs,), infinite where there is no alarm."""
+def _all_delays(plan: DriftPlan) -> dict[tuple[str, str, str], np.ndarray]:
+    """Measure the delay of each set-up, change and data set: (runs,), infinite where there is no alarm."""
     for name in SETS:  # calibrate and encode once, before two processes do
         here = world(plan.data, name, plan.work)
         for change in CHANGES:
@@ -111,7 +112,7 @@ def _all_delays(plan: Plan) -> dict[tuple[str, str, str], np.ndarray]:
         }
 
 
-def _delays_of(task: tuple[Plan, int, int, str]) -> np.ndarray:
+def _delays_of(task: tuple[DriftPlan, int, int, str]) -> np.ndarray:
     plan, number, place, name = task
     way, here = WAYS[number], world(plan.data, name, plan.work)
     pool, pattern = way.changes[place].after(here, plan, way.in_bursts)
@@ -125,12 +126,12 @@ def _delays_of(task: tuple[Plan, int, int, str]) -> np.ndarray:
     return np.array(delays)
 
 
-def _usual(here: World, in_bursts: bool) -> Pattern:
+def _usual(here: DriftWorld, in_bursts: bool) -> Pattern:
     return bursts(here.topics, _BURST) if in_bursts else independent(len(here.pool))
 
 
 def _off_topic(share: float) -> After:
-    def after(here: World, plan: Plan, in_bursts: bool) -> tuple[Pool, Pattern]:
+    def after(here: DriftWorld, plan: DriftPlan, in_bursts: bool) -> tuple[Pool, Pattern]:
         strange = bursts(here.strange_topics, _BURST) if in_bursts and share == 1 else independent(len(here.strange))
         return here.pool.beside(here.strange), mixed(_usual(here, in_bursts), moved(strange, len(here.pool)), share)
 
@@ -138,7 +139,7 @@ def _off_topic(share: float) -> After:
 
 
 def _whole_bursts(share: float) -> After:
-    def after(here: World, plan: Plan, in_bursts: bool) -> tuple[Pool, Pattern]:
+    def after(here: DriftWorld, plan: DriftPlan, in_bursts: bool) -> tuple[Pool, Pattern]:
         usual, strange = bursts(here.topics, _BURST), moved(bursts(here.strange_topics, _BURST), len(here.pool))
 
         def rows(queries: int, rng: np.random.Generator) -> np.ndarray:
@@ -155,31 +156,31 @@ def _instead(pool: Callable[..., Pool]) -> After:
 
 
 CHANGES = [
-    Change("all queries off-topic", 1500, 2000, _off_topic(1)),
-    Change("corpus replaced", 1500, 2000, _instead(replaced)),
-    Change("encoder bytes altered", 1500, 2000, _instead(altered)),
-    Change("20 % off-topic", 2500, 0, _off_topic(0.2)),
-    Change("10 % off-topic", 4000, 0, _off_topic(0.1)),
-    Change("5 % off-topic", 9000, 0, _off_topic(0.05)),
-    Change("2 % off-topic", 0, 0, _off_topic(0.02)),
-    Change("encoder in int8", 0, 0, _instead(coarse)),
+    DriftChange("all queries off-topic", 1500, 2000, _off_topic(1)),
+    DriftChange("corpus replaced", 1500, 2000, _instead(replaced)),
+    DriftChange("encoder bytes altered", 1500, 2000, _instead(altered)),
+    DriftChange("20 % off-topic", 2500, 0, _off_topic(0.2)),
+    DriftChange("10 % off-topic", 4000, 0, _off_topic(0.1)),
+    DriftChange("5 % off-topic", 9000, 0, _off_topic(0.05)),
+    DriftChange("2 % off-topic", 0, 0, _off_topic(0.02)),
+    DriftChange("encoder in int8", 0, 0, _instead(coarse)),
 ]
 
 
 _FOUND = CHANGES[:6]  # the others are beyond what is promised, and take long to give up
-_WHOLE = [Change(f"{share:.0%} of the bursts off-topic", 0, 0, _whole_bursts(share)) for share in (0.2, 0.1, 0.05)]
+_WHOLE = [DriftChange(f"{share:.0%} of the bursts off-topic", 0, 0, _whole_bursts(share)) for share in (0.2, 0.1, 0.05)]
 WAYS = [
-    Way("one process, independent queries", False, alone, baseline=False, slower=1.0, changes=CHANGES),
-    Way("inside bursts of 50", True, alone, baseline=False, slower=1.5, changes=CHANGES),
-    Way("whole bursts of 50", True, alone, baseline=False, slower=0, changes=_WHOLE),
-    Way("a baseline of a week with half a swing", False, alone, baseline=True, slower=1.5, changes=CHANGES),
-    Way("ten replicas with Redis", False, shared, baseline=False, slower=1.5, changes=_FOUND),
-    Way("ten replicas without Redis", False, averaged, baseline=False, slower=0, changes=_FOUND, runs=0.2),
+    DetectionSetup("one process, independent queries", False, alone, baseline=False, slower=1.0, changes=CHANGES),
+    DetectionSetup("inside bursts of 50", True, alone, baseline=False, slower=1.5, changes=CHANGES),
+    DetectionSetup("whole bursts of 50", True, alone, baseline=False, slower=0, changes=_WHOLE),
+    DetectionSetup("a baseline of a week with half a swing", False, alone, baseline=True, slower=1.5, changes=CHANGES),
+    DetectionSetup("ten replicas with Redis", False, shared, baseline=False, slower=1.5, changes=_FOUND),
+    DetectionSetup("ten replicas without Redis", False, averaged, baseline=False, slower=0, changes=_FOUND, runs=0.2),
 ]
 
 
-def _week(here: World, seed: int) -> Baseline:
-    """Of a week whose day and night differ by half a swing; where halves do not fill a block, of a week without."""
+def _week(here: DriftWorld, seed: int) -> Baseline:
+    """Measure delays in a week whose day and night differ by half a swing; where halves do not fill a block, in a week without."""
     rng = np.random.default_rng(seed)
     plain = len(here.pool) < 2 * 200
     pattern = independent(len(here.pool)) if plain else days(daily_half(here, "topics"), 0.5)

@@ -15,7 +15,7 @@ Sharing = Callable[[New, Observations, Iterable[Observations]], float]
 
 
 def alone(new: New, before: Observations, after: Iterable[Observations]) -> float:
-    """One process with all of the traffic."""
+    """Measure the delay of one process that sees all of the traffic."""
     monitor, passed = new(), 0
     monitor.update(before)
     for part in after:
@@ -44,16 +44,16 @@ def shared(new: New, before: Observations, after: Iterable[Observations]) -> flo
 
 
 def averaged(new: New, before: Observations, after: Iterable[Observations]) -> float:
-    """Ten replicas that share nothing: until the average of their evidence is that of an alarm, as Prometheus has it."""
+    """Measure the delay of ten replicas that share nothing, until the average of their evidence reaches that of an alarm, as Prometheus averages it."""
     replicas = [new() for _ in range(REPLICAS)]
     for replica, own in zip(replicas, _dealt(before), strict=True):
         replica.update(own)
     passed = 0
     for part in after:
-        for own in _looks(part):
-            for replica, seen in zip(replicas, own, strict=True):
+        for looked in _looks(part):
+            for replica, seen in zip(replicas, looked, strict=True):
                 replica.update(seen)
-            passed += sum(map(len, own))
+            passed += sum(map(len, looked))
             threshold = replicas[0].threshold
             logs = np.array([[alarm.share_of_threshold for alarm in replica.alarms] for replica in replicas])
             if (np.log(np.exp(logs * threshold).mean(axis=0)) / threshold >= 0.999).any():

@@ -5,16 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
-from cells import Cell, latency, measure, median, rate
-from load import Job
-from look_time import kilobytes_of_the_alarms, microseconds_of_a_query, share_of_a_processor
-from page import table
-from plan import Plan
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
-from traffic import asked
-from worlds import world
+from benchmarks.drift.look_time import kilobytes_of_the_alarms, microseconds_of_a_query, share_of_a_processor
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.traffic import asked
+from benchmarks.drift.worlds import world
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest, taugate
 
 HEADING = "What it costs"
 SET = "squad_v2_dev"
@@ -24,8 +23,8 @@ _ROUNDS_OF_A_PROCESS = 4
 _Kind = tuple[str, bool]  # what is asked, whether it is watched
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     here = world(plan.data, SET, plan.work)
     texts = sorted({*asked(plan.data, SET)})
     random.Random(plan.seed).shuffle(texts)  # noqa: S311 (an order, not a secret)
@@ -66,16 +65,16 @@ Weighing {5 * _RATE:,} queries, every 5 s, takes {a_look:.1f} ms of a processor,
 
 
 def _error(values: list[float], unit: str = "") -> str:
-    """What the rounds differ by."""
+    """Format the standard error over the rounds."""
     return f", mean of the rounds ± {stdev(values) / len(values) ** 0.5:.2g}{unit}"
 
 
-def _cells(releases: Path, texts: list[str], plan: Plan) -> dict[_Kind, list[Cell]]:
-    """Both are begun anew every few rounds, now one first, now the other.
+def _cells(releases: Path, texts: list[str], plan: DriftPlan) -> dict[_Kind, list[LoadCell]]:
+    """Measure both services in turns; each is restarted every few rounds, and the order alternates.
 
     One and the same program is some percent faster in one process than in the next, and in the one that began last.
     """
-    cells: dict[_Kind, list[Cell]] = {}
+    cells: dict[_Kind, list[LoadCell]] = {}
     for asks, cache, order in (("new queries", False, [*range(len(texts))]), ("known queries", True, [*range(_KNOWN)])):
         for first in range(0, plan.rounds, _ROUNDS_OF_A_PROCESS):
             kinds = (True, False) if first // _ROUNDS_OF_A_PROCESS % 2 else (False, True)
@@ -86,12 +85,12 @@ def _cells(releases: Path, texts: list[str], plan: Plan) -> dict[_Kind, list[Cel
                     for kind, server in turns if number % 2 else reversed(turns):
                         part = order[number * 997 % len(order) :] + order[: number * 997 % len(order)]
                         requests = [server.service.request(text) for text in texts]
-                        cell = measure(server, requests, Job(server.port, part, plan.seconds, clients=_CLIENTS))
+                        cell = measure(server, requests, LoadJob(server.port, part, plan.seconds, clients=_CLIENTS))
                         if number >= first:  # the one before warms up
                             cells.setdefault((asks, kind), []).append(cell)
     return cells
 
 
-def _service(releases: Path, cache: bool, *, watched: bool) -> Service:
+def _service(releases: Path, cache: bool, *, watched: bool) -> ServiceUnderTest:
     service = taugate(releases, "float32", cache=cache)
     return replace(service, environment=service.environment | {"TAUGATE_DRIFT": str(watched).lower()})

@@ -1,10 +1,10 @@
 """COE and ROE of ten thousand live queries like those of the calibration, beside the band of the release."""
 
 import numpy as np
-from page import share, table, verdict
-from plan import Plan
-from traffic import Pool, encoded, heldout, judged, released
 
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.traffic import Pool, encoded, heldout, judged, released
+from benchmarks.markdown import share, table, verdict
 from taugate.drift.live import live_overlap
 from taugate.drift.observations import Judgements
 
@@ -13,8 +13,8 @@ _QUERIES = 10_000
 _SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks")
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     rows, within = [], True
     for name in _SETS:
         release = released(plan.data, name, plan.work)

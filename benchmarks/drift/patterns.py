@@ -30,7 +30,7 @@ def bursts(groups: Rows, length: int) -> Pattern:
 
 
 def zipf(of: int, exponent: float = 1.1) -> Pattern:
-    """A few queries are asked often, most seldom; which ones they are is drawn anew each time."""
+    """Draw traffic in which a few queries are frequent and most are rare; which ones is drawn anew each time."""
     popularity = 1 / np.arange(1, of + 1) ** exponent
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:
@@ -52,7 +52,7 @@ def repeated(of: int, times: int = 10_000) -> Pattern:
 
 
 def circle(of: int, size: int = 10) -> Pattern:
-    """The same ten queries in turn, and nothing else."""
+    """Repeat the same ten queries in turn, and nothing else."""
     return lambda queries, rng: rng.permutation(of)[:size][np.arange(queries) % size]
 
 
@@ -86,7 +86,7 @@ def days(half: NDArray[np.bool_], swing: float, sundays: bool = False) -> Patter
 
 
 def mixed(usual: Pattern, strange: Pattern, share: float) -> Pattern:
-    """A share of the queries is strange, each for itself."""
+    """Mix a share of strange queries into the traffic, independently."""
 
     def draw(queries: int, rng: np.random.Generator) -> Rows:
         return np.where(rng.random(queries) < share, strange(queries, rng), usual(queries, rng))
@@ -95,5 +95,5 @@ def mixed(usual: Pattern, strange: Pattern, share: float) -> Pattern:
 
 
 def moved(pattern: Pattern, rows: int) -> Pattern:
-    """The same of a pool that comes after `rows` others."""
+    """Shift a pattern to a pool that comes after `rows` others."""
     return lambda queries, rng: rows + pattern(queries, rng)

@@ -28,7 +28,7 @@ class PerQuery:
         self._signals = [_Signal(variables, reference) for variables in (top, *others)]
 
     def alarms(self, seen: Observations) -> int:
-        """How often one of them begins."""
+        """Count how often any of the alarms begins."""
         parts = [seen.take(slice(start, start + _ROWS)) for start in range(0, len(seen), _ROWS)]
         return sum(signal.alarms(part) for part in parts for signal in self._signals)
 
@@ -52,7 +52,7 @@ class _Signal:
         self._quiet = 0
 
     def alarms(self, seen: Observations) -> int:
-        """How often it begins; it ends after 1,000 queries without new evidence."""
+        """Count how often the alarm begins; it ends after 1,000 queries without new evidence."""
         begun, values = 0, self._variables(seen)[:, self._columns, None]
         while len(values) and self._log.size:
             sums = np.cumsum(self._bets(values), axis=0) + np.maximum(self._log, 0)
@@ -73,4 +73,5 @@ class _Signal:
         if ((x == 0) | (x == 1)).all():
             known: Float64 = self._log_zero + x * self._log_slope
             return known
-        return np.log(self._zero + x * self._slope)
+        found: Float64 = np.log(self._zero + x * self._slope)
+        return found

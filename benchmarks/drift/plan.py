@@ -5,8 +5,11 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Plan:
-    """queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service."""
+class DriftPlan:
+    """What one run of the drift tables was asked for.
+
+    queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service.
+    """
 
     data: Path
     work: Path

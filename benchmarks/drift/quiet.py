@@ -1,21 +1,20 @@
 """Traffic without drift, in the orders in which real traffic comes: how often an alarm is raised about nothing."""
 
 import numpy as np
-import rivals
-from page import table
-from patterns import Pattern, bursts, circle, independent, load_test, moved, repeated, zipf
-from plan import Plan
-from targets import Target, targets
-from worlds import SETS, World, world
 
+from benchmarks.drift import rivals
+from benchmarks.drift.patterns import Pattern, bursts, circle, independent, load_test, moved, repeated, zipf
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.worlds import SETS, DriftWorld, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.monitor import Monitor, Rules
 from taugate.drift.observations import Observations
 
 HEADING = "Traffic without drift"
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     worlds = [world(plan.data, name, plan.work) for name in SETS]
     queries = -(-plan.queries // len(worlds))  # of each set
     limits = [rivals.quiet_threshold(here, queries, plan.seed) for here in worlds]
@@ -59,14 +58,14 @@ Bursts of 1,000 queries, alarms and in brackets the most evidence, by set:
 """
 
 
-def traffic(here: World, pattern: Pattern, queries: int, seed: int) -> Observations:
+def traffic(here: DriftWorld, pattern: Pattern, queries: int, seed: int) -> Observations:
     """Ordinary queries and, where the pattern has them, strange ones."""
     rng = np.random.default_rng(seed)
     return here.pool.beside(here.strange).seen(pattern(queries, rng), rng)
 
 
 def watch(monitor: Monitor, seen: Observations) -> tuple[int, float]:
-    """How many alarms begin, and the most evidence of any signal."""
+    """Count the alarms that begin, and return the largest evidence of any signal."""
     alarms, most = 0, 0.0
     for weighed in monitor.weigh(seen):
         alarms += sum(change.on for change in weighed.changes)
@@ -74,8 +73,8 @@ def watch(monitor: Monitor, seen: Observations) -> tuple[int, float]:
     return alarms, most
 
 
-def silent(here: World) -> dict[str, Pattern]:
-    """What must not raise an alarm."""
+def silent(here: DriftWorld) -> dict[str, Pattern]:
+    """List the patterns that must not raise an alarm."""
     n, odd = len(here.pool), np.arange(len(here.pool), len(here.pool) + len(here.strange))
     named = {"independent": independent(n)}
     for length in (20, 50, 200):

@@ -3,19 +3,18 @@
 from dataclasses import replace
 
 import numpy as np
-from page import table
-from plan import Plan
-from targets import Target, targets
-from worlds import SETS, World, world
 
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.worlds import SETS, DriftWorld, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.observations import Observations, calibration_observations
 from taugate.drift.sensitivity import WITHIN, sensitivity
 
 HEADING = "How small a shift can be seen"
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     rows, shares = [], []
     for name in SETS:
         here = world(plan.data, name, plan.work)
@@ -39,7 +38,7 @@ independently, with all similarities shifted, or with as many more of them left 
 """
 
 
-def _found(here: World, signal: str, points: float, plan: Plan) -> float:
+def _found(here: DriftWorld, signal: str, points: float, plan: DriftPlan) -> float:
     """Share of the runs in which the alarm of the signal goes on."""
     found = 0
     for run in range(plan.runs):
@@ -50,7 +49,7 @@ def _found(here: World, signal: str, points: float, plan: Plan) -> float:
     return found / plan.runs
 
 
-def _shifted(here: World, signal: str, points: float, rng: np.random.Generator) -> Observations:
+def _shifted(here: DriftWorld, signal: str, points: float, rng: np.random.Generator) -> Observations:
     calibration = calibration_observations(here.release.reference)
     seen = calibration.take(rng.integers(0, len(calibration), size=WITHIN))
     seen = replace(seen, key=np.arange(WITHIN, dtype=np.uint64), at=np.arange(WITHIN, dtype=np.float64))

@@ -4,13 +4,12 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-from page import table
-from patterns import DAY, Pattern, days
-from plan import Plan
-from quiet import watch
-from targets import Target, targets
-from worlds import SETS, World, world
 
+from benchmarks.drift.patterns import DAY, Pattern, days
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.drift.quiet import watch
+from benchmarks.drift.worlds import SETS, DriftWorld, world
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.baseline import Baseline
 from taugate.drift.observations import Observations
 
@@ -24,8 +23,8 @@ _SWINGS = (
 _HALVES = ("topics", "queries")
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     worlds = [world(plan.data, name, plan.work) for name in _SETS]
     queries = max(3 * 7 * DAY, -(-plan.queries // len(worlds)))  # of each set, the first week apart
     rows, with_baseline = [], 0
@@ -52,7 +51,7 @@ held-out queries do not fill a block of 200.
 """
 
 
-def _weeks(here: World, pattern: Pattern, queries: int, seed: int) -> tuple[Observations, Observations]:
+def _weeks(here: DriftWorld, pattern: Pattern, queries: int, seed: int) -> tuple[Observations, Observations]:
     """The first week, and what comes after it."""
     rng = np.random.default_rng(seed)
     week = 7 * DAY
@@ -61,8 +60,8 @@ def _weeks(here: World, pattern: Pattern, queries: int, seed: int) -> tuple[Obse
     return seen.take(slice(week)), seen.take(slice(week, None))
 
 
-def daily_half(here: World, halves: str) -> np.ndarray:
-    """Whether each query is of the day's half: the one with the higher best similarities, by topic or by query."""
+def daily_half(here: DriftWorld, halves: str) -> np.ndarray:
+    """Mark the queries of the day's half: those with the higher best similarities, by topic or by query."""
     best = here.pool.top[:, 0]
     if halves == "queries":
         return best > np.median(best)

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from page import table
-from plan import Plan
 from scipy.stats import norm
-from targets import Target, targets
 
+from benchmarks.drift.plan import DriftPlan
+from benchmarks.markdown import Target, table, targets
 from taugate.drift.alarm import Alarm, threshold
 from taugate.drift.blocks import BLOCK, FIFTHS, Fifth
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
@@ -25,8 +24,8 @@ _UPPER = float(shifted(np.array(_MEAN), SMALLEST_EFFECT))
 Stream = Callable[[np.random.Generator], Float64]
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: DriftPlan) -> str:
+    """Measure the section and return its Markdown."""
     covered, wanted = [], []
     for name, stream in _COVERED:
         times = _first_alarms(stream, _OFTEN, plan.seed)
@@ -96,7 +95,8 @@ def _ar1(rng: np.random.Generator, rho: float) -> Float64:
     for row, step in enumerate(noise.tolist()):
         last = rho * last + step
         latent[row] = last
-    return (latent > norm.ppf(1 - _MEAN)).astype(float)
+    found: Float64 = (latent > norm.ppf(1 - _MEAN)).astype(float)
+    return found
 
 
 def _topics(rng: np.random.Generator, length: int, share: Callable[[int], Float64]) -> Float64:
@@ -113,7 +113,8 @@ def _within(rng: np.random.Generator, rho: float) -> Float64:
     for row, step in enumerate(noise.tolist()):
         last = rho * last + step
         latent[row] = last
-    return (rng.random(_QUERIES) < _UPPER * norm.cdf(latent)).astype(float)
+    found: Float64 = (rng.random(_QUERIES) < _UPPER * norm.cdf(latent)).astype(float)
+    return found
 
 
 def _beta(rng: np.random.Generator) -> Callable[[int], Float64]:

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from benchmarks.checkout import environment
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
@@ -20,7 +21,6 @@ from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query
 from taugate.retrieval.vectors.similarity import Float32
 
-_ROOT = Path(__file__).resolve().parents[2]
 _RANDOM = 64  # random documents of each query, of which every draw takes some
 RANDOM_OF_A_QUERY = 4
 _BATCH = 32
@@ -28,7 +28,7 @@ _BATCH = 32
 
 @dataclass(frozen=True)
 class Pool:
-    """What is seen of n different queries. first_key: keys are numbered from it on."""
+    """What the monitor observes of n different queries. first_key: keys are numbered from it on."""
 
     top: Float32
     random: Float32
@@ -49,12 +49,12 @@ class Pool:
         return cls(top.scores, index.score(vectors, positions), kept.astype(np.float32))
 
     def beside(self, other: "Pool") -> "Pool":
-        """Both: rows of the other follow those of this one."""
-        parts = (
-            np.concatenate(pair)
-            for pair in zip((self.top, self.random, self.kept), (other.top, other.random, other.kept), strict=True)
+        """Join two pools: rows of the other follow those of this one."""
+        return Pool(
+            np.concatenate([self.top, other.top]),
+            np.concatenate([self.random, other.random]),
+            np.concatenate([self.kept, other.kept]),
         )
-        return Pool(*parts)
 
     def seen(self, rows: NDArray[np.int64], rng: np.random.Generator) -> Observations:
         """The queries at `rows`, in that order, each with random documents of its own."""
@@ -64,18 +64,17 @@ class Pool:
         return Observations(at, keys, self.top[rows], self.random[rows[:, None], columns], self.kept[rows])
 
     def draw(self, queries: int, rng: np.random.Generator) -> Observations:
-        """So many of them, independently and with replacement."""
+        """Draw so many queries, independently and with replacement."""
         return self.seen(rng.integers(0, len(self), size=queries), rng)
 
 
 @lru_cache(maxsize=8)
 def released(data: Path, name: str, work: Path) -> Release:
-    """A release of a data set at the default settings, calibrated when it is first asked for."""
+    """Return a release of a data set at the default settings, calibrated when it is first asked for."""
     folder = work / name
     if not (folder / "current").is_file():
-        program = "import runpy; runpy.run_module('taugate', run_name='__main__')"
         arguments = ["calibrate", str(data / name), "--releases", str(folder)]
-        subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
+        subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     return load(find(folder))
 
 
@@ -104,7 +103,7 @@ def judged(queries: dict[str, set[str]], vectors: Float32, release: Release) -> 
 
 
 def asked(data: Path, name: str) -> list[str]:
-    """All queries of a data set."""
+    """Read all queries of a data set."""
     return [record["text"] for record in _records(data / name)]
 
 

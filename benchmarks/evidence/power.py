@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict
-from plot import lines
-from rivals import bootstrapped, ordered, student
-from verdicts import Test, check, of_documents, of_queries, passed
-from worlds import FALLS, Drawn, Fall, Structure, changed, structures
 
+from benchmarks.evidence.plot import lines
+from benchmarks.evidence.rivals import bootstrapped, ordered, student
+from benchmarks.evidence.verdicts import Test, check, of_documents, of_queries, passed
+from benchmarks.evidence.worlds import FALLS, Drawn, Fall, Structure, changed, structures
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.metrics.bootstrap import Split
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -32,14 +32,14 @@ _AT = (("100 × 10", 0.05), ("400 × 20", 0.01), ("400 × 20", 0.02), ("squad_v2
 _MARGINS = (0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02)
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    there = {each.name: each for each in structures(bench)}
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    there = {each.name: each for each in structures(experiment)}
     asked = [there[name] for name in _SETS if name in there]
     rows, reached = [], []
     for structure in asked:
-        for which, part in _parts(structure, bench.seed):
-            for what, drawn in _candidates(part, bench.seed):
+        for which, part in _parts(structure, experiment.seed):
+            for what, drawn in _candidates(part, experiment.seed):
                 powers = [float(passed(test(drawn, MARGIN)).mean()) for test in _TESTS.values()]
                 mark = ""
                 if what in _WANTED:
@@ -47,7 +47,9 @@ def section(bench: Bench) -> str:
                     mark = f"≥ {share(_WANTED[what], 1)}: {verdict(reached=reached[-1])}"
                 least = share(least_loss(part.units, CONFIDENCE), 4)
                 rows.append([part.name, which, f"{len(part.sizes):,}", least, what, *map(share, powers), mark])
-    sizes = [_sizes(there[name], margin, fall, bench.seed) for name, margin in _AT if name in there for fall in FALLS]
+    sizes = [
+        _sizes(there[name], margin, fall, experiment.seed) for name, margin in _AT if name in there for fall in FALLS
+    ]
     header = ["documents of", "queries", "documents", "least loss", "candidate", *_TESTS, "wanted, by document"]
     return f"""\
 Share of {TRIALS:,} trials that pass at the margin {share(MARGIN)}. *Identical*: nothing changes. *Single queries change*: {100 * _CHANGED:g} % of the
@@ -57,7 +59,7 @@ excluded, by document, where nothing changes. {_words(rows, all(reached))}
 
 {table(header, rows)}
 
-{_drawing(asked[0], bench.seed) if asked else ""}
+{_drawing(asked[0], experiment.seed) if asked else ""}
 
 ### Other tests of a mean between −1 and 1, and their size
 
@@ -73,7 +75,7 @@ labelled document had. {_of_ordered(sizes)}
 
 
 def _parts(structure: Structure, seed: int) -> Iterator[tuple[str, Structure]]:
-    """With all of the queries, and with those that calibrate."""
+    """Return the structure with all of the queries, and with those that calibrate."""
     yield "all", structure
     units = structure.units
     split = Split.by_document(np.random.default_rng(seed), units.labels, CalibrationSettings().holdout)

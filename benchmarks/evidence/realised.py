@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict
-from plot import lines, ranked
-from searched import Searched
-from staircase import Staircase
-from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
-from verdicts import ALPHA
 
+from benchmarks.calibration.trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
+from benchmarks.evidence.plot import lines, ranked
+from benchmarks.evidence.staircase import Staircase
+from benchmarks.evidence.verdicts import ALPHA
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.decide import decide
-from taugate.retrieval.policy.policy import PolicyKind, decision_scores, keep
+from taugate.retrieval.policy.policy import decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
 SETS = (
@@ -27,15 +29,15 @@ SETS = (
     "pubmedqa_labelled",
 )
 K = 5
-_FIXED: tuple[PolicyKind, ...] = ("similarity", "relative")
-_FITTED = ("probability", "auto")
+_FIXED: tuple[Literal["similarity", "relative"], ...] = ("similarity", "relative")
+_FITTED: tuple[PolicyChoice, ...] = ("probability", "auto")
 _SPLITS_FITTED = 300
 _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 
 @dataclass(frozen=True)
 class Realised:
-    """Of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
+    """Figures of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
 
     certified: bool
     unseen: float
@@ -45,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
+    """Results of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)
@@ -53,7 +55,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Row:
+class RealisedRow:
     """One set, policy and δ over all splits; before: empty where there is none; anew: shares above δ, now and before."""
 
     name: str
@@ -69,7 +71,7 @@ class Row:
         return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
 
     def cells(self) -> list[str]:
-        """Of the table: now, and before in brackets."""
+        """Format the cells of the table: now, and before in brackets."""
         pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
         pairs += [self.anew] if self.anew else []
         pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
@@ -82,14 +84,14 @@ class Row:
         return float(np.mean([getattr(each, which) for each in of])) if of else 0.0
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     fixed, fitted = [], []
-    splits = bench.part(_SPLITS_FITTED)
-    for name in bench.wanted(SETS):
-        searched = bench.searched(name, K)
-        fixed += _fixed(name, searched, bench.splits, bench.seed)
-        fitted += _fitted(name, searched, splits, bench.seed)
+    splits = experiment.part(_SPLITS_FITTED)
+    for name in experiment.wanted(SETS):
+        searched = experiment.searched(name, K)
+        fixed += _fixed(name, searched, experiment.splits, experiment.seed)
+        fitted += _fitted(name, searched, splits, experiment.seed)
         print(f"realised: {name}", flush=True)
     image = lines(
         "realised",
@@ -114,9 +116,9 @@ of the release before on the same splits: exact, but of queries one by one.
 * **Drawn anew**: the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many queries, and
   the loss over the set is the truth.
 
-### Policies without a model: {bench.splits:,} splits
+### Policies without a model: {experiment.splits:,} splits
 
-{_targets(fixed, bench.splits)}
+{_targets(fixed, experiment.splits)}
 
 {_price(fixed)}
 
@@ -134,7 +136,7 @@ The model is fitted in each split, and only queries that it has not seen certify
 """
 
 
-def _fixed(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
+def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[RealisedRow]:
     """Policies that are fixed beforehand: all calibration queries certify."""
     units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
     members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
@@ -151,16 +153,17 @@ def _fixed(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
                 each = done[kind, loss]
                 each.now.append(_realised(stair, taus[0][at], others))
                 each.before.append(_realised(stair, taus[1][at], others))
-                each.anew.append(tuple(stair.lost(everything, taus[at]) > loss + 1e-12 for taus in anew))
+                by_document, by_query = (stair.lost(everything, taus[at]) > loss + 1e-12 for taus in anew)
+                each.anew.append((by_document, by_query))
             if number < _CHECKED:
                 _check(searched, kind, calibration, taus[0])
     return [
-        Row(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
+        RealisedRow(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
         for (kind, loss), each in done.items()
     ]
 
 
-def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
+def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[RealisedRow]:
     """Policies that fit a model, by the product's own decision."""
     done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
     single = _one_by_one(len(searched.queries))
@@ -170,6 +173,8 @@ def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
         evidence = gather(searched, calibration, rng, number)
         kinds = evidence.scored.kinds
         stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
+        if evidence.parts is None:
+            raise AssertionError("a calibration with a model splits its queries")
         rest = evidence.parts.rest
         before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
         for (policy, loss), each in done.items():
@@ -177,7 +182,7 @@ def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
             each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
             if policy == "probability":
                 each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
-    return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
+    return [RealisedRow(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
 
 
 def _one_by_one(queries: int) -> Units:
@@ -197,15 +202,17 @@ def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realise
     return Realised(tau is not None, stair.lost(others, tau), stair.lost(np.arange(len(stair.best)), tau), kept)
 
 
-def _check(searched: Searched, kind: PolicyKind, calibration: Positions, taus: list[float | None]) -> None:
+def _check(
+    searched: SearchedSplit, kind: Literal["similarity", "relative"], calibration: Positions, taus: list[float | None]
+) -> None:
     """Raises AssertionError where the product decides otherwise."""
     evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
     if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 
-def _price(rows: Sequence[Row]) -> str:
-    """What is no longer cut, where documents are the unit."""
+def _price(rows: Sequence[RealisedRow]) -> str:
+    """Describe which cuts are lost where documents are the unit."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""
@@ -218,7 +225,7 @@ def _price(rows: Sequence[Row]) -> str:
     )
 
 
-def _targets(rows: Sequence[Row], splits: int) -> str:
+def _targets(rows: Sequence[RealisedRow], splits: int) -> str:
     """The largest shares, and whether they are what was wanted."""
     allowed = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / splits))
     figures = {

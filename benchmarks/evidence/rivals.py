@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
-from verdicts import PValues
-from worlds import Drawn
+
+from benchmarks.evidence.verdicts import PValues
+from benchmarks.evidence.worlds import Drawn
 
 _RESAMPLES = 1000
 
@@ -29,7 +30,8 @@ def student(drawn: Drawn, margin: float) -> PValues:
     terms = drawn.sums / drawn.sizes
     documents = terms.shape[1]
     error = np.maximum(terms.std(axis=1, ddof=1) / np.sqrt(documents), 1e-12)
-    return stats.t.cdf((terms.mean(axis=1) - margin) / error, documents - 1)
+    found: PValues = stats.t.cdf((terms.mean(axis=1) - margin) / error, documents - 1)
+    return found
 
 
 def bootstrapped(drawn: Drawn, margin: float) -> PValues:

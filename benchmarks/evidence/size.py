@@ -7,12 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from bench import Bench
-from page import share, table, verdict
-from plot import lines, ranked
-from verdicts import ALPHA, Test, binomial, can_be_shown, check, of_a_cut, of_documents, of_queries, passed, tilted
-from worlds import AT_WORST, FALLS, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
 
+from benchmarks.evidence.plot import lines, ranked
+from benchmarks.evidence.verdicts import (
+    ALPHA,
+    Test,
+    binomial,
+    can_be_shown,
+    check,
+    of_a_cut,
+    of_documents,
+    of_queries,
+    passed,
+    tilted,
+)
+from benchmarks.evidence.worlds import AT_WORST, FALLS, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.risk.bounds import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
@@ -51,7 +62,7 @@ _SAID = (
 
 
 @dataclass(frozen=True)
-class Cell:
+class SizeCell:
     """Shares of trials in which the loss was said to be below the margin."""
 
     now: float
@@ -61,15 +72,15 @@ class Cell:
         return f"{share(self.now)} ({share(self.before, 2)})"
 
 
-Cells = dict[tuple[str, str, str], list[Cell]]  # by statement, structure and fall, one for each margin
+Cells = dict[tuple[str, str, str], list[SizeCell]]  # by statement, structure and fall, one for each margin
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    asked = structures(bench)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    asked = structures(experiment)
     cells: Cells = defaultdict(list)
     for structure in asked:
-        _measure(structure, cells, bench.seed)
+        _measure(structure, cells, experiment.seed)
         print(f"size: {structure.name}", flush=True)
     given = [cell for (_, _, fall), each in cells.items() for cell in each if not fall.endswith(_ANEW)]
     anew = [cell for (_, _, fall), each in cells.items() for cell in each if fall.endswith(_ANEW)]
@@ -123,8 +134,10 @@ def _measure(structure: Structure, cells: Cells, seed: int) -> None:
                             check(structure, draw(_CHECKED), margin, gains=fall.gains > 0)
 
 
-def _cells(draw: Callable[[int], Drawn], margin: float, together: Sequence[Said], structure: Structure) -> list[Cell]:
-    """Of the same trials."""
+def _cells(
+    draw: Callable[[int], Drawn], margin: float, together: Sequence[Said], structure: Structure
+) -> list[SizeCell]:
+    """Compute all cells from the same trials."""
     passes: dict[Test, list[float]] = defaultdict(list)
     for first in range(0, TRIALS, _CHUNK):
         drawn = draw(_CHUNK)
@@ -134,7 +147,7 @@ def _cells(draw: Callable[[int], Drawn], margin: float, together: Sequence[Said]
         for test in tests:
             passes[test].append(float(passed(test(drawn, margin)).mean()))
     shares = {test: float(np.mean(each)) for test, each in passes.items()}
-    return [Cell(shares[said.now(structure)], shares[said.before]) for said in together]
+    return [SizeCell(shares[said.now(structure)], shares[said.before]) for said in together]
 
 
 def _table(asked: Sequence[Structure], said: Said, cells: Cells) -> str:
@@ -142,6 +155,6 @@ def _table(asked: Sequence[Structure], said: Said, cells: Cells) -> str:
     rows = []
     for structure in asked:
         shown = [cells.get((said.words, structure.name, name)) for name in names]
-        figures = [Cell(max(c.now for c in each), max(c.before for c in each)) if each else "–" for each in shown]
+        figures = [SizeCell(max(c.now for c in each), max(c.before for c in each)) if each else "–" for each in shown]
         rows.append([structure.name, structure.units.unit, *figures])
     return table(["documents", "unit", *names], rows)

@@ -6,9 +6,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from searched import Searched
-from verdicts import passed
 
+from benchmarks.evidence.verdicts import passed
+from benchmarks.searched import SearchedSplit
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.bounds import log_e, worst_of_queries
@@ -20,7 +20,9 @@ _REACH = 4.0  # times the largest δ: no cut that loses more is certified
 
 @dataclass(frozen=True)
 class Staircase:
-    """decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose.
+    """The loss of every possible cut of one policy on one data set.
+
+    decisions: (n, K) of a policy; best: (n,) of the best relevant result, inf of a query that no cut here can lose.
 
     whole: no query that a higher cut could lose was left out.
     """
@@ -30,7 +32,7 @@ class Staircase:
     whole: bool
 
     @classmethod
-    def of(cls, searched: Searched, decisions: Float32, largest: float) -> Self:
+    def of(cls, searched: SearchedSplit, decisions: Float32, largest: float) -> Self:
         """largest: δ that is asked for."""
         relevant = searched.judged.grades >= 1
         best = np.where(relevant, decisions, -np.inf).max(axis=1)
@@ -59,7 +61,7 @@ class Staircase:
 
 
 def _p_values(steps: LossSteps, delta: float) -> NDArray[np.float64]:
-    """As `taugate.calibration.risk.certify` has them, with the hardest part remembered."""
+    """Compute the p-values of `taugate.calibration.risk.certify`, and remember the hardest part."""
     if steps.documents is None:
         return bounds.exact_p_values(steps.losses, steps.queries, delta)
     worst = _worst(delta, np.sort(steps.documents.sizes).tobytes())

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import numpy as np
-from bench import Bench
 from numpy.typing import NDArray
-from page import share, table
 from scipy.special import logsumexp
-from verdicts import ALPHA
+
+from benchmarks.evidence.verdicts import ALPHA
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
 
 HEADING = "Stakes"
 _TRIALS = 4000
@@ -35,9 +36,9 @@ _QUERIES = 5  # of a document
 Terms = NDArray[np.float64]  # (trials, documents) mean losses
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    rng = np.random.default_rng([bench.seed, 3])
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    rng = np.random.default_rng([experiment.seed, 3])
     rows, short = [], dict.fromkeys(_MIXTURES, 0.0)
     for documents, margin in _CASES:
         row = [f"{documents:,}", share(margin)]
@@ -86,7 +87,7 @@ def _worlds(rng: np.random.Generator, documents: int, margin: float) -> Iterator
 
 
 def _power(terms: Terms, margin: float, stakes: tuple[float, ...], weights: tuple[float, ...]) -> float:
-    """Of the e-value by document (`calibration/risk/bounds.py`) with these stakes; a stake of 1 is all but that."""
+    """Compute the power of the e-value by document (`calibration/risk/bounds.py`) with these stakes; a stake of 1 is all but that."""
     rows, columns = np.nonzero(terms)
     wealth = []
     for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):

@@ -3,32 +3,27 @@
 Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come through the project's own cache.
 """
 
-import sys
-from pathlib import Path
+from benchmarks.evidence import labels, power, realised, size, stakes, two_samples
+from benchmarks.experiment import experiment_page, measure
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "calibration"))  # data sets, workers, Markdown
-
-import labels
-import power
-import realised
-import size
-import stakes
-import two_samples
-from sections import Page
-
-SECTIONS = {
-    "size": size,
-    "samples": two_samples,
-    "power": power,
-    "labels": labels,
-    "realised": realised,
-    "stakes": stakes,
-}
-TITLE = "# Evidence by document: how often it errs, what it can show"
-INTRODUCTION = """\
+PAGE = experiment_page(
+    file="evidence.md",
+    module="benchmarks.evidence.tables",
+    title="# Evidence by document: how often it errs, what it can show",
+    introduction="""\
 Where queries share documents, gate, promotion and certificates count documents ([gate](../gate.md), `calibration/risk/bounds.py`).
 A document here is a cluster: the queries that share a relevant document, and those they share others with in turn.
-The line under each heading says how to measure it again."""
+The line under each heading says how to measure it again.""",
+    sections={
+        "size": size,
+        "samples": two_samples,
+        "power": power,
+        "labels": labels,
+        "realised": realised,
+        "stakes": stakes,
+    },
+    splits=1000,
+)
 
 if __name__ == "__main__":
-    Page("evidence.md", "benchmarks/evidence/tables.py", TITLE, INTRODUCTION, SECTIONS, splits=1000).measure(__doc__)
+    measure(PAGE, __doc__)

@@ -1,12 +1,12 @@
 """Promotion where both releases answered other queries: how often a release that is worse by the margin passes."""
 
 import numpy as np
-from bench import Bench
 from numpy.typing import NDArray
-from page import share, table, verdict
-from verdicts import ALPHA
-from worlds import Structure, structures
 
+from benchmarks.evidence.verdicts import ALPHA
+from benchmarks.evidence.worlds import Structure, structures
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.comparison.judge import loss
 from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -24,13 +24,13 @@ _WHOLE = {
 _ALLOWED = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / _TRIALS))
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     rows, worst = [], 0.0
-    for structure in (each for each in structures(bench) if each.name in _SETS):
+    for structure in (each for each in structures(experiment) if each.name in _SETS):
         labels = structure.units.labels
         for margin in _MARGINS:
-            rng = np.random.default_rng([bench.seed, 4])
+            rng = np.random.default_rng([experiment.seed, 4])
             shares = [_passes(rng, structure, labels, margin, whole) for whole in _WHOLE.values()]
             worst = max(worst, *shares)
             rows.append([structure.name, share(margin, 2), *map(share, shares)])

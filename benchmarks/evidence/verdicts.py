@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from worlds import Drawn, Structure
 
+from benchmarks.evidence.worlds import Drawn, Structure
 from taugate.calibration.comparison.judge import loss
 from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.gate.gate import Candidate, Outcome, judge
@@ -25,12 +25,12 @@ ALPHA = 1 - CONFIDENCE
 
 
 def passed(p_values: PValues) -> NDArray[np.bool_]:
-    """Where the mean loss is said to be below the margin."""
+    """Mark the trials in which the mean loss is said to be below the margin."""
     return p_values <= ALPHA * (1 + 1e-9)
 
 
 def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
-    """Whether the test passes where nothing is lost."""
+    """Return True if the test passes where nothing is lost."""
     sizes = structure.sizes[None]
     return bool(passed(test(Drawn(sizes, np.zeros_like(sizes)), margin))[0])
 
@@ -87,16 +87,17 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
         outcomes = [Outcome(each, each) for each in (before, before - losses)]
         (record,) = judge(outcomes[0], [Candidate("tried", "precision", outcomes[1])], units, GateSettings(margin))
         texts = np.arange(len(losses)).astype(np.uint64)
-        found = loss(*(Sample(each.accuracy, texts, units.labels) for each in outcomes), CONFIDENCE)
+        sound, changed = (Sample(each.accuracy, texts, units.labels) for each in outcomes)
+        found = loss(sound, changed, CONFIDENCE)
         said = [record.admitted, found.most <= margin]
-        if said != [expected[trial]] * 2 or (record.admitted and ("query" in record.statement) != also[trial]):
+        if said != [expected[trial]] * 2 or (record.admitted and ("query" in (record.statement or "")) != also[trial]):
             raise AssertionError(f"{structure.name}: the benchmark does not measure the gate")
         if not gains and _cut(losses, units, margin) != cut[trial]:
             raise AssertionError(f"{structure.name}: the benchmark does not measure the certificate")
 
 
 def _cut(losses: NDArray[np.float64], units: Units, margin: float) -> bool:
-    """Whether the cut is certified that answers the queries lost with nothing."""
+    """Return True if the cut that answers the lost queries with nothing is certified."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
     return (
         certify([Limited("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau

@@ -23,7 +23,7 @@ def _both(queries: Float32, documents: Float32, rng: np.random.Generator) -> Pro
 
 
 def _random(queries: Float32, documents: Float32, rng: np.random.Generator) -> Projection:
-    """A random 10 % of the dimensions is removed (Appendix D)."""
+    """Remove a random 10 % of the dimensions (Appendix D)."""
     kept = np.sort(rng.permutation(queries.shape[1])[: int(RETENTION * queries.shape[1])])
     return Projection(np.zeros(queries.shape[1]), np.eye(queries.shape[1])[:, kept])
 

@@ -2,9 +2,8 @@
 
 import time
 
-from bench import Bench
-from page import share, table, verdict
-
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.gate.indexes import built, recall, search_gain
 from taugate.calibration.metrics.clusters import Units, clusters
@@ -24,9 +23,9 @@ _BREADTHS = {"hnsw": (64, 128, 256, 512), "ivf-flat": (16, 64, 256, 512), "ivf-p
 _GRAPHS = ((32, 100), (32, 200), (32, 400), (64, 200))
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    encoded = bench.encoded(SET)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    encoded = experiment.encoded(SET)
     trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = FlatIndex.build(trial.documents), GateSettings(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)
@@ -104,6 +103,7 @@ def _graph(edges: int, candidates: int, trial: Trial, flat: FlatIndex, exact: To
     try:
         began = time.perf_counter()
         index = build("hnsw", trial.documents)
+        assert isinstance(index, ApproximateIndex)  # noqa: S101 (for the type checker)
         seconds = time.perf_counter() - began
     finally:
         building._EDGES, building._EDGE_CANDIDATES = before

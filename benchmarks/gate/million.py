@@ -1,7 +1,6 @@
 """Every kind of index over 1,000,000 vectors: what it takes to build, to open, to hold and to ask."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -9,9 +8,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from bench import Bench
-from page import share, table
 
+from benchmarks.checkout import environment
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
 from taugate.calibration.gate.indexes import set_breadth
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
@@ -27,10 +27,10 @@ _MARGIN = 0.005
 _KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq")
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    encoded = bench.encoded(SET)
-    rng = np.random.default_rng(bench.seed)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    encoded = experiment.encoded(SET)
+    rng = np.random.default_rng(experiment.seed)
     documents = _tiled(encoded.vectors.documents, rng)
     queries = encoded.vectors.answerable[rng.permutation(len(encoded.queries))[: 2 * _QUERIES]]
     choosing, asked = queries[:_QUERIES], queries[_QUERIES:]
@@ -80,10 +80,16 @@ def _tiled(vectors: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _opened(folder: Path, kind: Kind, exact: np.ndarray) -> list[str]:
-    script = Path(__file__).with_name("open_index.py")
-    command = [sys.executable, str(script), str(folder), kind, str(folder.parent / "queries.npy"), str(_K)]
-    environment = os.environ | {"PYTHONPATH": str(script.parents[2])}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.gate.open_index",
+        str(folder),
+        kind,
+        str(folder.parent / "queries.npy"),
+        str(_K),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
     said = json.loads(done.stdout)
     found = np.array(said["positions"])
     milliseconds = 1000 * np.array(said["seconds"])

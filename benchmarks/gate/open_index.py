@@ -4,15 +4,17 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
 from taugate.retrieval.index.files import load
+from taugate.retrieval.index.kinds import Kind
 
 
 def main() -> None:
     """FOLDER KIND QUERIES.npy K."""
-    folder, kind, queries, k = Path(sys.argv[1]), sys.argv[2], np.load(sys.argv[3]), int(sys.argv[4])
+    folder, kind, queries, k = Path(sys.argv[1]), cast(Kind, sys.argv[2]), np.load(sys.argv[3]), int(sys.argv[4])
     before = _resident()
     began = time.perf_counter()
     index = load(folder, kind, queries.shape[1])

@@ -10,7 +10,7 @@ from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
 
 
 class _Session:
-    """What OnnxEncoder asks of onnxruntime, asked of OpenVINO."""
+    """An OpenVINO session with the part of the onnxruntime interface that OnnxEncoder uses."""
 
     def __init__(self, path: Path, threads: int) -> None:
         import openvino
@@ -24,7 +24,7 @@ class _Session:
 
 
 def available() -> bool:
-    """Whether the package is installed."""
+    """Return True if the package is installed."""
     return find_spec("openvino") is not None
 
 

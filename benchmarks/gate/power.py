@@ -3,9 +3,10 @@
 from functools import cache
 
 import numpy as np
-from page import share, table, verdict
 from scipy import stats
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table, verdict
 from taugate.calibration.metrics.mean_loss import Losses
 
 HEADING = "The gate itself"
@@ -18,8 +19,8 @@ _MARGINS = (0.0025, 0.005, 0.01, 0.02)
 _CHANGED = (0.0, 0.005, 0.01, 0.02)  # each way
 
 
-def section() -> str:
-    """The section of the page."""
+def section(_: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     sizes = [
         [f"{queries:,}", share(margin), *(share(_at_margin(queries, margin, each)) for each in _MULTIPLES)]
         for queries, margin in _CASES
@@ -66,7 +67,7 @@ def _at_margin(queries: int, margin: float, multiple: float) -> float:
 
 @cache
 def _probability(queries: int, margin: float, lose: float, win: float) -> float:
-    """Of being admitted: lost ~ Binomial(queries, lose), won among the others."""
+    """Compute the probability of being admitted: lost ~ Binomial(queries, lose), won among the others."""
     most_lost, most_won = (int(stats.binom.ppf(1 - 1e-9, queries, p)) + 1 if p else 1 for p in (lose, win))
     total = 0.0
     for lost in range(most_lost):

@@ -9,9 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import openvino_runtime
-import rounding
-from bench import Bench
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -21,8 +18,10 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
-from page import share, table
 
+from benchmarks.experiment import Experiment
+from benchmarks.gate import openvino_runtime, rounding
+from benchmarks.markdown import share, table
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.int8 import quantize
 from taugate.calibration.gate.gate import Candidate, Trial, judge
@@ -38,7 +37,7 @@ _CALIBRATING = 200  # queries whose activations the static quantisation sees
 _Write = Callable[[Path, Path, OnnxEncoder, list[str]], object]
 
 
-class _Reader(CalibrationDataReader):
+class _QueryReader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
     """Queries one by one."""
 
     def __init__(self, encoder: OnnxEncoder, texts: list[str]) -> None:
@@ -62,7 +61,7 @@ def _static(source: Path, target: Path, encoder: OnnxEncoder, texts: list[str]) 
     quantize_static(
         str(_prepared(source, target)),
         str(target),
-        _Reader(encoder, texts[:: max(1, len(texts) // _CALIBRATING)][:_CALIBRATING]),
+        _QueryReader(encoder, texts[:: max(1, len(texts) // _CALIBRATING)][:_CALIBRATING]),
         quant_format=QuantFormat.QDQ,
         per_channel=True,
         weight_type=QuantType.QInt8,
@@ -84,9 +83,9 @@ _WAYS: dict[str, _Write] = {
 }
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    encoded = bench.encoded(SET)
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    encoded = experiment.encoded(SET)
     source = exported_encoder(DEFAULT_ENCODER)
     float32 = OnnxEncoder.load(source)
     texts = [query.text for query in encoded.queries]

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from bench import Bench, second_encoder
-from comparisons import FITS, Fit
-from page import share, table
-from searched import Encoded
 
+from benchmarks.experiment import Experiment, second_encoder
+from benchmarks.gate.comparisons import FITS, Fit
+from benchmarks.markdown import share, table
+from benchmarks.searched import EncodedSplit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, Trial, judge
 from taugate.calibration.gate.projection import cross_validated
@@ -35,8 +35,8 @@ _K = 5
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One way of projecting: what each query got, recall@10 of each, and the documents' isotropy."""
+class ProjectionFigures:
+    """Figures of one projection: the outcome and recall@10 of each query, and the documents' isotropy."""
 
     outcome: Outcome
     recall: np.ndarray
@@ -49,15 +49,15 @@ def encoders() -> list[tuple[str, str]]:
     return [(DEFAULT_ENCODER, "MiniLM"), *([(second, "sre")] if second else [])]
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
-    asked = [(name, encoder, title) for encoder, title in encoders() for name in bench.wanted(SETS)]
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
+    asked = [(name, encoder, title) for encoder, title in encoders() for name in experiment.wanted(SETS)]
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:
-        encoded, row = bench.encoded(name, encoder), [name, title]
+        encoded, row = experiment.encoded(name, encoder), [name, title]
         trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
         base = _plain(trial)
-        ways = {way: _measured(trial, fit, bench.seed) for way, fit in FITS.items()}
+        ways = {way: _measured(trial, fit, experiment.seed) for way, fit in FITS.items()}
         parts["ndcg"].append(
             [*row, share(base.outcome.ndcg.mean(), 4), *_changes(base, ways, lambda m: m.outcome.ndcg)]
         )
@@ -66,7 +66,7 @@ def section(bench: Bench) -> str:
         parts["accuracy"].append([*row, *accuracies])
         spreads = [f"{share(each.spread.i_a)}, {share(each.spread.i_b)}" for each in (base, *ways.values())]
         parts["spread"].append([*row, *spreads])
-        rng = np.random.default_rng([bench.seed, 4])
+        rng = np.random.default_rng([experiment.seed, 4])
         by_retention = cross_validated(trial, _RETENTIONS, rng, _FOLDS)
         parts["curve"].append([*row, *(_percent(each.ndcg, base.outcome.ndcg) for each in by_retention)])
         parts["gate"].append([*row, *_judged(encoded, base.outcome, by_retention[1])])
@@ -104,13 +104,13 @@ Retention .9 alone, margin .005, 95 %: with the upper limit of the loss.
 """
 
 
-def _plain(trial: Trial) -> Measured:
+def _plain(trial: Trial) -> ProjectionFigures:
     positions = FlatIndex.build(trial.documents).search(trial.vectors, trial.depth).positions
     outcome = Outcome.of(trial.queries, positions, trial.k)
-    return Measured(outcome, _recall(trial, positions), isotropy(trial.documents))
+    return ProjectionFigures(outcome, _recall(trial, positions), isotropy(trial.documents))
 
 
-def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
+def _measured(trial: Trial, fit: Fit, seed: int) -> ProjectionFigures:
     """Cross-validated; isotropy under the projection fitted on all queries."""
     rng = np.random.default_rng([seed, 4])
     count = len(trial.queries)
@@ -121,16 +121,19 @@ def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
         index = FlatIndex.build(projection.apply(trial.documents))
         positions[fold] = index.search(projection.apply(trial.vectors[fold]), trial.depth).positions
     whole = fit(trial.vectors, trial.documents, rng).apply(trial.documents)
-    return Measured(Outcome.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
+    return ProjectionFigures(Outcome.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
 
 
 def _recall(trial: Trial, positions: np.ndarray) -> np.ndarray:
     """Share of each query's relevant documents among its first 10."""
     found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
-    return found / np.array([len(query.relevant) for query in trial.queries])
+    shares: np.ndarray = found / np.array([len(query.relevant) for query in trial.queries])
+    return shares
 
 
-def _changes(base: Measured, ways: dict[str, Measured], of: Callable[[Measured], np.ndarray]) -> list[str]:
+def _changes(
+    base: ProjectionFigures, ways: dict[str, ProjectionFigures], of: Callable[[ProjectionFigures], np.ndarray]
+) -> list[str]:
     return [_percent(of(each), of(base)) for each in ways.values()]
 
 
@@ -139,12 +142,12 @@ def _percent(values: np.ndarray, base: np.ndarray) -> str:
 
 
 def _summary(rows: list[list[str]]) -> list[str]:
-    """How many rows are improved, by column."""
+    """Count the improved rows by column."""
     columns = list(zip(*rows, strict=True))[3:]
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 
 
-def _judged(encoded: Encoded, base: Outcome, after: Outcome) -> list[str]:
+def _judged(encoded: EncodedSplit, base: Outcome, after: Outcome) -> list[str]:
     (record,) = judge(
         base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), GateSettings()
     )

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from page import share, table
 from scipy import stats
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import share, table
 from taugate.calibration.comparison.judge import loss
 from taugate.calibration.comparison.rule import Sample
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -24,8 +25,8 @@ _TAIL = 1e-5  # probability of the outcomes that are left out on either side
 Power = Callable[[int], float]
 
 
-def section() -> str:
-    """The section of the page."""
+def section(_: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     rows = []
     for margin in _MARGINS:
         paired = _enough(partial(_paired, margin), _normal(2 * _CHANGED, margin))
@@ -45,8 +46,9 @@ are exact but for the outermost outcomes, {_TAIL * 100:g} % at either end, which
 
 
 def _normal(variance: float, margin: float) -> int:
-    """By the normal approximation, which is below what the test takes."""
-    return math.ceil(variance * ((stats.norm.ppf(CONFIDENCE) + stats.norm.ppf(_POWER)) / margin) ** 2)
+    """Approximate the number of queries by the normal distribution, which gives fewer than the test takes."""
+    found: int = math.ceil(variance * ((stats.norm.ppf(CONFIDENCE) + stats.norm.ppf(_POWER)) / margin) ** 2)
+    return found
 
 
 def _enough(power: Power, start: int) -> int:

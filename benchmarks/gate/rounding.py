@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper
-from page import table
 
+from benchmarks.markdown import table
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
@@ -17,7 +17,7 @@ _K = 5
 
 
 def measured(source: Path, texts: list[str], documents: np.ndarray) -> str:
-    """A table for the encoder in `source` and its int8."""
+    """Measure the encoder in `source` and its int8 version, as a table."""
     rows, uncut = [], {}
     for name, folder in (("float32", source), ("int8", int8_encoder(source))):
         uncut[name] = _scores(OnnxEncoder.load(folder), texts, documents)

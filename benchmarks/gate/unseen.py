@@ -1,11 +1,13 @@
 """`--projection auto` on queries that it has not seen: where it is worse than no projection, and by how much."""
 
-import numpy as np
-from bench import Bench
-from page import share, table, verdict
-from projections import SETS, encoders
-from searched import Encoded
+from collections.abc import Sequence
 
+import numpy as np
+
+from benchmarks.experiment import Experiment
+from benchmarks.gate.projections import SETS, encoders
+from benchmarks.markdown import share, table, verdict
+from benchmarks.searched import EncodedSplit
 from taugate.calibration.gate.gate import Candidate, Trial, judge
 from taugate.calibration.gate.projection import admit_projection
 from taugate.calibration.metrics.bootstrap import Split
@@ -18,13 +20,13 @@ _SPLITS, _HOLDOUT, _K = 5, 0.3, 5
 _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 
-def section(bench: Bench) -> str:
-    """The section of the page."""
+def section(experiment: Experiment) -> str:
+    """Measure the section and return its Markdown."""
     gate = GateSettings(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():
-        for name in bench.wanted(SETS):
-            encoded = bench.encoded(name, encoder)
+        for name in experiment.wanted(SETS):
+            encoded = experiment.encoded(name, encoder)
             splits = _SPLITS if len(encoded.vectors.documents) <= _LARGE else _FEW_SPLITS
             drawn = [_split(encoded, seed, gate) for seed in range(splits)]
             chosen = [retention for retention, _, _ in drawn if retention is not None]
@@ -47,13 +49,13 @@ No set loses more than the margin, {share(MARGIN)}, on average: the largest loss
 """
 
 
-def _split(encoded: Encoded, seed: int, gate: GateSettings) -> tuple[float | None, float, float]:
+def _split(encoded: EncodedSplit, seed: int, gate: GateSettings) -> tuple[float | None, float, float]:
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
     split = Split.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
     baseline, units = trial.outcome(), Units.of(clusters(trial.queries))
 
-    def judged(candidates: list[Candidate]) -> list[GateRecord]:
+    def judged(candidates: Sequence[Candidate]) -> list[GateRecord]:
         return judge(baseline, candidates, units, gate)
 
     found = admit_projection(trial, encoded.vectors, CandidateSettings(projection="auto"), seed, judged)
@@ -66,6 +68,6 @@ def _split(encoded: Encoded, seed: int, gate: GateSettings) -> tuple[float | Non
     return found.record.retention, *losses
 
 
-def _trial(encoded: Encoded, members: np.ndarray) -> Trial:
+def _trial(encoded: EncodedSplit, members: np.ndarray) -> Trial:
     queries = [encoded.queries[position] for position in members.tolist()]
     return Trial(queries, encoded.vectors.answerable[members], encoded.vectors.documents, _K)

@@ -1,7 +1,6 @@
 """What comes of opening many releases, each of which may take its process with it."""
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -11,14 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from benchmarks.checkout import environment
+
 _PATIENCE = 60  # seconds for one release: the sound one takes less than one
-_WORKER = Path(__file__).with_name("open_releases.py")
-_ROOT = str(Path(__file__).resolve().parents[2])  # so that this checkout is what is measured
+_WORKER = ("-m", "benchmarks.reliability.open_releases")
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """outcome: refused, served, crashed or hung; said: the message; peak: resident bytes."""
+    """The result of opening one release in another process.
+
+    outcome: refused, served, crashed or hung; said: the message; peak: resident bytes.
+    """
 
     outcome: str
     said: str
@@ -26,7 +29,7 @@ class Attempt:
 
 
 def attempts(folders: Iterable[Path]) -> Iterator[Attempt]:
-    """Of each folder, in order; a process that ends or hangs is counted against the folder, and replaced."""
+    """Open each folder in order; a process that ends or hangs is counted against the folder, and replaced."""
     opener = _Opener()
     try:
         for folder in folders:
@@ -59,11 +62,11 @@ class _Opener:
 
     def _begin(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(_WORKER)],
+            [sys.executable, *_WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONPATH": _ROOT},
+            env=environment(),
             text=True,
         )
         self._lines: queue.Queue[str] = queue.Queue()

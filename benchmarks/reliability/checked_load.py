@@ -8,26 +8,28 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "serving"))  # connections
-
-from client import LOST, Connection, connect, post
+from benchmarks.serving.client import LOST, LoadConnection, connect, post
 
 _DRAIN = 60.0  # seconds that the last replies may take
 NO_RELEASE = -1
 
 
-class Clients:
-    """releases: by name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault."""
+class CheckedClients:
+    """Clients in a closed loop that check each reply against the release it names.
+
+    releases: by name, its place, its τ and its document ids. Each reply is a row: sent, done, status, place, fault.
+    """
 
     def __init__(self, port: int, queries: list[str], releases: dict[str, tuple[int, float | None, set[str]]]) -> None:
         self.rows: list[tuple[float, float, int, int, bool]] = []
         self.idle = asyncio.Event()
         self._port, self._queries, self._releases = port, queries, releases
-        self._sent: dict[Connection, float] = {}
+        self._sent: dict[LoadConnection, float] = {}
         self._stopping = False
         self._begun: list[asyncio.Task[None]] = []
 
@@ -40,7 +42,7 @@ class Clients:
         """Ask no more."""
         self._stopping = True
 
-    def _ask(self, connection: Connection) -> None:
+    def _ask(self, connection: LoadConnection) -> None:
         if self._stopping:
             connection.close()
             if not self._sent:
@@ -50,7 +52,7 @@ class Clients:
         text = f"{self._queries[len(self.rows) % len(self._queries)]} {len(self.rows)}"  # which no cache knows
         connection.send(post("/search", orjson.dumps({"query": text})))
 
-    def _answered(self, connection: Connection, status: int, body: bytes) -> None:
+    def _answered(self, connection: LoadConnection, status: int, body: bytes) -> None:
         sent, done = self._sent.pop(connection), time.monotonic()
         place, fault = self._looked_at(status, body)
         self.rows.append((sent, done, status, place, fault))
@@ -69,9 +71,9 @@ class Clients:
         return place, not (known and reply["threshold"] == tau)
 
 
-async def _run(given: dict) -> list:
+async def _run(given: dict[str, Any]) -> list[tuple[float, float, int, int, bool]]:
     releases = {name: (place, tau, set(documents)) for place, (name, tau, documents) in enumerate(given["releases"])}
-    clients = Clients(given["port"], given["queries"], releases)
+    clients = CheckedClients(given["port"], given["queries"], releases)
     await clients.begin(given["clients"])
     await asyncio.to_thread(sys.stdin.read)
     clients.stop()

@@ -13,8 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from page import table
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.setting import prepared
 
 _SECONDS = 60.0
@@ -32,7 +31,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if shutil.which(arguments.deno) is None:
         sys.exit("skipped: deno is not installed; `npm install deno`, and name its program by --deno")
-    with prepared(arguments.root, 0) as setting, setting.service(ALLOWED_HOSTS=_HOSTS) as server:
+    with prepared(arguments.root, 0) as setting, setting.service(settings={"ALLOWED_HOSTS": _HOSTS}) as server:
         command = [arguments.deno, "run", "--no-check", "--allow-net", str(arguments.h1spec / "http_test.ts")]
         run = subprocess.run(
             [*command, "127.0.0.1", str(server.port)], capture_output=True, text=True, timeout=_SECONDS, check=False
@@ -48,7 +47,7 @@ def main() -> None:
 
 
 def cases(said: str) -> dict[str, tuple[str, bool]]:
-    """By case: the answer, and whether it is right for a service that has no path `/`."""
+    """Parse the answer of each case, and whether it is right for a service that has no path `/`."""
     found = {name: (told.lower(), told.startswith("Server waited")) for name, told in _WAITED.findall(said)}
     for name, status, ranges in _LINE.findall(said):
         wanted, is_accepted = json.loads(ranges), int(status) == 404

@@ -3,20 +3,20 @@
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from load import Job, run
-from page import table
-from plan import Plan
-from sample import Sample
-from servers import Server
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
+from benchmarks.checkout import environment
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.sampling import sampled
+from benchmarks.serving.load import LoadJob, run
+from benchmarks.serving.sample import LoadSample
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 
 HEADING = "Open connections"
 CONNECTIONS, CLIENTS = 10_000, 16
@@ -24,40 +24,45 @@ _SET, _KNOWN = "squad_v2_dev", 500
 
 
 @dataclass(frozen=True)
-class Measured:
-    """before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
+class ConnectionFigures:
+    """Figures of one service without idle connections and with them.
 
-    opened: by the crowd in all; open: those the service had at the end; refusals: by reason.
+    before, during: what the clients saw; resident: bytes of the service before, and the most while they were open.
+
+    opened: idle connections in all; open: those the service had at the end; refusals: by reason.
     """
 
-    before: Sample
-    during: Sample
+    before: LoadSample
+    during: LoadSample
     resident: tuple[int, int]
     opened: int
     open: float
     refusals: dict[str, float]
 
 
-def measure(releases: Path, texts: list[str], seconds: float, connections: int = CONNECTIONS) -> Measured:
-    """The same clients on the same service, without the crowd and with it."""
+def measure(releases: Path, texts: list[str], seconds: float, connections: int = CONNECTIONS) -> ConnectionFigures:
+    """Measure the same clients on the same service without idle connections and with them."""
     service = taugate(releases, "float32", cache=True)
     with Server(service) as server:
         requests = [service.request(text) for text in texts]
-        job = Job(server.port, [*range(_KNOWN)], seconds, clients=CLIENTS)
+        job = LoadJob(server.port, [*range(_KNOWN)], seconds, clients=CLIENTS)
         run(job, requests)
         before, resident = run(job, requests), server.resident_bytes
-        with _crowd(server.port, connections) as crowd, _peak(server) as most:
+        with (
+            _idle_connections(server.port, connections) as close_all,
+            sampled(lambda: server.resident_bytes, 0.25) as most,
+        ):
             during = run(job, requests)
             shown = server.get("/metrics").decode()
-            opened = crowd()
+            opened = close_all()
         refusals = dict(re.findall(r'^taugate_refused_total\{reason="(\w+)"\} (\S+)$', shown, re.MULTILINE))
         (there,) = re.findall(r"^taugate_connections (\S+)$", shown, re.MULTILINE)
     counted = {reason: float(count) for reason, count in refusals.items() if float(count)}
-    return Measured(before, during, (resident, max(most)), opened, float(there), counted)
+    return ConnectionFigures(before, during, (resident, max(most)), opened, float(there), counted)
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})
     measured = measure(plan.kept / _SET, texts, plan.seconds)
@@ -84,16 +89,16 @@ silent and half send half a body; what the service closes is opened again, {meas
 """
 
 
-def failed(sample: Sample) -> int:
+def failed(sample: LoadSample) -> int:
     """Searches without a reply, or with another than 200."""
     return sum(count for status, count in sample.statuses.items() if status != 200)
 
 
 @contextmanager
-def _crowd(port: int, connections: int) -> Iterator[object]:
-    """Yields what sends the crowd home and returns how many connections it opened."""
-    command = [sys.executable, str(Path(__file__).with_name("crowd.py")), str(port), str(connections)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def _idle_connections(port: int, connections: int) -> Iterator[Callable[[], int]]:
+    """Hold idle connections open; yields a function that closes them and returns how many were opened."""
+    command = [sys.executable, "-m", "benchmarks.reliability.idle_connections", str(port), str(connections)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment())
     try:
         assert process.stdout is not None  # noqa: S101 (for the type checker)
         if process.stdout.readline() != "all\n":
@@ -103,21 +108,3 @@ def _crowd(port: int, connections: int) -> Iterator[object]:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-
-@contextmanager
-def _peak(server: Server) -> Iterator[list[int]]:
-    """Resident bytes, four times a second."""
-    seen, ended = [server.resident_bytes], threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.25):
-            seen.append(server.resident_bytes)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()

@@ -1,6 +1,6 @@
 """The service against its own openapi.json: thousands of requests that the document allows, and that it does not.
 
-By itself: python benchmarks/reliability/contract.py [--examples N] [--seed N].
+By itself: python -m benchmarks.reliability.contract [--examples N] [--seed N].
 """
 
 import argparse
@@ -9,25 +9,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "benchmarks" / each) for each in ("calibration", "serving")]  # Markdown and targets
-sys.path.append(str(ROOT))  # the tests' own service and runner
-
-from page import table  # noqa: E402
-from plan import Plan  # noqa: E402
-from targets import Target, targets  # noqa: E402
-
-from tests.sample_release import write_sample_release  # noqa: E402
-from tests.service.contract.conformance import CHECKS, KEY, conformance, with_keys  # noqa: E402
-from tests.service_process import ServiceProcess  # noqa: E402
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from tests.sample_release import write_sample_release
+from tests.service.contract.conformance import CHECKS, KEY, conformance, with_keys
+from tests.service_process import ServiceProcess
 
 HEADING = "The API against its description"
 HEADER = ("requests", "outside the contract", "with status 500", "could not be sent or judged", "checks", "seconds")
 EXAMPLES = 600  # of each operation and phase: over 5,000 requests
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     (row,) = rows = measure(plan.examples, plan.seed)
     cases, failing, broken, *_ = row
     wanted = [
@@ -45,12 +39,12 @@ document allows and that it does not, with and without the key, and chains of a 
 """
 
 
-def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[object, ...]]:
-    """One row, as HEADER says; examples: of each operation and phase of schemathesis."""
+def measure(examples: int = EXAMPLES, seed: int = 0) -> list[tuple[int, int, int, int, int, str]]:
+    """Measure one row, as HEADER says; examples: of each operation and phase of schemathesis."""
     with tempfile.TemporaryDirectory(prefix="taugate-contract-") as folder:
         work = Path(folder)
         releases = write_sample_release(work)
-        with ServiceProcess(releases, **with_keys()) as process:
+        with ServiceProcess(releases, **with_keys()) as process:  # type: ignore[arg-type]  # no variable is called port or stderr
             process.ready()
             found = conformance(f"http://127.0.0.1:{process.port}", work, examples, seed)
             broken = status_500(process.http.get("/metrics", headers={"X-API-Key": KEY}).text)

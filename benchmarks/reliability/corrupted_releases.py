@@ -4,12 +4,10 @@ import contextlib
 import io
 from pathlib import Path
 
-import corruption
-from corruption import Row, corrupted, forged
-from page import table
-from plan import Plan
-from targets import Target, targets
-
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability import corruption
+from benchmarks.reliability.corruption import CorruptionRow, corrupted, forged
+from benchmarks.reliability.plan import ReliabilityPlan
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
 from tests.sample_release import write_sample_release
@@ -18,18 +16,18 @@ HEADING = corruption.HEADING
 _KINDS = (["--index", "hnsw", "--projection", "query-pca", "--retention", "0.5"], ["--index", "ivf-flat"])
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     releases = _releases(plan.work)
     (plan.work / "damaged").mkdir()
     broken = corrupted(releases, plan.corrupted, plan.work / "damaged", plan.seed)
-    lies = forged(releases, plan.corrupted, plan.work / "damaged", plan.seed)
+    faked = forged(releases, plan.corrupted, plan.work / "damaged", plan.seed)
     wanted = [
         Target("corrupted releases", sum(row.releases for row in broken), at_least=plan.corrupted),
         Target("of these served", sum(row.served for row in broken), at_most=0),
-        Target("crashes", sum(row.crashed for row in (*broken, *lies)), at_most=0),
-        Target("refused without the name of a file", sum(row.unnamed for row in (*broken, *lies)), at_most=0),
-        Target("peak memory", max(row.peak for row in (*broken, *lies)) / 2**20, at_most=1024, unit=" MiB"),
+        Target("crashes", sum(row.crashed for row in (*broken, *faked)), at_most=0),
+        Target("refused without the name of a file", sum(row.unnamed for row in (*broken, *faked)), at_most=0),
+        Target("peak memory", max(row.peak for row in (*broken, *faked)) / 2**20, at_most=1024, unit=" MiB"),
     ]
     header = ["damage", "releases", "served", "refused", "refused when read", "crashed", "without a name", "peak MiB"]
     return f"""\
@@ -37,19 +35,19 @@ Copies of three releases of the sample data set, with a file of every kind betwe
 own kind, as a service does. Forged ones have ids and digests that fit the damage, as somebody who may write to the directory would: a
 release that lies without contradicting itself is served, and what keeps it out is a signature.
 
-{table(header, [_cells(row) for row in (*broken, *lies)])}
+{table(header, [_cells(row) for row in (*broken, *faked)])}
 
 {targets(wanted)}
 """
 
 
-def _cells(row: Row) -> list[object]:
+def _cells(row: CorruptionRow) -> list[object]:
     outcomes = [row.served, row.refused, row.refused_later, row.crashed, row.unnamed]
     return [row.kind, row.releases, *outcomes, f"{row.peak / 2**20:.0f}"]
 
 
 def _releases(work: Path) -> list[Path]:
-    """Of every kind of file one, between them."""
+    """Write releases that have every kind of file between them."""
     found = [find(write_sample_release(work))]
     for number, options in enumerate(_KINDS):
         folder = work / f"releases-{number}"

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attempts import Attempt, attempts
-from damage import Damage, files, flipped, mistyped, swapped, truncated
-from lies import lying
+from benchmarks.reliability.attempts import Attempt, attempts
+from benchmarks.reliability.damage import Damage, files, flipped, mistyped, swapped, truncated
+from benchmarks.reliability.forged_files import forge_file
 
 HEADING = "Corrupted releases"
 _CORRUPTIONS = (flipped, truncated, swapped, mistyped)
@@ -17,8 +17,8 @@ _MOST_MEMORY = 1 << 30  # bytes, resident
 
 
 @dataclass(frozen=True)
-class Row:
-    """Of one kind of damage: how many releases were served, refused at load or when a document was read, and so on.
+class CorruptionRow:
+    """Counts for one kind of damage: releases served, refused at load or when a document was read, and so on.
 
     unnamed: refused by a message without the name of a file that was damaged (of a forged release: of any file, as what
     does not fit is said of one of two); peak: most resident bytes.
@@ -35,23 +35,23 @@ class Row:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing crashed, no message was without a name and memory stayed within its bound."""
+        """True if nothing crashed, every message had a name and memory stayed within its bound."""
         return not self.crashed and not self.unnamed and self.peak <= _MOST_MEMORY
 
 
-def corrupted(releases: Sequence[Path], count: int, work: Path, seed: int = 0) -> list[Row]:
+def corrupted(releases: Sequence[Path], count: int, work: Path, seed: int = 0) -> list[CorruptionRow]:
     """Damage that digests or the schema give away: a release that is served is a failure."""
     return _measure(releases, [_CORRUPTIONS[i % len(_CORRUPTIONS)] for i in range(count)], work, seed)
 
 
-def forged(releases: Sequence[Path], count: int, work: Path, seed: int = 0) -> list[Row]:
-    """Lies within digests that fit: some change nothing that anyone could see, and these are served."""
-    return _measure(releases, [lying] * count, work, seed)
+def forged(releases: Sequence[Path], count: int, work: Path, seed: int = 0) -> list[CorruptionRow]:
+    """Forge files within digests that fit: some change nothing that anyone could see, and these are served."""
+    return _measure(releases, [forge_file] * count, work, seed)
 
 
 def _measure(
     releases: Sequence[Path], kinds: Sequence[Callable[[Path, random.Random], Damage]], work: Path, seed: int
-) -> list[Row]:
+) -> list[CorruptionRow]:
     rng = random.Random(seed)  # noqa: S311 (nothing secret)
     chosen = [releases[i // len(_CORRUPTIONS) % len(releases)] for i in range(len(kinds))]
     plan = [(release, kind(release, rng)) for release, kind in zip(chosen, kinds, strict=True)]
@@ -64,7 +64,7 @@ def _measure(
 
 
 def _folders(plan: Sequence[tuple[Path, Damage]], work: Path) -> Iterator[Path]:
-    """One at a time: the one before is gone when the next is asked for."""
+    """Write damaged releases one at a time; the one before is removed when the next is asked for."""
     for release, damage in plan:
         folder = work / "damaged"
         folder.mkdir()
@@ -72,9 +72,9 @@ def _folders(plan: Sequence[tuple[Path, Damage]], work: Path) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def _row(kind: str, found: Sequence[tuple[Attempt, bool]]) -> Row:
+def _row(kind: str, found: Sequence[tuple[Attempt, bool]]) -> CorruptionRow:
     outcomes = Counter(attempt.outcome for attempt, _ in found)
-    return Row(
+    return CorruptionRow(
         kind=kind,
         releases=len(found),
         served=outcomes["served"],

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from forge import Change, forged, tampered
 
+from benchmarks.reliability.forge import Change, forged, tampered
 from taugate.retrieval.release.layout import MANIFEST, content_digest
 
 Make = Callable[[Path, Path, Change], Path]
@@ -46,12 +46,12 @@ class Damage:
     names: frozenset[str]
 
     def to(self, release: Path, folder: Path) -> Path:
-        """A damaged copy in an empty folder."""
+        """Write a damaged copy into an empty folder."""
         return self.make(release, folder, self.change)
 
 
 def flipped(release: Path, rng: random.Random) -> Damage:
-    """One bit of one file; of a manifest, in what its id covers: times, parent and gains are for people to read."""
+    """Flip one bit of one file; of a manifest, in what its id covers: times, parent and gains are for people to read."""
     name = rng.choice(files(release))
     content = (release / name).read_bytes()
     damaged = _flip(content, rng)
@@ -71,7 +71,7 @@ def _flip(content: bytes, rng: random.Random) -> bytes:
 
 
 def _covered(manifest: bytes) -> tuple[str, str] | None:
-    """A manifest's digest and id, None where it has none any more."""
+    """Return a manifest's digest and id, None where it has none any more."""
     try:
         raw = orjson.loads(manifest)
         return content_digest(raw), raw["release_id"]
@@ -80,7 +80,7 @@ def _covered(manifest: bytes) -> tuple[str, str] | None:
 
 
 def truncated(release: Path, rng: random.Random) -> Damage:
-    """A file cut short, emptied, gone, or longer."""
+    """Cut a file short, empty it, remove it or make it longer."""
     name = rng.choice(files(release))
     size = (release / name).stat().st_size
     # Less its last line feed, a manifest is the same.
@@ -112,7 +112,7 @@ def swapped(release: Path, rng: random.Random) -> Damage:
 
 
 def mistyped(release: Path, rng: random.Random) -> Damage:
-    """A value of the manifest replaced by one of another JSON type, or its key gone; digest and id fit."""
+    """Replace a value of the manifest by one of another JSON type, or remove its key; digest and id fit."""
     manifest = json.loads((release / MANIFEST).read_bytes())
     # What is null may be something else; digests of files are made to fit.
     there = [path for path in paths(manifest) if value_at(manifest, path) is not None]
@@ -139,7 +139,7 @@ def paths(value: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  #
 
 
 def value_at(value: Any, path: tuple[Any, ...]) -> Any:  # noqa: ANN401
-    """What such a way leads to."""
+    """Return the value at a path."""
     for key in path:
         value = value[key]
     return value

@@ -2,21 +2,19 @@
 
 from dataclasses import replace
 
-from page import table
-from plan import Plan
-from servers import Server
-from services import taugate
-from targets import Target, targets
-
+from benchmarks.markdown import Target, table, targets
 from benchmarks.reliability.attacks.memory import BATCH, FULL, MOST_GROWTH, resident
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from tests.sample_release import write_sample_release
 
 HEADING = "A million distinct queries"
 _LOOKS = 20  # rows of the table
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     every = max(FULL // 5, plan.distinct // 100)
     service = taugate(write_sample_release(plan.work), "float32", cache=True)
     alone = replace(service, environment=service.environment | {"TAUGATE_WORKERS": "1"})

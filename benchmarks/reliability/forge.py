@@ -15,7 +15,7 @@ Change = Callable[[Path, dict[str, Any]], None]
 
 
 def tampered(release: Path, folder: Path, change: Change) -> Path:
-    """A copy in `folder` with something changed that its digests give away."""
+    """Copy a release to `folder` with a change that its digests give away."""
     copy = shutil.copytree(release, folder / release.name)
     raw = json.loads((copy / MANIFEST).read_bytes())
     change(copy, raw)
@@ -23,7 +23,7 @@ def tampered(release: Path, folder: Path, change: Change) -> Path:
 
 
 def forged(release: Path, folder: Path, change: Change) -> Path:
-    """A copy whose manifest and id fit what was changed, as somebody could make it who may write there."""
+    """Copy a release with a change that manifest and id are made to fit, as somebody with write access could."""
     copy = shutil.copytree(release, folder / release.name)
     raw = json.loads((copy / MANIFEST).read_bytes())
     change(copy, raw)

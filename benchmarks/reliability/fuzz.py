@@ -1,6 +1,6 @@
 """Every reader of what anybody may have written under atheris, a coverage-guided fuzzer.
 
-By itself: python benchmarks/reliability/fuzz.py [--seconds N] [--seed N] [--readers NAME …]; `make fuzz` is that.
+By itself: python -m benchmarks.reliability.fuzz [--seconds N] [--seed N] [--readers NAME …]; `make fuzz` is that.
 Exit code 1 where something was found; the inputs are printed then.
 """
 
@@ -9,25 +9,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path += [str(ROOT / "benchmarks" / each) for each in ("calibration", "serving")]  # Markdown and targets
-sys.path.append(str(ROOT))  # the tests' own readers
-
-from page import table  # noqa: E402
-from plan import Plan  # noqa: E402
-from targets import Target, targets  # noqa: E402
-
-from tests.fuzz.campaign import MEMORY_MIB, Fuzzed, fuzz  # noqa: E402
-from tests.fuzz.readers import readers  # noqa: E402
-from tests.sample_release import write_sample_release  # noqa: E402
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from tests.fuzz.campaign import MEMORY_MIB, Fuzzed, fuzz
+from tests.fuzz.readers import readers
+from tests.sample_release import write_sample_release
 
 HEADING = "Readers under a fuzzer"
 HEADER = ("reader", "inputs", "edges reached", "peak MiB", "findings")
 SECONDS = 600  # of all readers together
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     rows = measure(plan.fuzz_seconds, plan.seed)
     *_, memory, found = rows[-1]
     wanted = [
@@ -45,8 +39,10 @@ Python code: those inside of orjson, pydantic and safetensors are not seen.
 """
 
 
-def measure(seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None) -> list[tuple[object, ...]]:
-    """A row for each reader and one for all, as HEADER says; seconds: of all together, in one process at a time."""
+def measure(
+    seconds: int = SECONDS, seed: int = 1, names: list[str] | None = None
+) -> list[tuple[str, str, int, int, int]]:
+    """Fuzz each reader and return a row for each and one for all, as HEADER says; seconds: of all together, in one process at a time."""
     with tempfile.TemporaryDirectory(prefix="taugate-fuzz-") as folder:
         releases = write_sample_release(Path(folder))
         (Path(folder) / "scratch").mkdir()
@@ -59,7 +55,7 @@ def measure(seconds: int = SECONDS, seed: int = 1, names: list[str] | None = Non
 
 
 def _findings(fuzzed: Fuzzed) -> int:
-    """One at most: a reader is fuzzed until it is found out. Memory over the limit is one as well."""
+    """Count the findings, at most one: a reader is fuzzed until its first. Memory over the limit is one as well."""
     return int(bool(fuzzed.finding) or fuzzed.memory > MEMORY_MIB)
 
 

@@ -5,14 +5,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from page import table
-from plan import Plan
-from seen import CheckedLoad
-from servers import Server
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
-
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.checked_replies import CheckedLoad
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
 from tests.redis_process import RedisProcess
 
@@ -21,8 +19,8 @@ _SET, _CLIENTS = "squad_v2_dev", 16
 _WARM_UP, _FIRST = 5.0, 1.0  # seconds
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:

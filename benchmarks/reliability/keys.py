@@ -8,15 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from cells import Cell, latency, measure, rate
-from load import Job
-from page import table
-from plan import Plan
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
-from traffic import asked, released
-
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.cells import LoadCell, latency, measure, rate
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest, taugate
 from taugate.service.access.keys import digest
 from tests.redis_process import RedisProcess
 
@@ -27,8 +25,8 @@ _OTHERS = 19  # keys beside the one that is used: every one is compared
 _NEVER_REACHED = 1e6  # queries a second
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})[:_KNOWN]
     cells = turns(plan.kept / _SET, texts, plan.seconds, plan.rounds)
@@ -54,9 +52,9 @@ medians, ratios within a round.
 """
 
 
-def turns(releases: Path, texts: list[str], seconds: float, rounds: int) -> dict[str, list[Cell]]:
+def turns(releases: Path, texts: list[str], seconds: float, rounds: int) -> dict[str, list[LoadCell]]:
     """Cells of each kind of service, in the order of the rounds; the round before the first warms up."""
-    cells: dict[str, list[Cell]] = {}
+    cells: dict[str, list[LoadCell]] = {}
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis, ExitStack() as stack:
         services = _services(taugate(releases, "float32", cache=True), redis.url)
         servers = {name: stack.enter_context(Server(service)) for name, service in services.items()}
@@ -64,14 +62,14 @@ def turns(releases: Path, texts: list[str], seconds: float, rounds: int) -> dict
             order = [*servers.items()]
             for name, server in order if number % 2 else reversed(order):
                 requests = [server.service.request(text) for text in texts]
-                job = Job(server.port, [*range(len(texts))], seconds, clients=_CLIENTS)
+                job = LoadJob(server.port, [*range(len(texts))], seconds, clients=_CLIENTS)
                 cell = measure(server, requests, job)
                 if number >= 0:
                     cells.setdefault(name, []).append(cell)
     return {name: cells[name] for name in services}
 
 
-def _services(plain: Service, redis: str) -> dict[str, Service]:
+def _services(plain: ServiceUnderTest, redis: str) -> dict[str, ServiceUnderTest]:
     key = secrets.token_urlsafe(32)
     scopes = ["search", "metrics"]
     others = [
@@ -94,5 +92,5 @@ def _services(plain: Service, redis: str) -> dict[str, Service]:
     }
 
 
-def _ratio(own: list[Cell], first: list[Cell]) -> float:
+def _ratio(own: list[LoadCell], first: list[LoadCell]) -> float:
     return median(rate(a) / rate(b) for a, b in zip(own, first, strict=True))

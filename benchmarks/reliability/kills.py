@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import page
-from place import Place
-from plan import Plan
-
+from benchmarks.markdown import table, verdict
+from benchmarks.reliability.place import CalibrationSite
+from benchmarks.reliability.plan import ReliabilityPlan
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.registry import history
@@ -30,7 +29,7 @@ _SECONDS = 0.1  # in which a process that changes one thing after the other is k
 
 
 @dataclass
-class Found:
+class KillFindings:
     """After the kills of one kind of command."""
 
     kills: int = 0
@@ -41,10 +40,10 @@ class Found:
     without: list[str] = field(default_factory=list)
 
 
-def section(plan: Plan) -> str:
+def section(plan: ReliabilityPlan) -> str:
     """The tables."""
     rng = random.Random(plan.seed)  # noqa: S311 (no secret)
-    place = Place.prepared(plan.work)
+    place = CalibrationSite.prepared(plan.work)
     calibrations = round(_CALIBRATIONS * plan.kills)
     promotions = (plan.kills - calibrations) // 2
     pruned = plan.kills - calibrations - promotions
@@ -58,7 +57,7 @@ def section(plan: Plan) -> str:
 
 
 def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
-    """What was killed keeps nobody from the next calibration, rollback and prune, which leaves nothing behind."""
+    """Check that a killed command does not prevent the next calibration, rollback and prune, which leaves nothing behind."""
     codes = [process.wait()]
     for action in (["rollback"], ["prune", "--keep", "2"], ["verify"]):
         codes += [cli.main(["release", *action, "--releases", str(releases)])]
@@ -66,7 +65,7 @@ def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
         sys.exit(f"what was killed keeps others from their work: exit codes {codes}")
 
 
-def _calibrations(place: Place, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
+def _calibrations(place: CalibrationSite, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
     """Half of the moments anywhere, half where the release is written and promoted."""
     for seed in range(kills):
         moment = rng.uniform(0, _LATEST * place.seconds[seed % 2])
@@ -82,7 +81,7 @@ def _calibrations(place: Place, kills: int, rng: random.Random) -> Iterable[Call
 
 
 def _changes(
-    place: Place, kills: int, rng: random.Random, first: int, actions: list[str]
+    place: CalibrationSite, kills: int, rng: random.Random, first: int, actions: list[str]
 ) -> Iterable[Callable[[], None]]:
     for seed in range(first, first + kills):
         moment = rng.uniform(0, _SECONDS)
@@ -99,8 +98,8 @@ def _kill(process: "subprocess.Popen[str]", moment: float) -> None:
     process.communicate()
 
 
-def _killed(place: Place, kills: Iterable[Callable[[], None]]) -> Found:
-    found, before = Found(), _begun(place.releases)
+def _killed(place: CalibrationSite, kills: Iterable[Callable[[], None]]) -> KillFindings:
+    found, before = KillFindings(), _begun(place.releases)
     for kill in kills:
         with watched(place.releases) as seen:
             kill()
@@ -132,7 +131,7 @@ def _begun(releases: Path) -> set[object]:
     return {*interrupted, *left, *(f"line {number}" for number in past.unreadable)}
 
 
-def _text(found: dict[str, Found]) -> str:
+def _text(found: dict[str, KillFindings]) -> str:
     header = ["killed", "kills", "traces left", "looks at `current`", "without one", "releases verified", "that do not"]
     rows = [
         [
@@ -154,12 +153,14 @@ def _text(found: dict[str, Found]) -> str:
             f"releases that list but do not verify, after {kills} kills",
             0,
             len(damaged),
-            page.verdict(reached=not damaged),
+            verdict(reached=not damaged),
         ],
-        ["times without a current release", 0, len(without), page.verdict(reached=not without)],
+        ["times without a current release", 0, len(without), verdict(reached=not without)],
     ]
     faults = "".join(f"\n- {fault}" for fault in sorted({*damaged, *without}))
-    return f"{_INTRODUCTION}\n\n{page.table(header, rows)}\n\n{page.table(['target', 'wanted', 'measured', ''], targets)}\n{faults}"
+    return (
+        f"{_INTRODUCTION}\n\n{table(header, rows)}\n\n{table(['target', 'wanted', 'measured', ''], targets)}\n{faults}"
+    )
 
 
 _INTRODUCTION = """\

@@ -1,7 +1,7 @@
 """A share of a processor, and so much memory, for a process and all it starts: a control group where one can be made.
 
-Otherwise SIGSTOP and SIGCONT in turns, and SIGKILL for who takes more memory: coarser, and `Limits.kind` says so. By
-itself, `python benchmarks/reliability/limits.py PROCESSORS BYTES COMMAND…` does the latter; 0 bytes are no limit.
+Otherwise SIGSTOP and SIGCONT in turns, and SIGKILL for who takes more memory: coarser, and `ResourceLimits.kind` says so. By
+itself, `python -m benchmarks.reliability.limits PROCESSORS BYTES COMMAND…` does the latter; 0 bytes are no limit.
 """
 
 import contextlib
@@ -15,18 +15,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "serving"))  # it is run by itself as well
-
-from processes import resident_bytes, tree
+from benchmarks.checkout import ROOT
+from benchmarks.serving.processes import resident_bytes, tree
 
 _PERIOD = 0.1  # seconds, as Kubernetes has it
 _MICROSECONDS = round(_PERIOD * 1e6)
 _ROOT = Path("/sys/fs/cgroup")
+_ASIDE = "LIMITED_PYTHONPATH"
 _END_SECONDS = 10.0  # in which a process that was killed leaves its group
 
 
-class Limits:
-    """processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals"."""
+class ResourceLimits:
+    """Limits on processor time and memory for commands and all that they start.
+
+    processors: share of one; most_bytes: of memory, 0 for any. kind: "cgroup v1", "cgroup v2" or "signals".
+    """
 
     def __init__(self, processors: float, most_bytes: int) -> None:
         self.processors, self.most_bytes = processors, most_bytes
@@ -35,7 +38,17 @@ class Limits:
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command, under the limits from its first instruction on."""
         if not self.groups:
-            return [sys.executable, __file__, str(self.processors), str(self.most_bytes), *command]
+            # The command's own PYTHONPATH may be another checkout's: it is put aside while this module is looked for.
+            begin = f'exec env PYTHONPATH={shlex.quote(str(ROOT))} {_ASIDE}="$PYTHONPATH" "$@"'
+            own = [
+                sys.executable,
+                "-P",
+                "-m",
+                "benchmarks.reliability.limits",
+                str(self.processors),
+                str(self.most_bytes),
+            ]
+            return ["sh", "-c", begin, "sh", *own, *command]
         enter = " ".join(f"echo $$ >{shlex.quote(str(group / 'cgroup.procs'))};" for group in self.groups)
         return ["sh", "-c", f'{enter} exec "$@"', "sh", *command]
 
@@ -76,14 +89,14 @@ class Limits:
 
 
 @contextmanager
-def limited(processors: float, most_bytes: int = 0) -> Iterator[Limits]:
+def limited(processors: float, most_bytes: int = 0) -> Iterator[ResourceLimits]:
     """Limits for commands that start and end within the block."""
-    limits = Limits(processors, most_bytes)
+    limits = ResourceLimits(processors, most_bytes)
     try:
         limits.write(f"taugate-{os.getpid()}")
     except OSError:
         limits.remove()
-        limits = Limits(processors, most_bytes)
+        limits = ResourceLimits(processors, most_bytes)
     try:
         yield limits
     finally:
@@ -93,6 +106,11 @@ def limited(processors: float, most_bytes: int = 0) -> Iterator[Limits]:
 def main() -> None:
     """Run a command by signals within the limits, and pass on what it is told."""
     processors, most_bytes = float(sys.argv[1]), int(sys.argv[2])
+    aside = os.environ.pop(_ASIDE, "")
+    if aside:
+        os.environ["PYTHONPATH"] = aside
+    else:
+        os.environ.pop("PYTHONPATH", None)
     process = subprocess.Popen(sys.argv[3:])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda told, _: process.send_signal(told))

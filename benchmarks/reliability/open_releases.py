@@ -47,7 +47,7 @@ def _open(folder: Path) -> tuple[str, str]:
 
 
 def _use(release: Release) -> None:
-    """What a service does with it: searches, with and without a filter, and reads what it found."""
+    """Use a release as a service does: search it and read what was found."""
     texts = [query.text for query in release.golden][:8]
     for k in (1, release.manifest.policy.k, 50):
         answers = release.retriever.search([Query(text, k) for text in texts])

@@ -12,16 +12,15 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from client import HOST
 from numpy.typing import NDArray
-from page import table
-from plan import Plan
 from scipy.stats import wilcoxon
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
-from traffic import released
 
+from benchmarks.drift.traffic import released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest, taugate
 from taugate.service.access.keys import digest
 
 HEADING = "What the time of a reply tells a key with a filter"
@@ -47,7 +46,7 @@ class Questions:
     by_owner: dict[str | None, list[str]]
 
     def pairs(self, most: int, rng: Random) -> Pairs:
-        """One about a hidden passage with one about a passage that is nowhere, as many words and characters each."""
+        """Pair a query about a hidden passage with one about a passage that does not exist, of as many words and characters."""
         alike: dict[tuple[int, int], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
         for side, owner in enumerate(("hidden", None)):
             for text in self.by_owner[owner]:
@@ -57,8 +56,8 @@ class Questions:
         return found[:most]
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     questions = _divided(plan)
     released(plan.work, questions.data.name, plan.work / "releases")
     service = _service(plan.work / "releases" / questions.data.name)
@@ -97,7 +96,7 @@ So often would a longer search for hidden passages be found at p < {_LEVEL} with
 """
 
 
-def _divided(plan: Plan) -> Questions:
+def _divided(plan: ReliabilityPlan) -> Questions:
     """The data set, each of its passages with one owner or left out."""
     rng, source, folder = Random(plan.seed), plan.data / _SET, plan.work / "divided"  # noqa: S311 (no secret)
     (folder / "qrels").mkdir(parents=True)
@@ -124,7 +123,7 @@ def _divided(plan: Plan) -> Questions:
     return Questions(folder, by_owner)
 
 
-def _service(releases: Path) -> Service:
+def _service(releases: Path) -> ServiceUnderTest:
     entries = [
         {"name": "seen", "scopes": ["search"], "filter": {"tenant": "seen"}} | _hashed(_SEEN),
         {"name": "all", "scopes": ["search"]} | _hashed(_ALL),
@@ -134,8 +133,8 @@ def _service(releases: Path) -> Service:
     return replace(plain, environment=plain.environment | keys, headers=_bearer(_ALL))
 
 
-def _planted(service: Service, **environment: str) -> Service:
-    """The same with a fault, which has to be found."""
+def _planted(service: ServiceUnderTest, **environment: str) -> ServiceUnderTest:
+    """Measure the service with a planted fault, which has to be found."""
 
     def command(port: int) -> list[str]:
         served = service.command(port)
@@ -144,7 +143,7 @@ def _planted(service: Service, **environment: str) -> Service:
     return replace(service, command=command, environment=service.environment | environment)
 
 
-def _measured(service: Service, pairs: Pairs, seed: int, others: Sequence[str] = ()) -> Floats:
+def _measured(service: ServiceUnderTest, pairs: Pairs, seed: int, others: Sequence[str] = ()) -> Floats:
     """Milliseconds of both of each pair, (n, 2), asked with the key that has a filter.
 
     others: what the key without one asks before; then the first reply to each is timed, else the fastest of several.
@@ -196,7 +195,7 @@ def _p(milliseconds: Floats) -> float:
 
 
 def _power(milliseconds: Floats, microseconds: float, seed: int) -> float:
-    """How often so small a difference is found, were all else alike: signs of the measured differences by chance."""
+    """Estimate how often so small a difference is found, with random signs of the measured differences."""
     rng = np.random.default_rng(seed)
     differences = milliseconds[:, 0] - milliseconds[:, 1]
     signs = rng.choice([-1.0, 1.0], (_TRIALS, len(differences)))

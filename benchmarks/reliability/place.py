@@ -9,17 +9,19 @@ from typing import Self
 
 import zaragoza_construction_faq
 
+from benchmarks.checkout import environment
 from taugate.ingestion.dataset.location import write_sample
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import STAGING_PREFIX
 from tests.fake_encoder import write_fake_encoder
 
-_ROOT = Path(__file__).resolve().parents[2]
-
 
 @dataclass(frozen=True)
-class Place:
-    """seconds: that a calibration takes until it is promoted, and its part from the first file of the release on."""
+class CalibrationSite:
+    """A data set, an encoder and a releases directory for calibrations run as processes.
+
+    seconds: that a calibration takes until it is promoted, and its part from the first file of the release on.
+    """
 
     data: Path
     encoder: Path
@@ -28,7 +30,7 @@ class Place:
 
     @classmethod
     def prepared(cls, work: Path) -> Self:
-        """With two releases, the second of which was timed."""
+        """Prepare a site with two releases, the second of which was timed."""
         write_sample(work / "data")
         texts = [entry[part] for entry in zaragoza_construction_faq.load(lang="en") for part in ("q", "a")]
         place = cls(work / "data", write_fake_encoder(work / "encoder", texts), work / "releases")
@@ -48,7 +50,9 @@ class Place:
         """`taugate calibrate`, begun."""
         command = [sys.executable, "-m", "taugate", "calibrate", str(self.data), "--releases", str(self.releases)]
         command += ["--encoder", str(self.encoder), "--seed", str(seed)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, cwd=_ROOT)
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, env=environment()
+        )
 
     def until_it_writes(self, process: "subprocess.Popen[str]") -> None:
         """Wait for the staging folder of a calibration."""

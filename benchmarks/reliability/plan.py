@@ -5,8 +5,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long, and how often.
+class ReliabilityPlan:
+    """What one run was asked for: how long, and how often.
 
     data: the folder with the public data sets; kept: releases of these, for the next time; work: a folder that is
     removed afterwards; kills: of all commands together; swaps: promotions under load; restarts: of each replica;

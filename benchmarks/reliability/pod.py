@@ -7,7 +7,6 @@ or answered late, or the pod was killed.
 
 import argparse
 import functools
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,16 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import table
-from servers import Server
-
+from benchmarks.checkout import environment
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.others_redis import Flood
 from benchmarks.reliability.attacks.parade import PLACES, parade
 from benchmarks.reliability.attacks.replies import unread_pipe
-from benchmarks.reliability.attacks.setting import Setting, prepared
+from benchmarks.reliability.attacks.setting import AttackSetting, prepared
 from benchmarks.reliability.attacks.traffic import peak, traffic
 from benchmarks.reliability.attacks.victim import Victim
-from benchmarks.reliability.limits import Limits, limited
+from benchmarks.reliability.limits import ResourceLimits, limited
+from benchmarks.serving.servers import Server
 
 _PROCESSORS, _BYTES = 0.25, 1 << 30
 _RATE, _P99_MILLISECONDS = 5.0, 1000.0
@@ -34,7 +33,7 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Phase:
-    """One attack, as the client with the key saw it; resident: the most bytes meanwhile."""
+    """The results of one attack as the client with the key saw it; resident: the most bytes meanwhile."""
 
     name: str
     victim: Victim
@@ -58,11 +57,11 @@ def main() -> None:
     _report(phases, killed, limits.kind)
 
 
-def _attacked(setting: Setting, limits: Limits, seconds: float, rate: float) -> tuple[list[Phase], bool]:
+def _attacked(setting: AttackSetting, limits: ResourceLimits, seconds: float, rate: float) -> tuple[list[Phase], bool]:
     with unread_pipe() as into_pipe, Flood() as redis:
         own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url, "WORKERS": "1", "QUERIES_PER_SECOND": str(rate)}
         wrap = lambda command: limits.wrap([*into_pipe, *command])  # noqa: E731 (two commands in front of one)
-        with setting.service(wrap=wrap, patience=_START_SECONDS, **own) as server:
+        with setting.service(wrap=wrap, patience=_START_SECONDS, settings=own) as server:
             phases = [_phase("nothing", setting, server, functools.partial(time.sleep, seconds))]
             for name, (send, given) in parade(setting.keys).items():
                 phases.append(
@@ -79,7 +78,7 @@ def _attack(send: Callable[..., object], port: int, seconds: float, given: tuple
         time.sleep(seconds)
 
 
-def _phase(name: str, setting: Setting, server: Server, attack: Callable[[], object]) -> Phase:
+def _phase(name: str, setting: AttackSetting, server: Server, attack: Callable[[], object]) -> Phase:
     with peak(server) as seen, Victim(server.port, setting.keys["good"], _RATE, known=False) as victim:
         attack()
     return Phase(name, victim, max(seen))
@@ -111,8 +110,9 @@ def _quickstart(root: Path, folder: Path) -> Path:
         "quickstart",
         "--no-serve",
     ]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    subprocess.run([*command, "--directory", str(folder)], cwd=root, env=environment, check=True, stdout=sys.stderr)
+    subprocess.run(
+        [*command, "--directory", str(folder)], cwd=root, env=environment(root), check=True, stdout=sys.stderr
+    )
     return folder / "releases"
 
 

@@ -3,14 +3,12 @@
 import time
 from contextlib import ExitStack
 
-from page import table
-from plan import Plan
-from seen import CheckedLoad
-from servers import Server, free_port
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
-
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.checked_replies import CheckedLoad
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.servers import Server, free_port
+from benchmarks.serving.services import taugate
 from taugate.registry.catalog import find
 from tests.nginx_process import nginx
 
@@ -18,8 +16,8 @@ HEADING = "Rolling restarts"
 _SET, _CLIENTS, _REPLICAS, _PAUSE = "squad_v2_dev", 16, 2, 2.0
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     ports = [free_port() for _ in range(_REPLICAS)]

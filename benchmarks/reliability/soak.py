@@ -15,15 +15,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import table
-from processes import resident_bytes, tree
-from servers import Server
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.others_redis import shared_redis
 from benchmarks.reliability.attacks.parade import PLACES, parade
-from benchmarks.reliability.attacks.setting import Setting, prepared
+from benchmarks.reliability.attacks.setting import AttackSetting, prepared
 from benchmarks.reliability.attacks.traffic import traffic
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.processes import resident_bytes, tree
+from benchmarks.serving.servers import Server
 from tests.redis_process import RedisProcess
 
 _RATE = 5.0  # requests a second of each of the clients with a key
@@ -39,7 +38,7 @@ _SPARE = 8
 
 @dataclass(frozen=True)
 class Held:
-    """What the service had when nobody asked: seconds since the start, open files, threads, resident bytes."""
+    """Resources of the idle service: seconds since the start, open files, threads, resident bytes."""
 
     at: float
     files: int
@@ -48,7 +47,7 @@ class Held:
 
     @classmethod
     def by(cls, server: Server, began: float) -> "Held":
-        """Of all its processes."""
+        """Read the resources of all its processes."""
         folders = [Path(f"/proc/{process}") for process in tree(server.pid)]
         files, threads = (sum(len([*(each / kind).iterdir()]) for each in folders) for kind in ("fd", "task"))
         return cls(time.monotonic() - began, files, threads, resident_bytes(server.pid))
@@ -57,7 +56,7 @@ class Held:
 class Disturbance:
     """`with Disturbance(…)`: releases change and Redis comes and goes, each at its own pace."""
 
-    def __init__(self, setting: Setting, server: Server, redis: RedisProcess, names: list[str]) -> None:
+    def __init__(self, setting: AttackSetting, server: Server, redis: RedisProcess, names: list[str]) -> None:
         self.swaps = 0
         self._setting, self._server, self._redis, self._names = setting, server, redis, names
         self._ended = threading.Event()
@@ -101,13 +100,13 @@ def main() -> None:
         names = [each.name for each in sorted(setting.releases.glob("2*Z-*"))]
         names.append(setting.another_release())
         own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url}
-        with setting.service(**own) as server:
+        with setting.service(settings=own) as server:
             held, clients, swaps = _rounds(setting, server, redis, (rounds, arguments.seed, names))
     _report(held, clients, swaps)
 
 
 def _rounds(
-    setting: Setting, server: Server, redis: RedisProcess, plan: tuple[int, int, list[str]]
+    setting: AttackSetting, server: Server, redis: RedisProcess, plan: tuple[int, int, list[str]]
 ) -> tuple[list[Held], list[Victim], int]:
     rounds, seed, names = plan
     rng, began, held, clients, swaps = random.Random(seed), time.monotonic(), [], [], 0  # noqa: S311 (no secret)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
-from page import table
-from plan import Plan
-from seen import CheckedLoad, Replies, Window
-from servers import Server
-from services import taugate
-from targets import Target, targets
-from traffic import asked, released
 
+from benchmarks.drift.traffic import asked, released
+from benchmarks.markdown import Target, table, targets
+from benchmarks.reliability.checked_replies import CheckedLoad, Replies, Window
+from benchmarks.reliability.plan import ReliabilityPlan
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from taugate.registry.catalog import current_id, find
 from taugate.registry.promotion import promote, rollback
 
@@ -29,7 +28,7 @@ _LET_GO = 1.0  # seconds: the last replies of the old release take a tenth of th
 
 
 @dataclass(frozen=True)
-class _Found:
+class _SwapFindings:
     """swapping, calm: when there was a change of the release, and when none; resident: bytes after each change."""
 
     replies: Replies
@@ -38,8 +37,8 @@ class _Found:
     resident: list[int]
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ReliabilityPlan) -> str:
+    """Measure the section and return its Markdown."""
     found = _swapped(plan)
     replies, resident = found.replies, found.resident
     during, between = (
@@ -71,7 +70,7 @@ verified, loaded and asked its golden queries on the same two cores. Memory: {re
 """
 
 
-def _swapped(plan: Plan) -> _Found:
+def _swapped(plan: ReliabilityPlan) -> _SwapFindings:
     with tempfile.TemporaryDirectory(dir=plan.work) as folder:
         releases = Path(folder)
         names = [_copied(plan, name, releases) for name in _SETS]
@@ -95,10 +94,10 @@ def _swapped(plan: Plan) -> _Found:
                         promote(releases, name)
                     swapping.append(_change(server, name))
                     resident.append(server.resident_bytes)
-    return _Found(load.replies, swapping, calm, resident)
+    return _SwapFindings(load.replies, swapping, calm, resident)
 
 
-def _copied(plan: Plan, name: str, releases: Path) -> str:
+def _copied(plan: ReliabilityPlan, name: str, releases: Path) -> str:
     """The release of a data set, among others."""
     released(plan.data, name, plan.kept)
     source = find(plan.kept / name)

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from servers import Server
-from services import Service
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest
 
 _QUERIES = 50
 _SHARE = 0.9  # of queries with the first document of the first service: int8 and another order of sums change some
 
 
-def check(services: Sequence[Service], queries: Sequence[str]) -> None:
+def check(services: Sequence[ServiceUnderTest], queries: Sequence[str]) -> None:
     """Ask every service some queries. Raises ValueError where one of them finds something else than the first does."""
     first: list[str] | None = None
     for service in services:

@@ -5,23 +5,23 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import load
-from load import Job
-from sample import Sample
-from servers import Server
+from benchmarks.serving import load
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.sample import LoadSample
+from benchmarks.serving.servers import Server
 
 _HITS = 'taugate_cache_requests_total{outcome="hit"}'
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What was seen from outside, and what it took inside.
+class LoadCell:
+    """One measured load: the sample of its clients, and what the server used.
 
     cpu: processor seconds of the server during the load; resident: bytes after it; batch: queries encoded together, mean,
     where the server says so.
     """
 
-    sample: Sample
+    sample: LoadSample
     cpu: float
     resident: int
     batch: float | None
@@ -33,13 +33,18 @@ class Cell:
 
     @property
     def generator_share(self) -> float:
-        """Of one processor, what the load generator took."""
+        """Share of one processor that the load generator took."""
         return self.sample.own_cpu / self.sample.seconds
 
 
 def measure(
-    server: Server, requests: Sequence[bytes], job: Job, processors: set[int] | None = None, *, refusals: bool = False
-) -> Cell:
+    server: Server,
+    requests: Sequence[bytes],
+    job: LoadJob,
+    processors: set[int] | None = None,
+    *,
+    refusals: bool = False,
+) -> LoadCell:
     """Load a server; processors: of the load generator.
 
     Raises ValueError where anything but 200 came back in a closed loop without `refusals`.
@@ -52,25 +57,25 @@ def measure(
     if server.service.environment.get("TAUGATE_CACHE_BYTES") == "0" and _metric(server, _HITS) != hits:
         raise ValueError(f"{server.service.name}: a cache answered where every query was to be encoded")
     count = after[1] - batches[1]
-    return Cell(sample, cpu, server.resident_bytes, (after[0] - batches[0]) / count if count else None)
+    return LoadCell(sample, cpu, server.resident_bytes, (after[0] - batches[0]) / count if count else None)
 
 
-def median(cells: Iterable[Cell], of: Callable[[Cell], float]) -> float:
-    """Of the rounds."""
+def median(cells: Iterable[LoadCell], of: Callable[[LoadCell], float]) -> float:
+    """Return the median of a figure over the rounds."""
     return statistics.median(of(cell) for cell in cells)
 
 
-def ratio(above: Sequence[Cell], below: Sequence[Cell], of: Callable[[Cell], float]) -> float:
+def ratio(above: Sequence[LoadCell], below: Sequence[LoadCell], of: Callable[[LoadCell], float]) -> float:
     """Median of the ratios, each within one round: what a machine does meanwhile, it does to both."""
     return statistics.median(of(a) / of(b) for a, b in zip(above, below, strict=True))
 
 
-def rate(cell: Cell) -> float:
+def rate(cell: LoadCell) -> float:
     """Good replies a second."""
     return cell.sample.rate
 
 
-def latency(percentile: float) -> Callable[[Cell], float]:
+def latency(percentile: float) -> Callable[[LoadCell], float]:
     """Milliseconds of a percentile."""
     return lambda cell: cell.sample.milliseconds(percentile)
 
@@ -82,7 +87,7 @@ def _batches(server: Server) -> tuple[float, float]:
 
 
 def _metric(server: Server, name: str) -> float:
-    """A value on /metrics; 0 where the server has no such thing."""
+    """Read a value on /metrics; 0 where the server has none."""
     if not server.service.name.startswith("taugate"):
         return 0.0
     found = re.search(rf"^{re.escape(name)} (\S+)$", server.get("/metrics").decode(), re.MULTILINE)

@@ -11,11 +11,11 @@ LOST = 0  # the status of a request whose connection was closed before there was
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
 
-Answered = Callable[["Connection", int, bytes], None]
+Answered = Callable[["LoadConnection", int, bytes], None]
 
 
-class Connection(asyncio.Protocol):
-    """One connection, at most one request on it at a time.
+class LoadConnection(asyncio.Protocol):
+    """A kept connection that carries at most one request at a time.
 
     answered: is told the connection, the status and the body of each reply; LOST where the connection was closed.
     """
@@ -66,21 +66,21 @@ class Connection(asyncio.Protocol):
         self._answered(self, int(head[9:12]), received[body : body + length])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A request without a reply is told so."""
+        """Report LOST for a request without a reply."""
         self.closed = True
         if self.busy:
             self.busy = False
             self._answered(self, LOST, b"")
 
 
-async def connect(port: int, answered: Answered) -> Connection:
-    """A connection to this machine."""
-    _, connection = await asyncio.get_running_loop().create_connection(lambda: Connection(answered), HOST, port)
+async def connect(port: int, answered: Answered) -> LoadConnection:
+    """Open a connection to this machine; port and answered as for `LoadConnection`."""
+    _, connection = await asyncio.get_running_loop().create_connection(lambda: LoadConnection(answered), HOST, port)
     return connection
 
 
 def post(path: str, body: bytes) -> bytes:
-    """A whole POST request with a JSON body."""
+    """Build a whole POST request with a JSON body."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
@@ -88,5 +88,5 @@ def post(path: str, body: bytes) -> bytes:
 
 
 def get(path: str) -> bytes:
-    """A whole GET request."""
+    """Build a whole GET request."""
     return f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()

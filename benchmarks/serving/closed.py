@@ -2,17 +2,16 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Literal
 
-from agreement import check
-from cells import Cell, latency, measure, median, rate, ratio
-from encoder_floor import Floor, floor_of
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service
-from targets import Target, targets
-
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.agreement import check
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate, ratio
+from benchmarks.serving.encoder_floor import Floor, floor_of
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest
 from taugate.retrieval.release.reader import encoder_folders
 from taugate.retrieval.release.verify import verify
 
@@ -23,21 +22,29 @@ FLOAT32, INT8 = "taugate float32", "taugate int8"
 TIMES = {FLOAT32: 10, INT8: 18}  # the throughput that is wanted, over that of a peer
 BATCHES = (1, 4, 16, 64)
 _FLOOR_SECONDS = 3.0  # for each batch size
-Turns = dict[tuple[str, int], list[Cell]]  # by service and clients, one cell a round
+Turns = dict[tuple[str, int], list[LoadCell]]  # by service and clients, one cell a round
 
 
 @dataclass(frozen=True)
-class Measured:
-    """ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services."""
+class ClosedLoopFigures:
+    """Figures of the closed loops, and the ceilings that the encoder sets.
+
+    ceilings: queries/s of the encoder alone, one table a round, for each of taugate's two services.
+    """
 
     cells: Turns
     ceilings: dict[str, list[dict[int, float]]]
 
 
 def take_turns(
-    plan: Plan, prepared: Prepared, services: list[Service], clients: tuple[int, ...], *, floors: bool = True
-) -> Measured:
-    """All services, round after round; the order is turned around every other time."""
+    plan: ServingPlan,
+    prepared: Prepared,
+    services: list[ServiceUnderTest],
+    clients: tuple[int, ...],
+    *,
+    floors: bool = True,
+) -> ClosedLoopFigures:
+    """Measure all services round after round; the order is reversed every other time."""
     cells: Turns = defaultdict(list)
     found: dict[str, list[dict[int, float]]] = defaultdict(list)
     check(services, prepared.queries)
@@ -55,11 +62,11 @@ def take_turns(
                 own = [cells[service.name, count][-1].batch or 1 for count in clients]
                 sizes = [*BATCHES, *(round(size) for size in own)]
                 found[service.name].append(floor(plan, prepared, service.name, sizes).rates)
-    return Measured(cells, found)
+    return ClosedLoopFigures(cells, found)
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     measured = take_turns(plan, prepared, [*prepared.services(), prepared.tuned()], CLIENTS)
     names = services_of(measured.cells)
@@ -89,8 +96,8 @@ def services_of(cells: Turns) -> list[str]:
     return list(dict.fromkeys(name for name, _ in cells))
 
 
-def wanted(measured: Measured) -> list[Target]:
-    """What the issue asks for, of the services that were measured."""
+def wanted(measured: ClosedLoopFigures) -> list[Target]:
+    """List the targets of the services that were measured."""
     cells, rows = measured.cells, []
     ours = [name for name in TIMES if (name, 16) in cells]
     for peer in [name for name in services_of(cells) if name not in TIMES]:
@@ -111,7 +118,7 @@ def wanted(measured: Measured) -> list[Target]:
     return rows
 
 
-def share_of_ceiling(measured: Measured, own: str, clients: int) -> float:
+def share_of_ceiling(measured: ClosedLoopFigures, own: str, clients: int) -> float:
     """Median over the rounds of the throughput as a share of the encoder's, at the batch size reached."""
     pairs = zip(measured.cells[own, clients], measured.ceilings[own], strict=True)
     shares = sorted(rate(cell) / ceiling[round(_batch(cell))] for cell, ceiling in pairs)
@@ -134,7 +141,7 @@ def _table(cells: Turns, names: list[str], clients: tuple[int, ...]) -> str:
     return table([*header, *(f"{each}: times the replies / p99 shorter" for each in names if each in TIMES)], rows)
 
 
-def _batch(cell: Cell) -> float:
+def _batch(cell: LoadCell) -> float:
     return cell.batch or 1.0
 
 
@@ -146,8 +153,8 @@ def _median_ceiling(rounds: list[dict[int, float]], size: int) -> float:
     return sorted(each[size] for each in rounds)[len(rounds) // 2]
 
 
-def floor(plan: Plan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
+def floor(plan: ServingPlan, prepared: Prepared, name: str, sizes: list[int]) -> Floor:
     """The encoder of one of taugate's services, alone."""
-    precision = "int8" if name == INT8 else "float32"
+    precision: Literal["int8", "float32"] = "int8" if name == INT8 else "float32"
     folder, *_ = encoder_folders(prepared.release, verify(prepared.release), precision)
     return floor_of(folder, prepared.queries, sizes, min(plan.seconds, _FLOOR_SECONDS))

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
-from client import LOST, Connection, connect
+from benchmarks.serving.client import LOST, LoadConnection, connect
 
 Row = tuple[float, float, float, int, int]  # due, sent, done, status, bytes
 _DRAIN = 60.0  # seconds that the last replies may take
@@ -17,12 +17,12 @@ class _Clients:
         self.rows: list[Row] = []
         self.lost = 0
         self._requests, self._order = requests, order
-        self._asked: dict[Connection, float] = {}
+        self._asked: dict[LoadConnection, float] = {}
         self._began = time.perf_counter()
         self._ends = self._began + seconds
         self.finished = asyncio.Event()
 
-    def ask(self, connection: Connection) -> None:
+    def ask(self, connection: LoadConnection) -> None:
         """Send the next request, unless it is time to stop."""
         now = time.perf_counter()
         number = next(self._order, None) if now < self._ends else None
@@ -33,7 +33,7 @@ class _Clients:
         self._asked[connection] = now
         connection.send(self._requests[number])
 
-    def answered(self, connection: Connection, status: int, body: bytes) -> None:
+    def answered(self, connection: LoadConnection, status: int, body: bytes) -> None:
         """Note it and ask again."""
         asked, done = self._asked.pop(connection), time.perf_counter()
         began = self._began
@@ -54,7 +54,7 @@ async def closed_loop(
     """
     shared: _Clients | None = None
 
-    def answered(connection: Connection, status: int, body: bytes) -> None:
+    def answered(connection: LoadConnection, status: int, body: bytes) -> None:
         if shared is not None:  # what hangs up after the run is no loss
             shared.answered(connection, status, body)
 

@@ -17,15 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.checkout import environment
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
 
-_ROOT = Path(__file__).resolve().parents[2]
 _WARM = 20  # texts
 
 
 @dataclass(frozen=True)
 class Floor:
-    """rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50."""
+    """The speed of the encoder without any service around it.
+
+    rates: queries a second at most, by how many are encoded together; milliseconds: of one query alone, p50.
+    """
 
     rates: dict[int, float]
     milliseconds: float
@@ -35,12 +38,12 @@ def floor_of(encoder: Path, texts: Sequence[str], sizes: Sequence[int], seconds:
     """The encoder in a folder; `seconds` for each number of texts, in each of the two ways."""
     given = {"encoder": str(encoder), "texts": list(texts), "sizes": sorted(set(sizes)), "seconds": seconds}
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).resolve())],
+        [sys.executable, "-m", "benchmarks.serving.encoder_floor"],
         input=json.dumps(given),
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        env=environment(),
     )
     found = json.loads(done.stdout)
     return Floor({int(size): rate for size, rate in found["rates"].items()}, found["milliseconds"])

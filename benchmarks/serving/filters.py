@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from bench import Bench
-from page import table as markdown
-from plan import Plan
-from workers import Workers
 
+from benchmarks.experiment import Experiment
+from benchmarks.markdown import table as markdown
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.workers import Workers
 from taugate.calibration.gate.indexes import set_breadth
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
@@ -27,9 +27,9 @@ _K, _QUERIES, _MARGIN = 5, 300, 0.005
 _FIELDS, _VALUES = 16, 256  # as many as one filter may have
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
-    vectors = Bench(plan.data, frozenset(), 1, plan.seed, Workers()).encoded(SET).vectors
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
+    vectors = Experiment(plan.data, frozenset(), 1, plan.seed, Workers()).encoded(SET).vectors
     return table(vectors.documents, vectors.answerable, plan.seed)
 
 
@@ -83,7 +83,7 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
 
 
 def _index(kind: Kind, flat: FlatIndex, queries: np.ndarray) -> AnyIndex:
-    """As wide as `calibrate` would have it."""
+    """Build an index with the breadth that `calibrate` would choose."""
     if kind == "flat":
         return flat
     index = build(kind, flat.vectors[np.arange(len(flat))])

@@ -4,12 +4,12 @@ import sys
 from collections import defaultdict
 from dataclasses import replace
 
-from cells import latency, measure, median, rate, ratio
-from closed import Turns
-from page import table
-from plan import Plan
-from servers import Server
-from services import PEERS, Service, taugate
+from benchmarks.markdown import table
+from benchmarks.serving.cells import latency, measure, median, rate, ratio
+from benchmarks.serving.closed import Turns
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import PEERS, ServiceUnderTest, taugate
 
 HEADING = "HTTP servers"
 SET = "squad_v2_dev"
@@ -18,8 +18,8 @@ _PARSERS = {"zttp": "ZttpProtocol", "httptools": "HttpToolsProtocol"}
 _KNOWN = 100  # queries that are asked again and again: as many as the warm-up asks for
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     precision = prepared.precisions[-1]
     rows = []
@@ -45,7 +45,7 @@ in the place of h11; on granian (ASGI), which has no deadlines of ours. docs/dep
 """
 
 
-def _take_turns(plan: Plan, services: list[Service], queries: list[str]) -> Turns:
+def _take_turns(plan: ServingPlan, services: list[ServiceUnderTest], queries: list[str]) -> Turns:
     cells: Turns = defaultdict(list)
     order = list(range(len(queries)))
     for number in range(plan.rounds):
@@ -58,20 +58,24 @@ def _take_turns(plan: Plan, services: list[Service], queries: list[str]) -> Turn
     return cells
 
 
-def _parsed_by(service: Service, parser: str) -> Service:
+def _parsed_by(service: ServiceUnderTest, parser: str) -> ServiceUnderTest:
     swap = (
         f"from uvicorn.protocols.http.{parser}_impl import {_PARSERS[parser]}; import taugate.service.process.connection as ours; "
         f"ours.H11Protocol = {_PARSERS[parser]}; import runpy; runpy.run_module('taugate', run_name='__main__')"
     )
-    command = lambda port: [swap if "runpy" in part else part for part in service.command(port)]  # noqa: E731
+
+    def command(port: int) -> list[str]:
+        given = service.command(port)
+        return [sys.executable, "-c", swap, *given[given.index("serve") :]]
+
     return replace(service, name=f"{service.name} with {parser}", command=command)
 
 
-def _on_granian(service: Service, releases: str) -> Service:
+def _on_granian(service: ServiceUnderTest, releases: str) -> ServiceUnderTest:
     start = [sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "--workers", "1", "--no-log"]
 
     def command(port: int) -> list[str]:
-        return [*start, "--host", "127.0.0.1", "--port", str(port), "on_granian:app"]
+        return [*start, "--host", "127.0.0.1", "--port", str(port), f"{PEERS}.on_granian:app"]
 
     environment = service.environment | {"TAUGATE_RELEASES": releases}
-    return replace(service, name=f"{service.name} on granian", command=command, environment=environment, folder=PEERS)
+    return replace(service, name=f"{service.name} on granian", command=command, environment=environment)

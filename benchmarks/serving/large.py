@@ -1,11 +1,9 @@
 """A corpus fifty times as large: whether the ratios stay."""
 
-from cells import latency, median, rate, ratio
-from closed import TIMES, services_of, take_turns
-from page import table
-from plan import Plan
-from targets import Target, targets
-
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import latency, median, rate, ratio
+from benchmarks.serving.closed import TIMES, services_of, take_turns
+from benchmarks.serving.plan import ServingPlan
 from taugate.retrieval.release.verify import verify
 
 HEADING = "A larger corpus"
@@ -14,8 +12,8 @@ _CLIENTS = 16
 _WITHIN = 0.15
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     rows, ratios, kinds = [], {}, []
     for name in SETS:
         prepared = plan.prepared(name)

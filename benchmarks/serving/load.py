@@ -16,16 +16,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from closed_loop import Row, closed_loop
-from open_loop import due_times, open_loop, selector
-from sample import Sample
+
+from benchmarks.checkout import environment
+from benchmarks.serving.closed_loop import Row, closed_loop
+from benchmarks.serving.open_loop import due_times, open_loop, selector
+from benchmarks.serving.sample import LoadSample
 
 _SPARE = 240.0  # seconds beyond those of the load: connecting, the last replies, a slow machine
 
 
 @dataclass(frozen=True)
-class Job:
-    """What to ask of whom.
+class LoadJob:
+    """A load: which requests are sent to which port, and how.
 
     order: positions in `requests`, again from its start when it ends, unless `once`; clients: of a closed loop, or 0; rate: requests a
     second of an open loop, on at most `connections`; seconds: for which requests are sent.
@@ -41,19 +43,26 @@ class Job:
     once: bool = False
 
 
-def run(job: Job, requests: Sequence[bytes], processors: set[int] | None = None) -> Sample:
+def run(job: LoadJob, requests: Sequence[bytes], processors: set[int] | None = None) -> LoadSample:
     """Make the load in another process, on some of the processors. Raises CalledProcessError, TimeoutExpired."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "sample.npz"
         given = asdict(job) | {"requests": [request.decode("latin-1") for request in requests], "target": str(target)}
-        command = [sys.executable, str(Path(__file__).resolve())]
+        command = [sys.executable, "-m", "benchmarks.serving.load"]
         if processors:
             command = ["taskset", "-c", ",".join(map(str, sorted(processors))), *command]
-        subprocess.run(command, input=json.dumps(given), text=True, check=True, timeout=job.seconds + _SPARE)
-        return Sample.load(target)
+        subprocess.run(
+            command,
+            input=json.dumps(given),
+            text=True,
+            check=True,
+            timeout=job.seconds + _SPARE,
+            env=environment(),
+        )
+        return LoadSample.load(target)
 
 
-async def _rows(job: Job, requests: Sequence[bytes]) -> list[Row]:
+async def _rows(job: LoadJob, requests: Sequence[bytes]) -> list[Row]:
     order = iter(job.order) if job.once else itertools.cycle(job.order)
     if job.clients:
         return await closed_loop(job.port, requests, order, job.clients, job.seconds)
@@ -65,7 +74,7 @@ def main() -> None:
     given = json.load(sys.stdin)
     requests = [request.encode("latin-1") for request in given.pop("requests")]
     target = Path(given.pop("target"))
-    job = Job(**given)
+    job = LoadJob(**given)
     gc.freeze()
     gc.disable()
     few = job.clients or job.connections
@@ -76,7 +85,7 @@ def main() -> None:
     table = np.array(rows, dtype=np.float64).reshape(-1, 5)
     due, sent, done = (np.ascontiguousarray(table[:, column]) for column in range(3))
     status, size = (table[:, column].astype(np.int64) for column in (3, 4))
-    Sample(due, sent, done, status, size, job.seconds, own).save(target)
+    LoadSample(due, sent, done, status, size, job.seconds, own).save(target)
 
 
 if __name__ == "__main__":

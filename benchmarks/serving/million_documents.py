@@ -5,16 +5,15 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-from cells import Cell, latency, measure, median, rate
-from closed import floor
-from page import table
-from plan import Plan
-from prepare import Prepared, precisions
-from servers import Server
-from services import taugate
-from targets import Target, targets
-from tiled_release import JITTER, tiled_release
 
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate
+from benchmarks.serving.closed import floor
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared, precisions
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
+from benchmarks.serving.tiled_release import JITTER, tiled_release
 from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import ENCODER_FOLDER
@@ -26,15 +25,15 @@ _CLIENTS = (1, 16)
 _CHOOSING = 500  # queries that choose the breadth of the index: the last, which are asked last
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     releases = prepared.folder / f"releases-{plan.documents}"
     if not (releases / "current").is_file():
         _write(plan, prepared, releases)
     record = verify(find(releases)).index
     services = [taugate(releases, precision) for precision in precisions(find(releases))]
-    cells: dict[tuple[str, int], list[Cell]] = defaultdict(list)
+    cells: dict[tuple[str, int], list[LoadCell]] = defaultdict(list)
     alone: dict[str, list[float]] = defaultdict(list)
     startup: dict[str, list[float]] = defaultdict(list)
     for number in range(plan.rounds):
@@ -82,7 +81,7 @@ within a round. The encoder's own time is that of one query, tokens included, in
 """
 
 
-def _write(plan: Plan, prepared: Prepared, releases: Path) -> None:
+def _write(plan: ServingPlan, prepared: Prepared, releases: Path) -> None:
     releases.mkdir(exist_ok=True)
     encoder = OnnxEncoder.load(prepared.release / ENCODER_FOLDER)
     choosing = encoder.encode(prepared.queries[-_CHOOSING:], "query")

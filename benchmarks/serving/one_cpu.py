@@ -3,25 +3,24 @@
 import os
 from collections import defaultdict
 
-from cells import Cell, latency, measure, median, rate, ratio
-from page import table
-from plan import Plan
-from servers import Server
-from targets import Target, targets
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate, ratio
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
 
 HEADING = "One processor"
 SET = "squad_v2_dev"
 _CLIENTS = (16, 64)
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here
     all_of_them = os.sched_getaffinity(0)
     one = {min(all_of_them)}
     rest = all_of_them - one or one
-    cells: dict[tuple[str, int, bool], list[Cell]] = defaultdict(list)
+    cells: dict[tuple[str, int, bool], list[LoadCell]] = defaultdict(list)
     for number in range(plan.rounds):
         for service in services if number % 2 == 0 else services[::-1]:
             requests = [service.request(text) for text in prepared.queries]
@@ -36,17 +35,17 @@ def section(plan: Plan) -> str:
     rows, wanted = [], []
     for service in services:
         for clients in _CLIENTS:
-            whole, limited = (cells[service.name, clients, each] for each in (False, True))
-            late = sum(count for cell in limited for status, count in cell.sample.statuses.items() if status != 200)
-            slower = ratio(whole, limited, rate)
+            whole, on_one = (cells[service.name, clients, each] for each in (False, True))
+            late = sum(count for cell in on_one for status, count in cell.sample.statuses.items() if status != 200)
+            slower = ratio(whole, on_one, rate)
             percentiles = [
-                f"{median(each, latency(99)):,.0f} → {median(limited, latency(99)):,.0f}" for each in (whole,)
+                f"{median(each, latency(99)):,.0f} → {median(on_one, latency(99)):,.0f}" for each in (whole,)
             ]
             rows.append(
                 [
                     service.name,
                     clients,
-                    f"{median(whole, rate):,.0f} → {median(limited, rate):,.0f}",
+                    f"{median(whole, rate):,.0f} → {median(on_one, rate):,.0f}",
                     f"{slower:.2f}",
                     *percentiles,
                     late,

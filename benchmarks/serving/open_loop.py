@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from client import Connection, connect
-from closed_loop import Row
+
+from benchmarks.serving.client import LoadConnection, connect
+from benchmarks.serving.closed_loop import Row
 
 _DRAIN = 60.0  # seconds that the last replies may take
 _IDLE = 4.0  # seconds after which a free connection is used no more: uvicorn closes it after 5
@@ -46,18 +47,18 @@ class _Arrivals:
         self.expected: int | None = None  # known once all have arrived
         self._port, self._requests, self._order, self._most = port, requests, order, most
         self._began = time.perf_counter()
-        self._open: set[Connection] = set()
+        self._open: set[LoadConnection] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        self._free: list[tuple[Connection, float]] = []
+        self._free: list[tuple[LoadConnection, float]] = []
         self._waiting: deque[float] = deque()
-        self._asked: dict[Connection, tuple[float, float]] = {}
+        self._asked: dict[LoadConnection, tuple[float, float]] = {}
 
     def now(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self._began
 
     def arrive(self, due: float) -> None:
-        """A request is due: sent now where a connection is free."""
+        """Send a request that is due now if a connection is free, else queue it."""
         while self._free:
             connection, since = self._free.pop()
             if self.now() - since < _IDLE and not connection.closed:
@@ -85,18 +86,18 @@ class _Arrivals:
         self._open.add(connection)
         self._next(connection)
 
-    def _next(self, connection: Connection) -> None:
+    def _next(self, connection: LoadConnection) -> None:
         """The connection takes the request that has waited longest."""
         if self._waiting:
             self._send(connection, self._waiting.popleft())
         else:
             self._free.append((connection, self.now()))
 
-    def _send(self, connection: Connection, due: float) -> None:
+    def _send(self, connection: LoadConnection, due: float) -> None:
         self._asked[connection] = due, self.now()
         connection.send(self._requests[next(self._order)])
 
-    def _answered(self, connection: Connection, status: int, body: bytes) -> None:
+    def _answered(self, connection: LoadConnection, status: int, body: bytes) -> None:
         due, sent = self._asked.pop(connection)
         self.rows.append((due, sent, self.now(), status, len(body)))
         if len(self.rows) == self.expected:

@@ -3,13 +3,13 @@
 import statistics
 from collections import defaultdict
 
-from cells import Cell, latency, measure, median, rate
-from load import Job
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service
+from benchmarks.markdown import table
+from benchmarks.serving.cells import LoadCell, latency, measure, median, rate
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest
 
 HEADING = "Open loop, every query new"
 SET = "squad_v2_dev"
@@ -18,12 +18,12 @@ _CLIENTS = 64  # of the closed loop that says what a service can do
 _PEER = "usual service"
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     capacity = {service.name: _capacity(plan, prepared, service) for service in services}
-    cells: dict[tuple[str, float], list[Cell]] = defaultdict(list)
+    cells: dict[tuple[str, float], list[LoadCell]] = defaultdict(list)
     rates = {name: {share * own for share in _SHARES} for name, own in capacity.items()}
     common = [share * capacity[_PEER] for share in _SHARES[:2]]  # beyond them the peer has no room for chance
     for number in range(plan.rounds):
@@ -33,7 +33,7 @@ def section(plan: Plan) -> str:
                 measure(server, requests, plan.warm_up(server, len(requests), 16))
                 for each in sorted(rates[service.name] | set(common)):
                     order = list(range(len(requests)))
-                    job = Job(server.port, order, plan.seconds, rate=each, seed=plan.seed + number)
+                    job = LoadJob(server.port, order, plan.seconds, rate=each, seed=plan.seed + number)
                     cells[service.name, each].append(measure(server, requests, job))
     own = [
         [f"{share:.0%} of its own", *_row(service.name, share * capacity[service.name], cells)]
@@ -71,7 +71,7 @@ The same rate for all:
 """
 
 
-def _capacity(plan: Plan, prepared: Prepared, service: Service) -> float:
+def _capacity(plan: ServingPlan, prepared: Prepared, service: ServiceUnderTest) -> float:
     requests = [service.request(text) for text in prepared.queries]
     order = list(range(len(requests)))
     with Server(service) as server:
@@ -81,7 +81,7 @@ def _capacity(plan: Plan, prepared: Prepared, service: Service) -> float:
         )
 
 
-def _row(name: str, asked: float, cells: dict[tuple[str, float], list[Cell]]) -> list[str]:
+def _row(name: str, asked: float, cells: dict[tuple[str, float], list[LoadCell]]) -> list[str]:
     own = cells[name, asked]
     percentiles = [f"{median(own, latency(p)):,.1f}" for p in (50, 95, 99)]
     others = sum(count for cell in own for status, count in cell.sample.statuses.items() if status != 200)

@@ -1,19 +1,18 @@
 """Three times what the service can do, for a minute: who is answered, who is refused how soon, and what remains of it."""
 
-import threading
 import time
 from dataclasses import dataclass
 
 import numpy as np
-from cells import Cell, latency, measure, rate
-from load import Job
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service
-from targets import Target, targets
 
+from benchmarks.markdown import Target, table, targets
+from benchmarks.sampling import sampled
+from benchmarks.serving.cells import LoadCell, latency, measure, rate
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest
 from taugate.service.settings import VARIABLES
 
 HEADING = "Overload"
@@ -29,15 +28,15 @@ _SETTLED = 0.1  # share of the time after which memory is to be flat
 class _Overloaded:
     """resident: bytes once a second while it was overloaded."""
 
-    before: Cell
-    most: Cell
-    during: Cell
+    before: LoadCell
+    most: LoadCell
+    during: LoadCell
     resident: list[int]
-    after: Cell
+    after: LoadCell
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     deadline = VARIABLES["deadline_ms"].info.default
     rows, wanted = [], []
@@ -95,14 +94,14 @@ once more. Times count from when a request was due, so that what the load genera
 """
 
 
-def _overload(plan: Plan, prepared: Prepared, service: Service) -> _Overloaded:
+def _overload(plan: ServingPlan, prepared: Prepared, service: ServiceUnderTest) -> _Overloaded:
     requests = [service.request(text) for text in prepared.queries]
     order = list(range(len(requests)))
     with Server(service) as server:
         measure(server, requests, plan.warm_up(server, len(order), _MOST_CLIENTS))
         before = measure(server, requests, plan.closed(server, order, _CLIENTS))
         most = measure(server, requests, plan.closed(server, order, _MOST_CLIENTS))
-        job = Job(
+        job = LoadJob(
             server.port,
             order,
             plan.overload_seconds,
@@ -110,20 +109,8 @@ def _overload(plan: Plan, prepared: Prepared, service: Service) -> _Overloaded:
             connections=_CONNECTIONS,
             seed=plan.seed,
         )
-        resident: list[int] = []
-        done = threading.Event()
-
-        def watch() -> None:
-            while not done.wait(1.0):
-                resident.append(server.resident_bytes)
-
-        watching = threading.Thread(target=watch)
-        watching.start()
-        try:
+        with sampled(lambda: server.resident_bytes, 1.0) as resident:
             during = measure(server, requests, job)
-        finally:
-            done.set()
-            watching.join()
         time.sleep(_PAUSE)
         after = measure(server, requests, plan.closed(server, order, _CLIENTS))
     return _Overloaded(before, most, during, resident, after)

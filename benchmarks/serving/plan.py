@@ -4,16 +4,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from load import Job
-from prepare import Prepared, prepare
-from servers import Server
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.prepare import Prepared, prepare
+from benchmarks.serving.servers import Server
 
 _WARM_REQUESTS = 200  # of a warm-up that is not measured
 
 
 @dataclass(frozen=True)
-class Plan:
-    """rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them."""
+class ServingPlan:
+    """What one run of the serving tables was asked for.
+
+    rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them.
+    """
 
     data: Path
     work: Path
@@ -25,16 +28,16 @@ class Plan:
     seed: int
 
     def prepared(self, name: str) -> Prepared:
-        """A data set, made ready when it is first asked for."""
+        """Return a data set, prepared when it is first asked for."""
         return _prepared(self.data, name, self.work, self.txtai_python, self.seed)
 
-    def closed(self, server: Server, order: list[int], clients: int) -> Job:
-        """A closed loop for the time of this run."""
-        return Job(server.port, order, self.seconds, clients=clients)
+    def closed(self, server: Server, order: list[int], clients: int) -> LoadJob:
+        """Build a closed loop for the time of this run."""
+        return LoadJob(server.port, order, self.seconds, clients=clients)
 
-    def warm_up(self, server: Server, queries: int, clients: int) -> Job:
-        """A short closed loop on queries that the others come round to last."""
-        return Job(server.port, list(range(queries))[-_WARM_REQUESTS:], min(self.seconds, 2.0), clients=clients)
+    def warm_up(self, server: Server, queries: int, clients: int) -> LoadJob:
+        """Build a short closed loop on the queries that come last in the order."""
+        return LoadJob(server.port, list(range(queries))[-_WARM_REQUESTS:], min(self.seconds, 2.0), clients=clients)
 
 
 @lru_cache(maxsize=4)

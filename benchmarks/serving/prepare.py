@@ -14,14 +14,14 @@ from typing import Literal
 
 import numpy as np
 import orjson
-from bench import Bench
-from services import PEERS, Service, taugate, txtai, usual
-from workers import Workers
 
+from benchmarks.checkout import environment
+from benchmarks.experiment import Experiment
+from benchmarks.serving.services import PEERS, ServiceUnderTest, taugate, txtai, usual
+from benchmarks.workers import Workers
 from taugate.registry.catalog import find
 from taugate.retrieval.release.verify import verify
 
-_ROOT = PEERS.parents[2]
 Precision = Literal["float32", "int8"]
 
 
@@ -37,7 +37,7 @@ class Prepared:
 
     @property
     def releases(self) -> Path:
-        """Where taugate's release is, with float32 and int8."""
+        """Folder of taugate's releases, with float32 and int8."""
         return self.folder / "releases"
 
     @property
@@ -47,18 +47,18 @@ class Prepared:
 
     @property
     def precisions(self) -> list[Precision]:
-        """Those that the release has: int8 only where the gate admitted it."""
+        """Precisions that the release has: int8 only where the gate admitted it."""
         return precisions(self.release)
 
-    def services(self) -> list[Service]:
+    def services(self) -> list[ServiceUnderTest]:
         """Taugate in each precision, then its peers."""
         return [*(taugate(self.releases, precision) for precision in self.precisions), *self.peers()]
 
-    def tuned(self) -> Service:
+    def tuned(self) -> ServiceUnderTest:
         """The usual service as its author might tune it: requests in parallel rather than each of them."""
         return usual(self.folder / "corpus", model_folder(), threads=1)
 
-    def peers(self) -> list[Service]:
+    def peers(self) -> list[ServiceUnderTest]:
         """The usual service, and txtai's API where it can be had."""
         peers = [usual(self.folder / "corpus", model_folder())]
         if self.txtai_python is not None:
@@ -67,23 +67,24 @@ class Prepared:
 
 
 def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: int) -> Prepared:
-    """A data set of TAUGATE_DATA, ready to be served."""
+    """Prepare a data set of TAUGATE_DATA for every service."""
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "releases" / "current").is_file():
         arguments = ["calibrate", str(data / name), "--releases", str(folder / "releases"), "--precision", "auto"]
         arguments += ["--index", "auto"]
-        program = "import runpy; runpy.run_module('taugate', run_name='__main__')"
-        subprocess.run([sys.executable, "-c", program, *arguments], check=True, cwd=_ROOT)
+        subprocess.run([sys.executable, "-m", "taugate", *arguments], check=True, env=environment())
     corpus = folder / "corpus"
     if not (corpus / "vectors.npy").is_file():
         corpus.mkdir(exist_ok=True)
         _write_documents(find(folder / "releases") / "documents.jsonl", corpus / "documents.jsonl")
-        vectors = Bench(data, frozenset(), 1, seed, Workers()).encoded(name).vectors.documents
+        vectors = Experiment(data, frozenset(), 1, seed, Workers()).encoded(name).vectors.documents
         np.save(corpus / "vectors.npy", vectors)
     if txtai_python is not None and not (folder / "txtai").is_dir():
-        script = [txtai_python, str(PEERS / "txtai_index.py")]
-        subprocess.run([*script, str(corpus), str(model_folder()), str(folder / "txtai")], check=True)
+        script = [txtai_python, "-m", f"{PEERS}.txtai_index"]
+        subprocess.run(
+            [*script, str(corpus), str(model_folder()), str(folder / "txtai")], check=True, env=environment()
+        )
     with (data / name / "queries.jsonl").open(encoding="utf-8") as lines:
         queries = sorted({json.loads(line)["text"] for line in lines})
     random.Random(seed).shuffle(queries)  # noqa: S311 (an order, no secret)
@@ -92,7 +93,7 @@ def prepare(data: Path, name: str, work: Path, txtai_python: str | None, seed: i
 
 
 def precisions(release: Path) -> list[Precision]:
-    """Of the encoders of a release, float32 first."""
+    """List the precisions of the encoders of a release, float32 first."""
     manifest = verify(release)
     records = [record for record in (manifest.float32_encoder, manifest.encoder) if record is not None]
     return [record.precision for record in records]

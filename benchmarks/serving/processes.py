@@ -9,13 +9,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Others:
-    """Whether a machine was idle but for this program, since the object was made."""
+    """A meter of the processor time that other programs took since it was made."""
 
     def __init__(self) -> None:
         self._began, self._busy, self._own = time.perf_counter(), _busy(), _own()
 
     def share(self) -> float:
-        """Of all processors, what processes took that this one has not started and waited for."""
+        """Return the share of all processors taken by processes that this one has not started and waited for."""
         most = (time.perf_counter() - self._began) * (os.cpu_count() or 1)
         return max((_busy() - self._busy) - (_own() - self._own), 0.0) / most
 

@@ -7,12 +7,11 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from cells import latency, measure
-from page import table
-from plan import Plan
-from servers import Server
-from services import Service, taugate
-from targets import Target, targets
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import latency, measure
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest, taugate
 
 HEADING = "Where the time of a query goes"
 SET = "squad_v2_dev"
@@ -34,8 +33,8 @@ _QUEUEING = ("to a thread", "batch", "back to the event loop")
 _KNOWN = 50  # queries that are asked again and again
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     columns: dict[str, dict[str, float]] = {}
     for precision in prepared.precisions:
@@ -75,7 +74,7 @@ _LABELS = {
 }
 
 
-def _stages(plan: Plan, service: Service, queries: list[str]) -> dict[str, float]:
+def _stages(plan: ServingPlan, service: ServiceUnderTest, queries: list[str]) -> dict[str, float]:
     """Median seconds of each stage."""
     requests = [service.request(text) for text in queries]
     with tempfile.TemporaryDirectory() as folder:
@@ -90,8 +89,8 @@ def _stages(plan: Plan, service: Service, queries: list[str]) -> dict[str, float
     return stages | {"outside": client - sum(stages.values()), "client": client}
 
 
-def _profiled(service: Service, profile: Path) -> Service:
-    start = [sys.executable, str(Path(__file__).with_name("profiled.py"))]
+def _profiled(service: ServiceUnderTest, profile: Path) -> ServiceUnderTest:
+    start = [sys.executable, "-m", "benchmarks.serving.profiled"]
 
     def command(port: int) -> list[str]:
         given = service.command(port)

@@ -4,10 +4,10 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
-from cells import Cell, measure, median, rate
-from page import table
-from plan import Plan
-from servers import Server
+from benchmarks.markdown import table
+from benchmarks.serving.cells import LoadCell, measure, median, rate
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.servers import Server
 
 HEADING = "Start-up, memory, processor time"
 SET = "squad_v2_dev"
@@ -18,11 +18,11 @@ _CLIENTS = 16
 class _Turn:
     startup: float
     resident: int
-    cell: Cell
+    cell: LoadCell
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     turns: dict[str, list[_Turn]] = defaultdict(list)

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
-class Sample:
-    """n requests, in the order of their replies.
+class LoadSample:
+    """What a load generator saw of n requests.
+
+    n requests, in the order of their replies.
 
     due: seconds from the start until a request was to be sent; sent: until it was; done: until its reply was whole;
     status: of the reply, 0 for none; bytes: of the body; seconds: for which load was made; own_cpu: processor seconds
@@ -43,13 +45,13 @@ class Sample:
 
     @property
     def statuses(self) -> dict[int, int]:
-        """How many replies had each status."""
+        """Number of replies by status."""
         return {
             int(status): int(count) for status, count in zip(*np.unique(self.status, return_counts=True), strict=True)
         }
 
     def milliseconds(self, percentile: float, status: int = 200) -> float:
-        """From when a request was due until its reply was whole; NaN where no reply has the status.
+        """Compute a percentile of the time from when a request was due until its reply was whole; NaN where no reply has the status.
 
         Not from when it was sent: a generator that waits for a slow server would leave its slowness out.
         """

@@ -11,9 +11,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from client import HOST
-from processes import cpu_seconds, resident_bytes
-from services import Service
+from benchmarks.serving.client import HOST
+from benchmarks.serving.processes import cpu_seconds, resident_bytes
+from benchmarks.serving.services import ServiceUnderTest
 
 _START = 300.0  # seconds: a million documents are verified and mapped, PyTorch is imported
 _STOP = 30.0
@@ -31,7 +31,7 @@ class Server:
 
     def __init__(
         self,
-        service: Service,
+        service: ServiceUnderTest,
         processors: set[int] | None = None,
         port: int | None = None,
         patience: float = _START,
@@ -45,7 +45,7 @@ class Server:
         service, processors = self.service, self._processors
 
         def begin() -> None:
-            """In the child: it ends with this program, however that ends, and keeps to its processors."""
+            """Make the child end with this program, however that ends, and keep to its processors."""
             _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if processors:
                 os.sched_setaffinity(0, processors)
@@ -105,12 +105,12 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Of its first process."""
+        """Id of its first process."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether its first process runs."""
+        """True while its first process runs."""
         return self._process.poll() is None
 
     @property
@@ -161,7 +161,7 @@ def _without_settings() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """One that nobody listens on."""
+    """Return a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]

@@ -8,59 +8,65 @@ from pathlib import Path
 from urllib.parse import quote
 
 import orjson
-from client import get, post
 
-PEERS = Path(__file__).resolve().parent / "peers"
-_ROOT = PEERS.parents[2]
+from benchmarks.checkout import ROOT, python_path
+from benchmarks.serving.client import get, post
+
+PEERS = "benchmarks.serving.peers"
 Call = tuple[str, str, bytes | None]  # method, path, body
 
 
 @dataclass(frozen=True)
-class Service:
-    """command: of a port; call: of a query text; found: ids of the documents in a reply; headers: of each request."""
+class ServiceUnderTest:
+    """A service to be measured: how it is started and how one query is put to it.
+
+    command: of a port; call: of a query text; found: ids of the documents in a reply; headers: of each request.
+    """
 
     name: str
     command: Callable[[int], list[str]]
     call: Callable[[str], Call]
     found: Callable[[bytes], list[str]]
     environment: dict[str, str] = field(default_factory=dict)
-    folder: Path = _ROOT
+    folder: Path = ROOT
     headers: dict[str, str] = field(default_factory=dict)
 
     def request(self, text: str) -> bytes:
-        """A whole HTTP request for a query."""
+        """Build a whole HTTP request for a query."""
         _, path, body = self.call(text)
         line, rest = (get(path) if body is None else post(path, body)).split(b"\r\n", 1)
         headers = "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
         return line + b"\r\n" + headers.encode() + rest
 
 
-def taugate(releases: Path, precision: str, *, cache: bool = False) -> Service:
+def taugate(releases: Path, precision: str, *, cache: bool = False) -> ServiceUnderTest:
     """The service itself with its default settings, but for the cache where that is to be off."""
     start = [
         sys.executable,
-        "-c",
-        "import runpy; runpy.run_module('taugate', run_name='__main__')",
+        "-m",
+        "taugate",
         "serve",
         "--releases",
         str(releases),
     ]
-    environment = {"PYTHONPATH": str(_ROOT), "TAUGATE_PRECISION": precision}
+    environment = {"PYTHONPATH": python_path(), "TAUGATE_PRECISION": precision}
     if not cache:
         environment["TAUGATE_CACHE_BYTES"] = "0"
-    return Service(f"taugate {precision}", lambda port: [*start, "--port", str(port)], _posted, _results, environment)
+    return ServiceUnderTest(
+        f"taugate {precision}", lambda port: [*start, "--port", str(port)], _posted, _results, environment
+    )
 
 
-def usual(corpus: Path, model: Path, threads: int | None = None) -> Service:
+def usual(corpus: Path, model: Path, threads: int | None = None) -> ServiceUnderTest:
     """FastAPI, SentenceTransformer and faiss, in peers/usual.py; threads: of a query, PyTorch's default where None."""
-    environment = {"USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
+    environment = {"PYTHONPATH": python_path(), "USUAL_CORPUS": str(corpus), "USUAL_MODEL": str(model)} | _OFFLINE
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
     name = "usual service" if threads is None else f"usual service, OMP_NUM_THREADS={threads}"
-    return Service(name, _uvicorn(sys.executable, "usual:app"), _posted, _results, environment, PEERS)
+    return ServiceUnderTest(name, _uvicorn(sys.executable, f"{PEERS}.usual:app"), _posted, _results, environment)
 
 
-def txtai(index: Path, python: str) -> Service:
+def txtai(index: Path, python: str) -> ServiceUnderTest:
     """Txtai's own API on an index made beforehand; the configuration lies beside it."""
 
     def call(text: str) -> Call:
@@ -72,14 +78,14 @@ def txtai(index: Path, python: str) -> Service:
     configuration = index.parent / "txtai.yml"
     configuration.write_text(f"path: {index}\nwritable: false\nembeddings:\n  content: true\n  gpu: false\n")
     environment = {"CONFIG": str(configuration)} | _OFFLINE
-    return Service("txtai API", _uvicorn(python, "txtai.api:app"), call, found, environment, index.parent)
+    return ServiceUnderTest("txtai API", _uvicorn(python, "txtai.api:app"), call, found, environment, index.parent)
 
 
-def echo(reply_bytes: int) -> Service:
-    """A bare endpoint with replies of a size, in peers/echo.py."""
-    environment = {"PYTHONPATH": str(_ROOT), "ECHO_BYTES": str(reply_bytes)}
-    start = _uvicorn(sys.executable, "echo:app", "--http", "h11")  # the server that taugate is on as well
-    return Service("bare FastAPI", start, _posted, lambda _: [], environment, PEERS)
+def echo(reply_bytes: int) -> ServiceUnderTest:
+    """Describe a bare endpoint in peers/echo.py; reply_bytes: size of its replies."""
+    environment = {"PYTHONPATH": python_path(), "ECHO_BYTES": str(reply_bytes)}
+    start = _uvicorn(sys.executable, f"{PEERS}.echo:app", "--http", "h11")  # the server that taugate is on as well
+    return ServiceUnderTest("bare FastAPI", start, _posted, lambda _: [], environment)
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from million import _JITTER, _MARGIN, _tiled
 
+from benchmarks.gate.million import _JITTER, _MARGIN, _tiled
 from taugate.calibration.gate.indexes import Indexed, kinds_asked, recall, set_breadth
 from taugate.registry.promotion import promote
 from taugate.registry.writer import write

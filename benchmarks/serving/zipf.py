@@ -3,15 +3,15 @@
 from collections import defaultdict
 
 import numpy as np
-from cells import latency, measure, median, rate, ratio
-from closed import Turns
-from load import Job
-from page import table
-from plan import Plan
-from prepare import Prepared
-from servers import Server
-from services import Service, echo, taugate
-from targets import Target, targets
+
+from benchmarks.markdown import Target, table, targets
+from benchmarks.serving.cells import latency, measure, median, rate, ratio
+from benchmarks.serving.closed import Turns
+from benchmarks.serving.load import LoadJob
+from benchmarks.serving.plan import ServingPlan
+from benchmarks.serving.prepare import Prepared
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import ServiceUnderTest, echo, taugate
 
 HEADING = "Repeated queries"
 SET = "squad_v2_dev"
@@ -20,8 +20,8 @@ _QUERIES, _EXPONENT, _DRAWN = 1_000, 1.0, 100_000
 _FILL_SECONDS = 60.0  # at most, for a pass over all queries
 
 
-def section(plan: Plan) -> str:
-    """The section of the page."""
+def section(plan: ServingPlan) -> str:
+    """Measure the section and return its Markdown."""
     prepared = plan.prepared(SET)
     order = zipf(plan.seed)
     cached = [taugate(prepared.releases, precision, cache=True) for precision in prepared.precisions]
@@ -65,7 +65,7 @@ def zipf(seed: int) -> list[int]:
     return drawn
 
 
-def _take_turns(plan: Plan, prepared: Prepared, services: list[Service], order: list[int]) -> Turns:
+def _take_turns(plan: ServingPlan, prepared: Prepared, services: list[ServiceUnderTest], order: list[int]) -> Turns:
     cells: Turns = defaultdict(list)
     for number in range(plan.rounds):
         for service in services if number % 2 == 0 else services[::-1]:
@@ -81,13 +81,13 @@ def _take_turns(plan: Plan, prepared: Prepared, services: list[Service], order: 
     return cells
 
 
-def _every_one(server: Server) -> Job:
-    return Job(server.port, list(range(_QUERIES)), _FILL_SECONDS, clients=16, once=True)
+def _every_one(server: Server) -> LoadJob:
+    return LoadJob(server.port, list(range(_QUERIES)), _FILL_SECONDS, clients=16, once=True)
 
 
-def _reply_bytes(service: Service, prepared: Prepared, order: list[int]) -> int:
+def _reply_bytes(service: ServiceUnderTest, prepared: Prepared, order: list[int]) -> int:
     """Mean size of the replies in the order asked."""
     requests = [service.request(text) for text in prepared.queries[:_QUERIES]]
     with Server(service) as server:
-        job = Job(server.port, order[: 2 * _QUERIES], _FILL_SECONDS, clients=16, once=True)
+        job = LoadJob(server.port, order[: 2 * _QUERIES], _FILL_SECONDS, clients=16, once=True)
         return round(float(measure(server, requests, job).sample.bytes.mean()))

@@ -28,7 +28,8 @@ def provisioned(rules: Path) -> str:
             for group in groups
         ],
     }
-    return _HEAD + yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
+    written: str = yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True)
+    return _HEAD + written
 
 
 def _rule(rule: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.stat import Panel as Stat
 from grafana_foundation_sdk.builders.statetimeline import Panel as States
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
-from panels import JOB, NEUTRAL, board, lines, number, states, words
+
+from deploy.grafana.panels import JOB, NEUTRAL, board, lines, number, states, words
 
 
 def drift() -> Dashboard:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from alerts import provisioned
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from serving import serving
-from shadow import shadow
 
-from drift import drift
+from deploy.grafana.alerts import provisioned
+from deploy.grafana.drift import drift
+from deploy.grafana.serving import serving
+from deploy.grafana.shadow import shadow
 
 HERE = Path(__file__).parent
 ALERTS = HERE.parent / "prometheus" / "rules" / "taugate.alerts.yml"

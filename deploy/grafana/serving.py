@@ -3,7 +3,8 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard, Row
 from grafana_foundation_sdk.builders.stat import Panel as Stat
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
-from panels import JOB, NEUTRAL, board, lines, number, words
+
+from deploy.grafana.panels import JOB, NEUTRAL, board, lines, number, words
 
 _RATE = "[$__rate_interval]"
 _SEARCH = f'{JOB},route=~"/search.*"'

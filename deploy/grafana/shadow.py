@@ -2,7 +2,8 @@
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 from grafana_foundation_sdk.builders.timeseries import Panel as Lines
-from panels import JOB, board, lines
+
+from deploy.grafana.panels import JOB, board, lines
 
 _RATE = "[$__rate_interval]"
 

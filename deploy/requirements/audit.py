@@ -1,4 +1,4 @@
-"""Ask an advisory service about every pinned package: `make audit`, or `python deploy/requirements/audit.py`.
+"""Ask an advisory service about every pinned package: `make audit`, or `python -m deploy.requirements.audit`.
 
 Exit status: 0 none of them has a known vulnerability; 1 some have, and are listed; 3 no service could be asked about
 all of them, which says nothing about any. pip-audit itself ends with 0 where an index answers, but has no advisories.

@@ -23,7 +23,7 @@ class ChartValues(Group):
     keys: Keys = group(Keys())
     releases: Releases = group(Releases())
     trusted_keys: TrustedKeys = group(TrustedKeys())
-    settings: ServiceSettings = group(ServiceSettings())
+    settings: ServiceSettings = group(ServiceSettings())  # type: ignore[valid-type]  # made when it is imported
     env: Texts = value({}, "further variables of the service; those of taugate have values of their own")
     query_log: QueryLog = group(QueryLog())
     redis: Redis = group(Redis())

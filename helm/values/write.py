@@ -102,7 +102,8 @@ def _lines(values: BaseModel, indent: str) -> Iterator[str]:
 def _flow(default: Any) -> str:  # noqa: ANN401 (whatever YAML can hold)
     if isinstance(default, list):
         default = [each.model_dump(by_alias=True) if isinstance(each, BaseModel) else each for each in default]
-    return yaml.safe_dump(default, default_flow_style=True, width=10_000).removesuffix("\n").removesuffix("\n...")
+    written: str = yaml.safe_dump(default, default_flow_style=True, width=10_000)
+    return written.removesuffix("\n").removesuffix("\n...")
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any part of a schema)
@@ -119,6 +120,7 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (any part of a schema)
     match kept.get("anyOf"):
         case [{"type": str(kind), **rest}, {"type": "null"}]:
             del kept["anyOf"]
-            choices = {"enum": [*rest["enum"], None]} if "enum" in rest else {}
+            allowed: Any = rest.get("enum")  # a list, as JSON Schema has it
+            choices = {"enum": [*allowed, None]} if "enum" in rest else {}
             kept = {"type": [kind, "null"], **rest, **choices, **kept}
     return kept

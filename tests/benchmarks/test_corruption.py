@@ -1,29 +1,12 @@
 """A hundred of the thousand corrupted releases of benchmarks/reliability, and a hundred forged ones."""
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from benchmarks.reliability import attempts, corruption
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
-
-_FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "reliability"
-
-
-@pytest.fixture(scope="module")
-def corruption() -> Iterator[ModuleType]:
-    """The benchmark, which is a folder of scripts."""
-    before = {*sys.modules}
-    sys.path.insert(0, str(_FOLDER))
-    yield importlib.import_module("corruption")
-    sys.path.remove(str(_FOLDER))
-    for name in {*sys.modules} - before:
-        if getattr(sys.modules[name], "__file__", None) and Path(str(sys.modules[name].__file__)).parent == _FOLDER:
-            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +22,21 @@ def kinds(releases: Path, sample: Path, encoder: Path, tmp_path_factory: pytest.
     return found
 
 
-def test_what_is_corrupted_is_refused_by_name(corruption: ModuleType, kinds: list[Path], tmp_path: Path) -> None:
+def test_what_is_corrupted_is_refused_by_name(kinds: list[Path], tmp_path: Path) -> None:
     rows = corruption.corrupted(kinds, 100, tmp_path)
     assert sum(row.releases for row in rows) == sum(row.refused for row in rows) == 100
     assert all(row.sound for row in rows), rows
 
 
-def test_what_is_forged_crashes_nothing(corruption: ModuleType, kinds: list[Path], tmp_path: Path) -> None:
+def test_what_is_forged_crashes_nothing(kinds: list[Path], tmp_path: Path) -> None:
     rows = corruption.forged(kinds, 100, tmp_path)
     assert sum(row.refused for row in rows) > 50
     assert all(row.sound for row in rows), rows
 
 
-def test_a_crash_would_be_noticed(corruption: ModuleType, kinds: list[Path], tmp_path: Path) -> None:
-    attempts = sys.modules["attempts"]
+def test_a_crash_would_be_noticed(kinds: list[Path], tmp_path: Path) -> None:
     worker = tmp_path / "aborts.py"
     worker.write_text("import os, sys\nsys.stdin.readline()\nos.abort()\n")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(attempts, "_WORKER", worker)
+        patched.setattr(attempts, "_WORKER", (str(worker),))
         assert [attempt.outcome for attempt in attempts.attempts(kinds[:2])] == ["crashed", "crashed"]

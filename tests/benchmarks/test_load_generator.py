@@ -1,15 +1,19 @@
 """The load generator of the serving benchmarks, on a server whose times are known."""
 
 import asyncio
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-SERVING = Path(__file__).resolve().parents[2] / "benchmarks" / "serving"
+from benchmarks.serving import load
+from benchmarks.serving.client import get
+from benchmarks.serving.open_loop import due_times
+from benchmarks.serving.processes import cpu_seconds, resident_bytes, tree
+
 PAUSE = 0.02  # seconds that the server takes for a request; it takes them one after the other
 
 
@@ -60,22 +64,8 @@ def server() -> Iterator[OneAtATime]:
     running.close()
 
 
-@pytest.fixture(autouse=True)
-def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Their modules by their own names, in these tests only."""
-    before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(SERVING))
-    yield
-    for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == SERVING:
-            del sys.modules[name]
-
-
 def test_a_closed_loop_has_as_many_requests_under_way_as_clients(server: OneAtATime) -> None:
-    import load
-    from client import get
-
-    sample = load.run(load.Job(server.port, [0], 1.0, clients=4), [get("/")])
+    sample = load.run(load.LoadJob(server.port, [0], 1.0, clients=4), [get("/")])
     assert sample.statuses.keys() == {200}
     assert set(sample.bytes) == {10}
     assert sample.rate <= 1 / PAUSE
@@ -83,36 +73,25 @@ def test_a_closed_loop_has_as_many_requests_under_way_as_clients(server: OneAtAT
 
 
 def test_an_order_that_is_asked_once_ends_the_load(server: OneAtATime) -> None:
-    import load
-    from client import get
-
-    sample = load.run(load.Job(server.port, [0] * 7, 30.0, clients=3, once=True), [get("/")])
+    sample = load.run(load.LoadJob(server.port, [0] * 7, 30.0, clients=3, once=True), [get("/")])
     assert len(sample.done) == 7
 
 
 def test_latency_counts_from_when_a_request_was_due(server: OneAtATime) -> None:
     """At twice what the server can do, with two connections: what waits for a connection has waited."""
-    import load
-    from client import get
-
-    sample = load.run(load.Job(server.port, [0], 1.0, rate=2 / PAUSE, connections=2), [get("/")])
+    sample = load.run(load.LoadJob(server.port, [0], 1.0, rate=2 / PAUSE, connections=2), [get("/")])
     assert len(sample.due) == pytest.approx(100, abs=40)
     assert sample.milliseconds(99) > 500
     assert np.percentile(sample.done - sample.sent, 99) < 0.5
 
 
 def test_refusals_are_counted_apart(server: OneAtATime) -> None:
-    import load
-    from client import get
-
-    sample = load.run(load.Job(server.port, [0, 1], 0.5, clients=2), [get("/"), get("/refuse")])
+    sample = load.run(load.LoadJob(server.port, [0, 1], 0.5, clients=2), [get("/"), get("/refuse")])
     assert sample.statuses.keys() == {200, 429}
     assert sample.milliseconds(50, status=429) < sample.milliseconds(50)
 
 
 def test_arrivals_are_poissons() -> None:
-    from open_loop import due_times
-
     times = due_times(rate=1000, seconds=20, seed=0)
     gaps = np.diff(times)
     assert len(times) == pytest.approx(20_000, rel=0.03)
@@ -122,10 +101,6 @@ def test_arrivals_are_poissons() -> None:
 
 
 def test_a_process_and_its_children_are_weighed_together() -> None:
-    import subprocess
-
-    from processes import cpu_seconds, resident_bytes, tree
-
     child = "sum(range(5 * 10**7)); import time; time.sleep(60)"  # half a second and more
     work = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
     process = subprocess.Popen([sys.executable, "-c", work], start_new_session=True)

@@ -196,7 +196,7 @@ def test_another_promotion_meanwhile_is_not_overridden(
     copy: Path, first: str, before: str, promoted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, other = (release_with(copy / first, minute, hits(0.9, 400, kept=2 + minute)) for minute in (-1, 1))
-    judge = decision.judge
+    judge = decision.judge  # type: ignore[attr-defined]  # patched where it is used
 
     def judged(*arguments: object) -> object:
         promote(copy, other)

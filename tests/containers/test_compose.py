@@ -48,8 +48,8 @@ def test_prometheus_has_loaded_the_rules_byte_for_byte(up: Project) -> None:
         inside = run("exec", container(up, "prometheus"), "cat", f"/etc/prometheus/rules/{path.name}").stdout
         assert inside.encode() == path.read_bytes()
     groups = prometheus(up, "rules")["groups"]
-    assert {group["file"].rpartition("/")[2] for group in groups} == {path.name for path in folder.glob("*.yml")}
-    until(lambda: {rule["health"] for group in prometheus(up, "rules")["groups"] for rule in group["rules"]} == {"ok"})
+    assert {group["file"].rpartition("/")[2] for group in groups} == {path.name for path in folder.glob("*.yml")}  # type: ignore[attr-defined]  # JSON or YAML
+    until(lambda: {rule["health"] for group in prometheus(up, "rules")["groups"] for rule in group["rules"]} == {"ok"})  # type: ignore[attr-defined]  # JSON or YAML
 
 
 def test_prometheus_tells_the_alertmanager(up: Project) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import find
-from tests.prometheus_process import Alertmanager, Prometheus, free_port, until
+from tests.loopback import free_port
+from tests.prometheus_process import Alertmanager, Prometheus, until
 from tests.service.drift.traffic import NO_ALARM, ordinary, send, told
 from tests.service_process import ServiceProcess
 

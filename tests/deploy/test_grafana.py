@@ -1,19 +1,17 @@
 """Dashboards and Grafana's alerts: as their code makes them, and every query of them answered by a real Prometheus."""
 
-import importlib.util
 import json
 import math
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 
+from deploy.grafana.generate import generated
 from taugate.registry import promotion
 from taugate.registry.catalog import find
 from tests.deploy.test_rules import ALERTS, RULES
@@ -40,18 +38,6 @@ QUERIES = [
     for panel in panels(board)
     for position, target in enumerate(panel["targets"])
 ]
-
-
-@pytest.fixture(scope="module")
-def generate() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(GRAFANA))
-    spec = importlib.util.spec_from_file_location("generate", GRAFANA / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(GRAFANA))
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +69,8 @@ def prometheus(service: ServiceProcess, tmp_path_factory: pytest.TempPathFactory
         yield server
 
 
-def test_what_is_committed_is_what_the_code_makes(generate: ModuleType) -> None:
-    for path, content in generate.generated().items():
+def test_what_is_committed_is_what_the_code_makes() -> None:
+    for path, content in generated().items():
         assert path.read_text(encoding="utf-8") == content, f"make dashboards: {path.name} is not up to date"
 
 

@@ -1,6 +1,5 @@
 """What images and CI install is what pyproject.toml and constraints.txt say, and each file is checked by its hash."""
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -8,26 +7,19 @@ import tomllib
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from deploy.requirements import audit, generate
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "requirements"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DOCKERFILE = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
 FILES = sorted(path.name for path in FOLDER.glob("*.txt"))
-
-
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"requirements_{name}", FOLDER / f"{name}.py")
-    assert spec and spec.loader
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
 
 
 def locked(*names: str) -> dict[str, Requirement]:
@@ -110,8 +102,8 @@ def faults(direct: list[Requirement], lock: dict[str, Requirement]) -> tuple[set
 @pytest.mark.parametrize(
     ("files", "extras"),
     [
-        (["service.txt"], module("generate").SERVICE),
-        (["calibration.txt", "torch-cpu.txt"], module("generate").CALIBRATION),
+        (["service.txt"], generate.SERVICE),
+        (["calibration.txt", "torch-cpu.txt"], generate.CALIBRATION),
     ],
     ids=["service", "calibration"],
 )
@@ -193,7 +185,6 @@ def test_an_audit_that_reached_nobody_does_not_pass(
 @pytest.fixture
 def audited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run the audit with what pip-audit prints for each service; None: it reaches nobody."""
-    audit = module("audit")
 
     def run(answers: dict[str, dict[str, Any] | None], status: int) -> str:
         def pip_audit(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -203,7 +194,7 @@ def audited(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
             package = {"name": "uvicorn", "version": "0.54.0"} | answer
             return subprocess.CompletedProcess(command, 0, json.dumps({"dependencies": [package]}), "")
 
-        monkeypatch.setattr(audit.subprocess, "run", pip_audit)
+        monkeypatch.setattr("deploy.requirements.audit.subprocess.run", pip_audit)
         assert audit.main() == status
         printed = capsys.readouterr()
         return printed.out + printed.err

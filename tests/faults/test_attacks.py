@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.reliability.attacks import framing, replies
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,6 +22,6 @@ _ROOT = Path(__file__).resolve().parents[2]
         replies.unread_log,
     ],
 )
-def test_the_service_holds(releases: Path, attack: Callable[[Setting], Row]) -> None:
-    row = attack(Setting(_ROOT, releases, size=0))
+def test_the_service_holds(releases: Path, attack: Callable[[AttackSetting], AttackResult]) -> None:
+    row = attack(AttackSetting(_ROOT, releases, size=0))
     assert row.held, row

@@ -10,7 +10,7 @@ from taugate.service.access.rate_limit import SharedRates
 from taugate.service.cache.redis_store import RedisStore
 from taugate.service.drift import fleet as fleet_module
 from taugate.service.drift.fleet import Fleet
-from tests.faults.between import Between
+from tests.faults.redis_proxy import RedisProxy
 from tests.redis_process import RedisProcess
 
 STRANGE = {
@@ -51,7 +51,7 @@ def test_nothing_is_known(redis: RedisProcess, answer: bytes, known: bool, monke
         await store.close()
         await rates.close()
 
-    with Between(redis.port) as between:
+    with RedisProxy(redis.port) as between:
         asyncio.run(asyncio.wait_for(ask(), 10))
         fleet = Fleet(between.url, "release", 60)
         assert fleet.find("id", time.time()) is None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.between import Between
 from tests.faults.load import Load, answers
+from tests.faults.redis_proxy import RedisProxy
 from tests.faults.test_no_redis import STRANGE
 from tests.redis_process import RedisProcess
 from tests.service_process import ServiceProcess
@@ -24,13 +24,13 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
 
 
 @pytest.fixture(scope="module")
-def between(redis: RedisProcess) -> Iterator[Between]:
-    with Between(redis.port) as proxy:
+def between(redis: RedisProcess) -> Iterator[RedisProxy]:
+    with RedisProxy(redis.port) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="module")
-def service(releases: Path, between: Between) -> Iterator[ServiceProcess]:
+def service(releases: Path, between: RedisProxy) -> Iterator[ServiceProcess]:
     """Every query asks Redis: for its rate, for its reply, and with the feedback."""
     settings = {
         "TAUGATE_REDIS_URL": between.url,
@@ -43,7 +43,7 @@ def service(releases: Path, between: Between) -> Iterator[ServiceProcess]:
 
 
 @pytest.fixture(autouse=True)
-def sound(between: Between, service: ServiceProcess) -> Iterator[None]:
+def sound(between: RedisProxy, service: ServiceProcess) -> Iterator[None]:
     """Each fault meets a service that uses Redis, and leaves it a Redis that answers."""
     deadline = time.monotonic() + 30
     while "taugate_redis_up 1.0" not in service.http.get("/metrics").text:
@@ -74,12 +74,12 @@ def asked(service: ServiceProcess, expected: dict, seconds: float = 1.0) -> None
 
 
 @pytest.mark.parametrize("kind", ["always OK", "a length that is none", "infinite"])
-def test_it_answers_nonsense(service: ServiceProcess, between: Between, expected: dict, kind: str) -> None:
+def test_it_answers_nonsense(service: ServiceProcess, between: RedisProxy, expected: dict, kind: str) -> None:
     between.answer = STRANGE[kind]
     asked(service, expected, 0.5)
 
 
-def test_it_is_slow(service: ServiceProcess, between: Between, expected: dict, rng: random.Random) -> None:
+def test_it_is_slow(service: ServiceProcess, between: RedisProxy, expected: dict, rng: random.Random) -> None:
     """Around the timeout, so that answers come to those who have just given up: nobody may be given another's."""
     between.delay = lambda: rng.uniform(0, 2 * TIMEOUT)
     asked(service, expected, 3)
@@ -94,7 +94,7 @@ def test_it_hangs(service: ServiceProcess, redis: RedisProcess, expected: dict) 
 
 
 def test_it_wants_a_password_from_now_on(
-    service: ServiceProcess, redis: RedisProcess, between: Between, expected: dict
+    service: ServiceProcess, redis: RedisProcess, between: RedisProxy, expected: dict
 ) -> None:
     redis.client.config_set("requirepass", "secret")
     try:

@@ -1,10 +1,10 @@
 """What kubectl asks a cluster before it looks at a file: which kinds there are. Nothing else is answered but 404."""
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from tests.loopback import LoopbackHTTPServer
 
 _PLURALS = {"NetworkPolicy": "networkpolicies", "Ingress": "ingresses"}
 
@@ -36,7 +36,7 @@ def _answers(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return answers
 
 
-class Discovery:
+class Discovery(LoopbackHTTPServer):
     """A server on a loopback port of its own that knows the kinds of these objects, and has none of them."""
 
     def __init__(self, objects: list[dict[str, Any]]) -> None:
@@ -56,15 +56,4 @@ class Discovery:
             def log_message(self, *_: object) -> None:
                 """Nothing of it is of interest."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)

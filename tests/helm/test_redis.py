@@ -7,7 +7,8 @@ import pytest
 import redis
 
 from tests.helm.rendered import KEYS, at, plain, render, secrets
-from tests.prometheus_process import free_port, until
+from tests.loopback import free_port
+from tests.prometheus_process import until
 
 OWN = at("redis", {"enabled": True, "password": "0123456789abcdef"})
 

@@ -1,7 +1,6 @@
 """A release without some documents: as it was for all others, nothing of them in any file, and fit to be served."""
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -31,27 +30,8 @@ Taugate = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def copy(releases: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(releases, tmp_path / "releases")
-
-
-@pytest.fixture
 def before(copy: Path) -> Release:
     return load(find(copy))
-
-
-@pytest.fixture
-def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Taugate:
-    """`taugate release …` on the copy: exit code, stdout, stderr."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = cli.main(["release", *arguments, "--releases", str(copy)])
-        printed = capfd.readouterr()
-        assert "Traceback" not in printed.err
-        return code, printed.out, printed.err
-
-    return run
 
 
 def answered(before: Release) -> list[str]:
@@ -257,7 +237,7 @@ def test_what_is_made_of_documents_is_as_if_they_had_never_been_there(
         for field, array in asdict(ForwardIndex.of(each["text"] for each in corpus)).items():
             np.testing.assert_array_equal(getattr(signals.lexical, field), array, err_msg=field)
     if signals.moments is not None:
-        vectors = one.index.vectors[np.arange(len(corpus))]
+        vectors = one.index.vectors[np.arange(len(corpus))]  # type: ignore[attr-defined]  # a FlatIndex here
         for found, expected in zip(signals.moments, mean_and_covariance(vectors), strict=True):
             np.testing.assert_array_equal(found, expected)
 

@@ -115,7 +115,7 @@ def test_what_is_removed_while_it_is_opened_is_refused(
     copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Prune is quicker: the service has the manifest's descriptor, and waits for the lock."""
-    acquire = lock.acquire
+    acquire = lock.acquire  # type: ignore[attr-defined]  # patched where it is used
 
     def late(*arguments: object) -> bool:
         with monkeypatch.context() as patched:
@@ -183,7 +183,7 @@ def test_what_killed_commands_left_is_cleared(copy: Path, first: str, release: R
         os.utime(folder, (two_minutes_ago, two_minutes_ago))
     descriptor = os.open(writing, os.O_RDONLY)
     try:
-        assert lock.acquire(descriptor, lock.SHARED)
+        assert lock.acquire(descriptor, lock.SHARED)  # type: ignore[attr-defined]  # patched where it is used
         assert release("prune", "--dry-run")[0] == 0
         assert aged.exists()
         assert release("prune")[0] == 0

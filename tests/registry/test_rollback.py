@@ -138,7 +138,7 @@ def test_two_operators_do_not_go_back_twice(
 ) -> None:
     """Who decided on what another has left by then is told so."""
     promote_all(copy, three)
-    verify = promotion.verify
+    verify = promotion.verify  # type: ignore[attr-defined]  # patched where it is used
 
     def slow(folder: Path, trusted: None) -> object:
         with monkeypatch.context() as patched:

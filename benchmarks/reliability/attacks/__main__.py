@@ -6,8 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from page import table
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks import (
     bodies,
     files,
@@ -18,7 +17,7 @@ from benchmarks.reliability.attacks import (
     small_machine,
     strangers,
 )
-from benchmarks.reliability.attacks.setting import Row, Setting, prepared
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting, prepared
 
 ATTACKS = {
     "trailers": framing.trailers,
@@ -68,22 +67,22 @@ def main() -> None:
     sys.exit(0 if all(row.held for row in found[-1]) else 1)
 
 
-def _attacked(root: Path, arguments: argparse.Namespace) -> list[Row]:
+def _attacked(root: Path, arguments: argparse.Namespace) -> list[AttackResult]:
     with prepared(root, arguments.size, arguments.releases) as setting:
         return [_row(name, setting) for name in arguments.names or ATTACKS]
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: AttackResult) -> str:
     return "held" if row.held else "**fell**"
 
 
-def _row(name: str, setting: Setting) -> Row:
+def _row(name: str, setting: AttackSetting) -> AttackResult:
     """The result of one attack; a service that cannot be asked any more fell."""
     began = time.monotonic()
     try:
         row = ATTACKS[name](setting)
     except (OSError, RuntimeError, ValueError, http.client.HTTPException) as error:
-        row = Row(name, f"no result: {str(error).splitlines()[0][:200]}", "an answer", held=False)
+        row = AttackResult(name, f"no result: {str(error).splitlines()[0][:200]}", "an answer", held=False)
     print(f"{name}: {'held' if row.held else 'fell'}, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     return row
 

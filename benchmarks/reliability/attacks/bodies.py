@@ -4,12 +4,11 @@ import contextlib
 import socket
 import time
 
-from load import Job, run
-
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.strangers import flood
 from benchmarks.reliability.attacks.traffic import connected, request, traffic
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.load import LoadJob, run
 
 _P50_MILLISECONDS = 20.0  # a fifth of what a person notices (0.1 s, Nielsen), on cores that the attackers use as well
 _MEGABYTE = 1 << 20
@@ -17,34 +16,34 @@ _STALLED = 64
 _SECONDS = 10.0
 
 
-def unknown_fields(setting: Setting) -> Row:
-    """A key with a rate of one query a second sends bodies of 1 MB with 102,000 fields that there are not."""
+def unknown_fields(setting: AttackSetting) -> AttackResult:
+    """Send bodies of 1 MB with 102,000 unknown fields, with a key that may ask one query a second."""
     with setting.service() as server:
         requests = [server.service.request("Who pays for the repair of the roof?")]
-        job = Job(server.port, [0], 4.0, clients=1)
+        job = LoadJob(server.port, [0], 4.0, clients=1)
         run(job, requests)
         before = run(job, requests).milliseconds(50)
         with traffic(flood, server.port, 8.0, many_fields(setting.keys["slow"]), 4) as sent:
             time.sleep(1.0)
             during = run(job, requests).milliseconds(50)
     measured = f"p50 of others {before:.2f} → {during:.2f} ms, {sent.result()} bodies"
-    return Row("1 MB of unknown fields", measured, f"{_P50_MILLISECONDS:g} ms", during <= _P50_MILLISECONDS)
+    return AttackResult("1 MB of unknown fields", measured, f"{_P50_MILLISECONDS:g} ms", during <= _P50_MILLISECONDS)
 
 
 def many_fields(key: str) -> bytes:
-    """A request whose body has 1 MiB."""
+    """Build a request with a body of 1 MiB."""
     body = b'{"query":"a",' + b",".join(b'"f%d":1' % number for number in range(94_000)) + b"}"
     return request("POST", "/search", body[:-1] + b" " * (_MEGABYTE - len(body) - 1) + b"}", key)
 
 
-def stalled(setting: Setting) -> Row:
-    """One key leaves 64 bodies just short of their end; other keys ask meanwhile."""
+def stalled(setting: AttackSetting) -> AttackResult:
+    """Leave 64 bodies of one key just short of their end while other keys ask."""
     with setting.service() as server, traffic(stall, server.port, _SECONDS, setting.keys["rival"]):
         time.sleep(2.0)
         with Victim(server.port, setting.keys["good"], 40.0) as victim:
             time.sleep(_SECONDS - 4.0)
     measured = f"{victim.failed} of {len(victim.asked)} failed ({victim.statuses})"
-    return Row(f"{_STALLED} stalled bodies of another key", measured, "0", not victim.failed)
+    return AttackResult(f"{_STALLED} stalled bodies of another key", measured, "0", not victim.failed)
 
 
 def stall(port: int, seconds: float, key: str, stalled: int = _STALLED) -> int:
@@ -68,7 +67,7 @@ def stall(port: int, seconds: float, key: str, stalled: int = _STALLED) -> int:
 
 
 def _open(client: socket.socket) -> bool:
-    """Whether the service still waits; one that answered or hung up is let go of."""
+    """Return True if the service still waits; close a connection that was answered or closed."""
     client.setblocking(False)
     try:
         client.recv(1 << 16)

@@ -3,7 +3,7 @@
 import contextlib
 import time
 
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import connected, grown, peak, request, said, sent, status
 
 TRAILER_BYTES = 25_000_000  # enough for 525 MB where each line is kept as Python objects
@@ -12,13 +12,13 @@ _REQUESTS = 100
 _QUERY = b'{"query":"Who pays for the repair of the roof?"}'
 
 
-def trailers(setting: Setting) -> Row:
-    """A chunked request whose trailers do not end, on one connection without a key."""
+def trailers(setting: AttackSetting) -> AttackResult:
+    """Send a chunked request whose trailers do not end, on one connection without a key."""
     with setting.service() as server, peak(server) as seen:
         taken = sent(send_trailers, server.port, 60.0)
         time.sleep(0.5)
     measured = f"{taken / 1e6:.1f} MB were taken, memory + {grown(seen):.0f} MB"
-    return Row("endless trailers", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
+    return AttackResult("endless trailers", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
 
 
 def send_trailers(port: int, seconds: float, most: int = TRAILER_BYTES) -> int:
@@ -37,7 +37,7 @@ def send_trailers(port: int, seconds: float, most: int = TRAILER_BYTES) -> int:
     return written
 
 
-def key_in_trailer(setting: Setting) -> Row:
+def key_in_trailer(setting: AttackSetting) -> AttackResult:
     """An administrator's route, asked with a key that may search; the administrator's key is in a trailer."""
     with setting.service() as server:
         answers = []
@@ -49,18 +49,20 @@ def key_in_trailer(setting: Setting) -> Row:
                 client.sendall(("\r\n".join(head) + trailer).encode())
                 answers.append(status(said(client, 2.0)))
     measured = f"without a key: {answers[0]}, with a search key: {answers[1]}"
-    return Row("a key in a trailer", measured, "400, 401 or 403", {*answers} <= {400, 401, 403})
+    return AttackResult("a key in a trailer", measured, "400, 401 or 403", {*answers} <= {400, 401, 403})
 
 
-def upgrades(setting: Setting) -> Row:
+def upgrades(setting: AttackSetting) -> AttackResult:
     """POSTs that offer an upgrade, as Java's HttpClient and curl --http2 send them."""
     with setting.service() as server:
         answered = offer_upgrades(server.port, 60.0, setting.keys["good"])
-    return Row("POST with `Upgrade`", f"{answered} of {_REQUESTS} answered", f"{_REQUESTS}", answered == _REQUESTS)
+    return AttackResult(
+        "POST with `Upgrade`", f"{answered} of {_REQUESTS} answered", f"{_REQUESTS}", answered == _REQUESTS
+    )
 
 
 def offer_upgrades(port: int, seconds: float, key: str) -> int:
-    """How many of a hundred such requests were answered."""
+    """Send a hundred requests with an upgrade and count those that are answered."""
     offers = {
         "h2c": ["HTTP2-Settings: AAMAAABkAAQAAP__", "Connection: Upgrade, HTTP2-Settings"],
         "websocket": ["Connection: Upgrade"],
@@ -78,8 +80,8 @@ def offer_upgrades(port: int, seconds: float, key: str) -> int:
     return answered
 
 
-def smuggling(setting: Setting) -> Row:
-    """A body that is a request itself, behind a head that offers an upgrade."""
+def smuggling(setting: AttackSetting) -> AttackResult:
+    """Hide a request in the body of a request that offers an upgrade."""
     hidden = b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     replies = []
     with setting.service() as server:
@@ -94,14 +96,14 @@ def smuggling(setting: Setting) -> Row:
                         time.sleep(0.1)
                         client.sendall(hidden)
                     replies.append(said(client, 1.0, b'"openapi"').count(b'"openapi"'))
-    return Row(
+    return AttackResult(
         "a request in the body of an upgrade", f"answered {sum(replies)} times in {len(replies)}", "0", not sum(replies)
     )
 
 
-def other_host(setting: Setting) -> Row:
-    """A page of evil.example whose name was bound anew to 127.0.0.1, on a service without keys."""
+def other_host(setting: AttackSetting) -> AttackResult:
+    """Ask a service without keys under the Host evil.example, as DNS rebinding does."""
     with setting.service(keys=False) as server, connected(server.port) as client:
         client.sendall(request("POST", "/search", _QUERY).replace(b"Host: 127.0.0.1", b"Host: evil.example"))
         answer = status(said(client, 5.0))
-    return Row("`Host: evil.example` without keys", f"{answer}", "4xx", 400 <= answer < 500)
+    return AttackResult("`Host: evil.example` without keys", f"{answer}", "4xx", 400 <= answer < 500)

@@ -3,19 +3,19 @@
 import http.client
 
 import orjson
-from client import HOST
-from servers import Server
 
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
 
 FULL = 50_000  # queries after which every cache is full: the process cache holds about 12,000
 BATCH = 64  # queries in a request, the default of TAUGATE_MAX_BATCH
 MOST_GROWTH = 0.05
 
 
-def distinct(setting: Setting) -> Row:
+def distinct(setting: AttackSetting) -> AttackResult:
     """Queries of which none was asked before, with drift on."""
-    with setting.service(WORKERS="1") as server:
+    with setting.service(settings={"WORKERS": "1"}) as server:
         seen = resident(server, setting.size, FULL)
     (first, before), *_, (last, after) = seen.items()
     measured = (
@@ -23,7 +23,7 @@ def distinct(setting: Setting) -> Row:
         f"{(after - before) / (last - first) / 1000:.2f} kB a query"
     )
     limit = f"± {MOST_GROWTH:.0%} after {FULL:,}"
-    return Row("distinct queries", measured, limit, abs(after - before) <= MOST_GROWTH * before)
+    return AttackResult("distinct queries", measured, limit, abs(after - before) <= MOST_GROWTH * before)
 
 
 def resident(server: Server, queries: int, every: int) -> dict[int, int]:

@@ -4,7 +4,6 @@ import http.client
 import re
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import orjson
-from client import HOST
 from redis import Redis
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
-from servers import Server
 
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import grown, peak
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
+from tests.loopback import LoopbackTCPServer
 from tests.redis_process import RedisProcess
 
 _QUERIES = [f"Who pays for the repair of roof {number}?" for number in range(20)]
@@ -31,10 +31,10 @@ _MOST_SIMILAR = 1.001  # a cosine in float32
 _BEYOND = 10**19
 
 
-def forged(setting: Setting) -> Row:
-    """Every cached value is replaced by what is no reply of this service."""
+def forged(setting: AttackSetting) -> AttackResult:
+    """Replace every cached value by something that is no reply of this service."""
     outside, served = 0, 0
-    with shared_redis() as redis, setting.service(**_shared(redis.url), CACHE_BYTES="0") as server:
+    with shared_redis() as redis, setting.service(settings=_shared(redis.url) | {"CACHE_BYTES": "0"}) as server:
         sound = [_asked(server, query) for query in _QUERIES]
         time.sleep(0.5)
         kept = _values(redis.client)
@@ -44,12 +44,14 @@ def forged(setting: Setting) -> Row:
             for query, right in zip(_QUERIES, sound, strict=True):
                 served += 1
                 outside += not _within_contract(_asked(server, query), right)
-    return Row("forged replies in Redis", f"{outside} of {served} replies are outside the contract", "0", not outside)
+    return AttackResult(
+        "forged replies in Redis", f"{outside} of {served} replies are outside the contract", "0", not outside
+    )
 
 
-def counters(setting: Setting) -> Row:
-    """Every number that replicas share becomes 10^19."""
-    with shared_redis() as redis, setting.service(**_shared(redis.url)) as server:
+def counters(setting: AttackSetting) -> AttackResult:
+    """Set every number that replicas share to 10^19."""
+    with shared_redis() as redis, setting.service(settings=_shared(redis.url)) as server:
         ends, failed = time.monotonic() + 2 * _LOOKS_SECONDS, 0
         while time.monotonic() < ends:
             failed += not _asked(server, f"{_QUERIES[0]} {time.monotonic()}").get("results")
@@ -58,12 +60,12 @@ def counters(setting: Setting) -> Row:
             time.sleep(0.02)
         largest = _largest_metric(server, setting.keys["metrics"])
     measured = f"largest metric {largest:.3g}, {failed} failed requests"
-    return Row("counters of 10^19 in Redis", measured, "< 10^18, 0 failed", largest < 1e18 and not failed)
+    return AttackResult("counters of 10^19 in Redis", measured, "< 10^18, 0 failed", largest < 1e18 and not failed)
 
 
-def flooding(setting: Setting) -> Row:
-    """What calls itself Redis answers reads with 3 GB."""
-    with Flood() as redis, setting.service(**_shared(redis.url)) as server, peak(server) as seen:
+def flooding(setting: AttackSetting) -> AttackResult:
+    """Let a false Redis answer reads with 3 GB."""
+    with Flood() as redis, setting.service(settings=_shared(redis.url)) as server, peak(server) as seen:
         ends = time.monotonic() + _FLOOD_SECONDS
         while time.monotonic() < ends and server.alive:
             try:
@@ -72,12 +74,12 @@ def flooding(setting: Setting) -> Row:
                 break  # it is counted by its memory
             time.sleep(0.05)
     measured = f"{redis.sent / 1e6:.0f} MB were read, memory + {grown(seen):.0f} MB"
-    return Row("a Redis that answers 3 GB", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
+    return AttackResult("a Redis that answers 3 GB", measured, f"+ {_GROWTH:g} MB", grown(seen) <= _GROWTH)
 
 
 @contextmanager
 def shared_redis() -> Iterator[RedisProcess]:
-    """A real one, on a port of its own."""
+    """Run a real Redis on a port of its own."""
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
         yield redis
 
@@ -94,12 +96,17 @@ def _asked(server: Server, query: str) -> dict[str, Any]:
     return reply if isinstance(reply, dict) else {}
 
 
-def _values(redis: "Redis[bytes]") -> dict[bytes, bytes]:
-    return {key: redis.get(key) or b"" for key in redis.scan_iter("taugate:*") if redis.type(key) == b"string"}
+def _values(redis: Redis) -> dict[bytes, bytes]:
+    return {key: _bytes(redis.get(key)) for key in redis.scan_iter("taugate:*") if redis.type(key) == b"string"}
+
+
+def _bytes(value: bytes | str | None) -> bytes:
+    """The value of a key, empty where it is gone; redis-py's types allow for text, which this client never asks for."""
+    return value if isinstance(value, bytes) else b""
 
 
 def _as_text(value: bytes) -> bytes:
-    """With a list of results that is a string of HTML: in a reply kept as a whole, all counts agree with it."""
+    """Replace the list of results by a string of HTML; in a reply kept as a whole, all counts agree with it."""
     if b'{"results"' not in value:
         return re.sub(rb"\d", b"<", value)
     head, rest = value.split(b"\n", 1)
@@ -119,7 +126,7 @@ _FORGERIES: list[Callable[[bytes], bytes]] = [
 
 
 def _within_contract(reply: dict[str, Any], right: dict[str, Any]) -> bool:
-    """Whether a reply has the shape of one, and says of its release what is true."""
+    """Return True if a reply has the right shape and says what is true of its release."""
     results = reply.get("results")
     return (
         reply.keys() == right.keys()
@@ -136,14 +143,14 @@ def _is_result(result: dict[str, Any]) -> bool:
     return isinstance(result["text"], str) and isinstance(score, float) and abs(score) <= _MOST_SIMILAR
 
 
-def _raise_counters(redis: "Redis[bytes]") -> None:
-    """Of the drift's evidence, of all replicas and of one more that there is not."""
+def _raise_counters(redis: Redis) -> None:
+    """Raise the evidence of drift of all replicas, and of one that does not exist."""
     for key in redis.scan_iter("taugate:drift:*"):
         if redis.type(key) == b"hash":
             for value in redis.hgetall(key).values():
-                redis.hset(key, b"0" * 32, _raised(value))
+                redis.hset(key, b"0" * 32, _raised(_bytes(value)))
         elif redis.type(key) == b"string":
-            redis.set(key, _raised(redis.get(key) or b""), keepttl=True)
+            redis.set(key, _raised(_bytes(redis.get(key))), keepttl=True)
 
 
 def _raised(value: bytes) -> bytes:
@@ -171,7 +178,7 @@ def _largest_metric(server: Server, key: str) -> float:
     return max(value for value in values if value < float("inf"))
 
 
-class Flood:
+class Flood(LoopbackTCPServer):
     """Answers every read with a string of 3 GB, and everything else with OK. sent: bytes, over all connections."""
 
     _READS = frozenset(
@@ -179,27 +186,12 @@ class Flood:
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self.sent = 0
-        self._listener = socket.create_server((HOST, 0))
-        self.url = f"redis://{HOST}:{self._listener.getsockname()[1]}/0"
+        self.url = f"redis://{HOST}:{self.port}/0"
 
-    def __enter__(self) -> "Flood":
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
-
-    def _answer(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
+        """Answer commands with OK, and reads with gigabytes."""
         block = b"1" * (1 << 20)
         try:
             with client:

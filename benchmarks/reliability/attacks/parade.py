@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from client import HOST
-
 from benchmarks.reliability.attacks.bodies import many_fields, stall
 from benchmarks.reliability.attacks.framing import offer_upgrades, send_trailers
 from benchmarks.reliability.attacks.replies import leave_unread
 from benchmarks.reliability.attacks.strangers import flood, keep_places
 from benchmarks.reliability.attacks.traffic import connected, request, said
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.client import HOST
 
 PLACES = 200  # TAUGATE_MAX_CONNECTIONS of the service that is attacked
 NEW_QUERIES_PER_SECOND = 5.0  # of a key that asks nothing twice
@@ -20,7 +19,7 @@ Sending = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def parade(keys: dict[str, str]) -> dict[str, Sending]:
-    """By name: what sends it, which takes a port and seconds first, and what else it takes."""
+    """List every attack by name: its function, which takes a port and seconds first, and its further arguments."""
     rival = keys["rival"]
     return {
         "endless trailers": (send_trailers, ()),
@@ -48,7 +47,7 @@ def ask_new(port: int, seconds: float, key: str, rate: float) -> int:
 
 
 def send_at(port: int, seconds: float, asked: bytes, rate: float) -> int:
-    """One request at a time on a connection of its own, so many a second at most; returns how many were sent."""
+    """Send one request at a time, so many a second at most; returns how many were sent."""
     began = time.monotonic()
     for number in itertools.count():
         time.sleep(max(0.0, began + number / rate - time.monotonic()))

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks.reliability.attacks.setting import Row, Setting
-from benchmarks.reliability.attacks.traffic import connected, grown, peak, request, said, sent, status, watched
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
+from benchmarks.reliability.attacks.traffic import LOOK_SECONDS, connected, grown, peak, request, said, sent, status
+from benchmarks.sampling import sampled
 
 _CONNECTIONS = 600
 _MEGABYTES = 256.0  # a quarter of a pod of 1 GiB
@@ -23,17 +24,17 @@ _ASKED = 1000
 _PATIENCE, _END_SECONDS = 2.0, 5.0
 
 
-def unread(setting: Setting) -> Row:
+def unread(setting: AttackSetting) -> AttackResult:
     """600 connections ask for large replies, all but the first from the cache, and read none of them.
 
     What is written and not read waits in the service or in the kernel, which counts it to the same pod.
     """
-    with setting.service() as server, peak(server, 3 << 30) as seen, watched(_in_kernel) as waiting:
+    with setting.service() as server, peak(server, 3 << 30) as seen, sampled(_in_kernel, LOOK_SECONDS) as waiting:
         asked = sent(leave_unread, server.port, 20.0, setting.keys["rival"], _CONNECTIONS)
     kernel = grown(waiting)
     measured = f"{asked} asked; memory + {grown(seen):.0f} MB, in the kernel + {kernel:.0f} MB"
     total = grown(seen) + kernel
-    return Row("replies that nobody reads", measured, f"+ {_MEGABYTES:g} MB", total <= _MEGABYTES)
+    return AttackResult("replies that nobody reads", measured, f"+ {_MEGABYTES:g} MB", total <= _MEGABYTES)
 
 
 def _in_kernel() -> int:
@@ -43,13 +44,14 @@ def _in_kernel() -> int:
 
 
 def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
-    """Requests sent for replies of megabytes, none of which is read."""
+    """Ask for replies of megabytes and read none of them; returns how many requests were sent."""
     queries = [{"query": f"Who pays for roof {number}?", "k": 100, "threshold": -1} for number in range(64)]
     asked = request("POST", "/search/batch", orjson.dumps({"queries": queries}), key)
     with connected(port, 60.0) as first:  # fills the cache
         first.sendall(asked)
         said(first, _PATIENCE, b"}]}")
-    held, ends = [], time.monotonic() + seconds
+    held: list[socket.socket] = []
+    ends = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         while len(held) < connections and time.monotonic() < ends:
             client = stack.enter_context(socket.socket())
@@ -63,7 +65,7 @@ def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
     return len(held)
 
 
-def unread_log(setting: Setting) -> Row:
+def unread_log(setting: AttackSetting) -> AttackResult:
     """Stderr is a pipe that nobody reads."""
     with unread_pipe() as into_pipe, setting.service(wrap=lambda command: [*into_pipe, *command]) as server:
         answered, asked = 0, request("POST", "/search", b'{"query":"a"}', setting.keys["good"])
@@ -81,7 +83,7 @@ def unread_log(setting: Setting) -> Row:
         if not ended:
             server.kill()
     measured = f"{answered} of {_ASKED} answered, SIGTERM {'ends it' if ended else 'is not heeded'}"
-    return Row("a log that nobody reads", measured, f"{_ASKED}, ends", answered == _ASKED and ended)
+    return AttackResult("a log that nobody reads", measured, f"{_ASKED}, ends", answered == _ASKED and ended)
 
 
 @contextmanager

@@ -8,22 +8,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from servers import Server
-from services import taugate
-
+from benchmarks.checkout import environment, python_path
+from benchmarks.serving.servers import Server
+from benchmarks.serving.services import taugate
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 
 _START_SECONDS = 60.0  # a service starts within two
 
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table: what was measured, what may be at most or has to be, and whether the service held."""
+class AttackResult:
+    """One line of the table: the attack, what was measured, its limit, and whether the service held."""
 
     attack: str
     measured: str
@@ -32,8 +32,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
+class AttackSetting:
+    """A checkout under attack, with releases and keys of its own.
+
+    root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
 
     keys: secrets by name. `good` is the client whom nobody may disturb, `rival` a key of somebody else, `slow` one with
     a rate of one query a second, `admin` and `metrics` have these scopes.
@@ -51,21 +53,25 @@ class Setting:
         keys: bool = True,
         wrap: Callable[[list[str]], list[str]] = list,
         patience: float = _START_SECONDS,
-        **settings: str,
+        settings: Mapping[str, str] | None = None,
     ) -> Iterator[Server]:
-        """A running service.
+        """Run the checkout's service until the block ends.
 
-        arguments: of `taugate serve`; keys: whether it has any; wrap: what its command is run by; settings: TAUGATE_*.
+        arguments: further ones of `taugate serve`; keys: whether it has API keys; wrap: turns its command into the one
+        that runs it; patience: seconds until its first answer; settings: values of TAUGATE_* by the rest of the name.
         """
         plain = taugate(self.releases, "float32", cache=True)
-        environment = {"PYTHONPATH": str(self.root), **{f"TAUGATE_{name}": value for name, value in settings.items()}}
+        variables = {
+            "PYTHONPATH": python_path(self.root),
+            **{f"TAUGATE_{name}": value for name, value in (settings or {}).items()},
+        }
         headers = {"X-API-Key": self.keys["good"]} if keys else {}
         if keys:
-            environment["TAUGATE_KEYS"] = self.key_file()
+            variables["TAUGATE_KEYS"] = self.key_file()
         service = replace(
             plain,
             command=lambda port: wrap([*plain.command(port), *arguments]),
-            environment=environment,
+            environment=variables,
             folder=self.root,
             headers=headers,
         )
@@ -84,7 +90,7 @@ class Setting:
         return name
 
     def key_file(self) -> str:
-        """All keys, as TAUGATE_KEYS has them."""
+        """The file of all keys, as TAUGATE_KEYS takes it."""
         return json.dumps(
             [
                 {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **_SCOPES[name]}
@@ -93,11 +99,11 @@ class Setting:
         )
 
     def run(self, *arguments: str) -> "subprocess.Popen[str]":
-        """A command of the checkout, begun."""
+        """Start a command of the checkout's own taugate; arguments: its command line."""
         return subprocess.Popen(
-            [sys.executable, "-c", "import runpy; runpy.run_module('taugate', run_name='__main__')", *arguments],
+            [sys.executable, "-m", "taugate", *arguments],
             cwd=self.root,
-            env=os.environ | {"PYTHONPATH": str(self.root)},
+            env=environment(self.root),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -114,12 +120,11 @@ _SCOPES: dict[str, dict[str, object]] = {
 
 
 @contextmanager
-def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[Setting]:
-    """A setting of a checkout; without releases, one of the sample data set with an encoder of random word vectors."""
+def prepared(root: Path, size: int, releases: Path | None = None) -> Iterator[AttackSetting]:
+    """Prepare a checkout for attacks; without releases, with one of the sample data set and an encoder of random word vectors."""
     with tempfile.TemporaryDirectory(prefix="taugate-attacks-") as folder:
         if releases is None:
             write = "import sys, pathlib; from tests.sample_release import write_sample_release as w; w(pathlib.Path(sys.argv[1]))"
-            environment = os.environ | {"PYTHONPATH": str(root)}
-            subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment, check=True)
+            subprocess.run([sys.executable, "-c", write, folder], cwd=root, env=environment(root), check=True)
             releases = Path(folder) / "releases"
-        yield Setting(root.resolve(), releases.resolve(), size)
+        yield AttackSetting(root.resolve(), releases.resolve(), size)

@@ -2,18 +2,17 @@
 
 import time
 
-from processes import tree
-from servers import Server
-
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.limits import limited
+from benchmarks.serving.processes import tree
+from benchmarks.serving.servers import Server
 
 _PROCESSORS = 0.1
 _STEADY_SECONDS = 60.0
 _SECONDS = 180.0  # each of three processes imports and loads for some two seconds of a whole processor
 
 
-def two_workers(setting: Setting) -> Row:
+def two_workers(setting: AttackSetting) -> AttackResult:
     """Two workers, whose parent asks them whether they live."""
     name, limit = f"two workers on {_PROCESSORS:g} CPU", f"answers within {_SECONDS:g} s"
     with limited(_PROCESSORS) as limits:
@@ -23,11 +22,11 @@ def two_workers(setting: Setting) -> Row:
                 time.sleep(_STEADY_SECONDS)
                 replaced, took = len(pids - _workers(server)), server.startup
         except RuntimeError:
-            return Row(name, f"no answer in {_SECONDS:g} s ({limits.kind})", limit, held=False)
+            return AttackResult(name, f"no answer in {_SECONDS:g} s ({limits.kind})", limit, held=False)
     measured = (
         f"answers after {took:.0f} s, {replaced} workers replaced in the next {_STEADY_SECONDS:g} s ({limits.kind})"
     )
-    return Row(name, measured, f"{limit}, 0 replaced", held=not replaced)
+    return AttackResult(name, measured, f"{limit}, 0 replaced", held=not replaced)
 
 
 def _workers(server: Server) -> set[int]:

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import time
 
-from client import HOST, connect
-from load import Job, run
-
-from benchmarks.reliability.attacks.setting import Row, Setting
+from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
 from benchmarks.reliability.attacks.traffic import request, sent, traffic
 from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.serving.client import HOST, connect
+from benchmarks.serving.load import LoadJob, run
 
 _PLACES, _EVERY_SECONDS = 200, 3.5  # keeps a connection open that may idle for five seconds
 _SECONDS = 12.0
@@ -19,17 +18,17 @@ _AS_LIVEZ = 2.0  # bytes that are kept cost little more than none
 _LOG_BYTES = 20_000  # a second: 1.7 GB a day, which a log of the usual 10 GB volume keeps for some days
 
 
-def places(setting: Setting) -> Row:
-    """As many strangers as there are places, each of which asks /livez or is refused every 3.5 s."""
+def places(setting: AttackSetting) -> AttackResult:
+    """Keep every connection busy: as many clients without a key as there are places ask /livez, or something refused, every 3.5 s."""
     with (
-        setting.service(MAX_CONNECTIONS=str(_PLACES)) as server,
+        setting.service(settings={"MAX_CONNECTIONS": str(_PLACES)}) as server,
         traffic(keep_places, server.port, _SECONDS, _PLACES),
     ):
         time.sleep(_EVERY_SECONDS)
         with Victim(server.port, setting.keys["good"], 10.0) as victim:
             time.sleep(_SECONDS - _EVERY_SECONDS)
     asked = len(victim.asked)
-    return Row(
+    return AttackResult(
         "strangers in all places", f"{victim.failed} of {asked} failed ({victim.statuses})", "0", not victim.failed
     )
 
@@ -63,21 +62,21 @@ def keep_places(port: int, seconds: float, places: int) -> int:
     return asked
 
 
-def openapi(setting: Setting) -> Row:
+def openapi(setting: AttackSetting) -> AttackResult:
     """Strangers who read /openapi.json as fast as they are given it, compared with /livez, which does nothing."""
     with setting.service() as server:
         requests = [server.service.request("Who pays for the repair of the roof?")]
-        job, p50 = Job(server.port, [0], 4.0, clients=1), []
+        job, p50 = LoadJob(server.port, [0], 4.0, clients=1), []
         for path in ("/livez", "/openapi.json"):
             with traffic(flood, server.port, 7.0, request("GET", path), _CROWD):
                 time.sleep(1.0)
                 p50.append(run(job, requests).milliseconds(50))
     measured = f"p50 of a known query {p50[1]:.1f} ms, with /livez {p50[0]:.1f} ms"
     limit = f"{_AS_LIVEZ:g} times that with /livez"
-    return Row(f"{_CROWD} strangers read /openapi.json", measured, limit, p50[1] <= _AS_LIVEZ * p50[0])
+    return AttackResult(f"{_CROWD} strangers read /openapi.json", measured, limit, p50[1] <= _AS_LIVEZ * p50[0])
 
 
-def refusals_log(setting: Setting) -> Row:
+def refusals_log(setting: AttackSetting) -> AttackResult:
     """Strangers who are refused as fast as they ask."""
     seconds = 5.0
     with setting.service() as server:
@@ -86,11 +85,11 @@ def refusals_log(setting: Setting) -> Row:
         time.sleep(0.5)
         written = (server.logged_bytes - before) / seconds
     measured = f"{asked / seconds:,.0f} refusals/s write {written / 1000:,.1f} kB/s"
-    return Row("log of refusals", measured, f"{_LOG_BYTES / 1000:g} kB/s", written <= _LOG_BYTES)
+    return AttackResult("log of refusals", measured, f"{_LOG_BYTES / 1000:g} kB/s", written <= _LOG_BYTES)
 
 
 def flood(port: int, seconds: float, asked: bytes, clients: int) -> int:
-    """Replies to clients who ask again as soon as they are answered; who is hung up on comes back."""
+    """Ask in closed loops, reconnecting after each hang-up, and return how many replies came."""
     replies = 0
 
     async def client(ends: float) -> None:
@@ -98,7 +97,7 @@ def flood(port: int, seconds: float, asked: bytes, clients: int) -> int:
         while time.monotonic() < ends:
             answered: asyncio.Queue[int] = asyncio.Queue()
             try:
-                connection = await connect(port, lambda _, status, __, queue=answered: queue.put_nowait(status))
+                connection = await connect(port, lambda _, status, __, queue=answered: queue.put_nowait(status))  # type: ignore[misc]  # a default binds the loop's value
                 while time.monotonic() < ends and not connection.closed and not connection.ends:
                     connection.send(asked)
                     async with asyncio.timeout(10):

@@ -2,35 +2,35 @@
 
 import multiprocessing
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from client import HOST
-from servers import Server
+from benchmarks.sampling import sampled
+from benchmarks.serving.client import HOST
+from benchmarks.serving.servers import Server
 
-_LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1
 
 
 @contextmanager
 def traffic(send: Callable[..., Any], *arguments: object) -> Iterator["Future[Any]"]:
-    """Hostile traffic during the block, which waits for its end; `.result()` is what `send` returns."""
+    """Run `send` in a process of its own during the block, which waits for its end; `.result()` is what it returns."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield pool.submit(send, *arguments)
 
 
 def sent(send: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 (whatever it returns)
-    """The same, without anything else meanwhile."""
+    """Run `send` in a process of its own and return its result."""
     with traffic(send, *arguments) as sending:
         return sending.result()
 
 
 @contextmanager
 def peak(server: Server, most: int = 4 << 30) -> Iterator[list[int]]:
-    """Resident bytes of a service, before and then ten times a second; it is ended where it takes more than `most`."""
+    """Sample the resident bytes of a service ten times a second, and kill it where it takes more than `most`."""
 
     def look() -> int:
         taken = server.resident_bytes
@@ -38,40 +38,22 @@ def peak(server: Server, most: int = 4 << 30) -> Iterator[list[int]]:
             server.kill()
         return taken
 
-    with watched(look) as seen:
+    with sampled(look, LOOK_SECONDS) as seen:
         yield seen
-
-
-@contextmanager
-def watched(look: Callable[[], int]) -> Iterator[list[int]]:
-    """What `look` returns, before and then ten times a second."""
-    seen, ended = [look()], threading.Event()
-
-    def keep() -> None:
-        while not ended.wait(_LOOK_SECONDS):
-            seen.append(look())
-
-    thread = threading.Thread(target=keep)
-    thread.start()
-    try:
-        yield seen
-    finally:
-        ended.set()
-        thread.join()
 
 
 def grown(seen: list[int]) -> float:
-    """Megabytes on top of what there was before."""
+    """Return the growth over the first sample in megabytes."""
     return (max(seen) - seen[0]) / 1e6
 
 
 def connected(port: int, timeout: float = 10.0) -> socket.socket:
-    """A new connection."""
+    """Open a connection to the service."""
     return socket.create_connection((HOST, port), timeout)
 
 
 def request(method: str, path: str, body: bytes = b"", key: str | None = None, *more: str) -> bytes:
-    """A whole request; more: further header lines."""
+    """Build a whole request; more: further header lines."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: {HOST}", *([f"X-API-Key: {key}"] if key else []), *more]
     if method == "POST":
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -79,12 +61,12 @@ def request(method: str, path: str, body: bytes = b"", key: str | None = None, *
 
 
 def status(reply: bytes) -> int:
-    """Of a reply, 0 where there is none."""
+    """Parse the status of a reply, 0 where there is none."""
     return int(reply[9:12]) if reply.startswith(b"HTTP/1.1 ") and len(reply) > 12 else 0
 
 
 def said(connection: socket.socket, seconds: float, enough: bytes = b"\r\n\r\n") -> bytes:
-    """What comes until it contains `enough`, the connection ends, or nothing came for so long."""
+    """Read until the reply contains `enough`, the connection ends, or nothing came for so many seconds."""
     connection.settimeout(seconds)
     reply, deadline = b"", time.monotonic() + 10 * seconds
     while enough not in reply and time.monotonic() < deadline:

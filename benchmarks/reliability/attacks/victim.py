@@ -10,14 +10,15 @@ from typing import Self
 
 import numpy as np
 import orjson
-from client import HOST
+
+from benchmarks.serving.client import HOST
 
 LOST = 0  # the status of a request without a reply
 _AT_ONCE = 64  # requests under way; those beyond wait, and their wait counts
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimedRequest:
     """One request: seconds from when it was due until its reply was there, its status, and when it was due."""
 
     seconds: float
@@ -26,13 +27,15 @@ class Asked:
 
 
 class Victim:
-    """`with Victim(port, key, rate) as victim: …`, then `victim.asked`. Each request has a connection of its own.
+    """A client with a key that asks at a steady rate, as the one whom no attack may disturb.
+
+    `with Victim(port, key, rate) as victim: …`, then `victim.asked`. Each request has a connection of its own.
 
     known: asks the same query each time; otherwise each is new. patience: seconds after which a request is lost.
     """
 
     def __init__(self, port: int, key: str | None, rate: float, *, known: bool = True, patience: float = 10.0) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[TimedRequest] = []
         self._port, self._rate, self._known, self._patience = port, rate, known, patience
         self._headers = {"Content-Type": "application/json"} | ({"X-API-Key": key} if key else {})
         self._ended = threading.Event()
@@ -53,12 +56,12 @@ class Victim:
 
     @property
     def statuses(self) -> str:
-        """How many requests had which status, for the table."""
+        """Format how many requests had which status."""
         seen = sorted({each.status for each in self.asked})
         return ", ".join(f"{status or 'lost'}: {sum(each.status == status for each in self.asked)}" for status in seen)
 
     def milliseconds(self, percentile: float, since: float = 0.0) -> float:
-        """Of all requests that were due after a moment of time.monotonic, answered or lost."""
+        """Compute a percentile over all requests due after a moment of time.monotonic, answered or lost."""
         seconds = [each.seconds for each in self.asked if each.due >= since]
         return 1000 * float(np.percentile(seconds, percentile)) if seconds else float("nan")
 
@@ -82,4 +85,4 @@ class Victim:
             status = LOST
         finally:
             connection.close()
-        self.asked.append(Asked(time.monotonic() - due, status, due))
+        self.asked.append(TimedRequest(time.monotonic() - due, status, due))

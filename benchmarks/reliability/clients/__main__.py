@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from page import table
-
+from benchmarks.markdown import table
 from benchmarks.reliability.attacks.setting import prepared
 
 _HERE = Path(__file__).resolve().parent
@@ -26,7 +25,10 @@ _SECONDS = 120.0  # Java and Go compile first
 
 @dataclass(frozen=True)
 class Client:
-    """program: that it needs; answered: of a URL, a key and a scratch folder, how many of 100 POSTs were answered."""
+    """A kind of HTTP client, run as its own program.
+
+    program: that it needs; answered: of a URL, a key and a scratch folder, how many of 100 POSTs were answered.
+    """
 
     name: str
     program: str
@@ -34,7 +36,7 @@ class Client:
 
 
 def _by_program(*command: str) -> Callable[[str, str, Path], int]:
-    """A program that prints how many were answered."""
+    """Run a program that prints how many requests were answered."""
     return lambda url, key, _: int(_said([*command, url, key, _BODY, str(_COUNT)]) or 0)
 
 

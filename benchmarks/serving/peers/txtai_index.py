@@ -26,7 +26,8 @@ def main() -> None:
     def known(data: list[str], category: str | None = None) -> np.ndarray:
         nonlocal position
         position += len(data)
-        return vectors[position - len(data) : position].copy()
+        found: np.ndarray = vectors[position - len(data) : position].copy()
+        return found
 
     embeddings.model = embeddings.loadvectors()
     embeddings.model.encode = known

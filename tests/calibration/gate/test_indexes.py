@@ -201,7 +201,7 @@ def test_what_is_measured_is_what_serves(indexed: Path) -> None:
     assert record["kind"] == "index"
     assert record["candidate"].startswith(manifest["index"]["kind"])
     retriever = load(indexed).retriever
-    assert retriever.index.kind == manifest["index"]["kind"]
+    assert retriever.index.kind == manifest["index"]["kind"]  # type: ignore[attr-defined]  # a FlatIndex here
     (answer,) = retriever.search([Query("a building permit", k=5)])
     vectors = retriever.vectors(["a building permit"])
     np.testing.assert_array_equal(answer.scores, retriever.index.score(vectors, answer.positions[None])[0])

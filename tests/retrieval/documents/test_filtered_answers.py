@@ -94,7 +94,7 @@ def test_what_is_kept_is_what_passes_of_the_top_within(
             (whole,) = retriever.search([Query("3", k, None, k, wanted)])
             (cut,) = retriever.search([Query("3", k, None, 0, wanted)])
             vector = retriever.vectors(["3"])[0].astype(float)
-            scores = (retriever.index.vectors[np.arange(N)].astype(float) @ vector).astype(np.float32)
+            scores = (retriever.index.vectors[np.arange(N)].astype(float) @ vector).astype(np.float32)  # type: ignore[attr-defined]  # a FlatIndex here
             best = [row for row in np.argsort(-scores, kind="stable").tolist() if mask[row]][:k]
             assert whole.positions.tolist() == best
             assert whole.scores.tolist() == scores[best].tolist()

@@ -102,7 +102,7 @@ def test_replicas_share_what_redis_keeps(releases: Path, tmp_path: Path, uncache
         with ServiceProcess(releases, TAUGATE_REDIS_URL=server.url, TAUGATE_REDIS_TIMEOUT_MS="500") as one:
             one.ready()
             assert [without_id(ask(one, **knobs)) for knobs in KNOBS] == uncached
-            texts = len({knobs.get("query", QUERY) for knobs in KNOBS})
+            texts = len({knobs.get("query", QUERY) for knobs in KNOBS})  # type: ignore[attr-defined]  # JSON or YAML
             # Written in the background. Knobs of the cut share what was found.
             wait_until(lambda: len(list(server.client.scan_iter("*:found:*"))) == FOUND)
             wait_until(lambda: len(list(server.client.scan_iter("*:vector:*"))) == texts)

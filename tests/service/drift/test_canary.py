@@ -30,7 +30,7 @@ def test_the_release_as_it_is(release: Release) -> None:
 
 def test_documents_in_another_order(release: Release) -> None:
     """Every similarity is as in the record, in the same order, but of the wrong document."""
-    vectors = np.roll(release.retriever.index.vectors[np.arange(503)], 7, axis=0)
+    vectors = np.roll(release.retriever.index.vectors[np.arange(503)], 7, axis=0)  # type: ignore[attr-defined]  # a FlatIndex here
     result = canary(with_index(release, FlatIndex.build(vectors))).ask()
     assert result.difference <= release.manifest.golden_tolerance
     assert result.accuracy < canary(release).accuracy_at_calibration
@@ -38,7 +38,7 @@ def test_documents_in_another_order(release: Release) -> None:
 
 
 def test_vectors_that_have_changed(release: Release) -> None:
-    vectors = release.retriever.index.vectors[np.arange(503)]
+    vectors = release.retriever.index.vectors[np.arange(503)]  # type: ignore[attr-defined]  # a FlatIndex here
     moved = vectors + np.random.default_rng(0).normal(0, 0.01, vectors.shape).astype(np.float32)
     moved /= np.linalg.norm(moved, axis=1, keepdims=True)
     result = canary(with_index(release, FlatIndex.build(moved))).ask()
@@ -47,12 +47,12 @@ def test_vectors_that_have_changed(release: Release) -> None:
 
 
 def test_vectors_that_are_none(release: Release) -> None:
-    vectors = np.full_like(release.retriever.index.vectors[np.arange(503)], np.nan)
+    vectors = np.full_like(release.retriever.index.vectors[np.arange(503)], np.nan)  # type: ignore[attr-defined]  # a FlatIndex here
     result = canary(with_index(release, FlatIndex.build(vectors))).ask()
     assert (result.alike, result.difference) == (False, np.inf)
 
 
 def test_an_index_of_fewer_documents_than_were_recorded(release: Release) -> None:
-    vectors = release.retriever.index.vectors[np.arange(3)]
+    vectors = release.retriever.index.vectors[np.arange(3)]  # type: ignore[attr-defined]  # a FlatIndex here
     result = canary(with_index(release, FlatIndex.build(vectors))).ask()
     assert (result.alike, result.difference) == (False, np.inf)

@@ -105,7 +105,7 @@ def test_the_description_of_the_api_has_it() -> None:
 def test_golden_queries_that_are_answered_differently_are_told(releases: Path, release: Release) -> None:
     """In this process, as no release with another index would be loaded."""
     old = release.retriever
-    rolled = FlatIndex.build(np.roll(old.index.vectors[np.arange(len(old.index))], 7, axis=0))
+    rolled = FlatIndex.build(np.roll(old.index.vectors[np.arange(len(old.index))], 7, axis=0))  # type: ignore[attr-defined]  # a FlatIndex here
     other = replace(release, retriever=Retriever(old.encoder, rolled, old.policy, old.relevance, old.projection))
     app = create_app(Settings(releases=releases), lambda folder, threads, precision: other)
 

@@ -1,12 +1,12 @@
 """A collector of OpenTelemetry's spans on a loopback port of its own: OTLP over HTTP, as the standard has it."""
 
-import threading
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.loopback import LoopbackHTTPServer
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def _plain(attributes: Any) -> dict[str, str | int]:
     return {each.key: each.value.string_value or each.value.int_value for each in attributes}
 
 
-class Collector:
+class Collector(LoopbackHTTPServer):
     """Keeps the spans that it is sent."""
 
     def __init__(self) -> None:
@@ -63,15 +63,4 @@ class Collector:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)

@@ -10,15 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from searched import Searched
 from threadpoolctl import threadpool_limits
+
+from benchmarks.searched import SearchedSplit
 
 Result = TypeVar("Result")
 _PROCESSES = 2
 
 
 class Workers:
-    """A pool of processes; a data set travels to them as a file."""
+    """A pool of two processes with one thread each; a data set travels to them as a file."""
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
@@ -29,7 +30,7 @@ class Workers:
         self._pool.shutdown(cancel_futures=True)
         self._folder.cleanup()
 
-    def each(self, searched: Searched, work: Callable[[Searched, int], Result], count: int) -> list[Result]:
+    def each(self, searched: SearchedSplit, work: Callable[[SearchedSplit, int], Result], count: int) -> list[Result]:
         """`work(searched, number)` for the numbers 0…count-1, in order."""
         path = Path(self._folder.name) / f"{searched.name}-{searched.k}-{id(searched)}.pickle"
         path.write_bytes(pickle.dumps(searched))
@@ -42,10 +43,11 @@ def _begin() -> None:
     threadpool_limits(limits=1)
 
 
-def _call(path: Path, work: Callable[[Searched, int], Result], number: int) -> Result:
+def _call(path: Path, work: Callable[[SearchedSplit, int], Result], number: int) -> Result:
     return work(_load(path), number)
 
 
 @lru_cache(maxsize=1)
-def _load(path: Path) -> Searched:
-    return pickle.loads(path.read_bytes())  # noqa: S301 (this program wrote it a moment ago)
+def _load(path: Path) -> SearchedSplit:
+    loaded: SearchedSplit = pickle.loads(path.read_bytes())  # noqa: S301 (this program wrote it a moment ago)
+    return loaded

@@ -12,15 +12,18 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.checkout import environment
 from taugate.retrieval.release.reader import load
 
-_PROGRAM = Path(__file__).resolve().parent / "checked_load.py"
 Window = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Replies:
-    """n replies: when asked and when there, in seconds of time.monotonic; status; place of the release; fault: 1 or 0."""
+    """The replies of one checked load, as columns.
+
+    n replies: when asked and when there, in seconds of time.monotonic; status; place of the release; fault: 1 or 0.
+    """
 
     sent: NDArray[np.float64]
     done: NDArray[np.float64]
@@ -33,7 +36,7 @@ class Replies:
 
     @property
     def failed(self) -> int:
-        """Without a reply, or with another status than 200."""
+        """Requests without a reply, or with another status than 200."""
         return int((self.status != 200).sum())
 
     @property
@@ -42,11 +45,11 @@ class Replies:
         return int(((self.status == 200) & (self.fault == 1)).sum())
 
     def within(self, window: Window) -> int:
-        """How many were there in a window."""
+        """Count the replies that arrived in a window."""
         return int(((self.done >= window[0]) & (self.done < window[1])).sum())
 
     def milliseconds(self, percentile: float, windows: list[Window]) -> float:
-        """Of the replies that were waited for in any of the windows."""
+        """Compute a percentile over the replies that were waited for in any of the windows."""
         inside = np.zeros(len(self), dtype=bool)
         for begin, end in windows:
             inside |= (self.done > begin) & (self.sent < end)
@@ -54,7 +57,10 @@ class Replies:
 
 
 class CheckedLoad:
-    """`with CheckedLoad(…) as load: …`, and `load.replies` afterwards. releases: folders that may answer."""
+    """Clients in a process of their own that check every reply.
+
+    `with CheckedLoad(…) as load: …`, and `load.replies` afterwards. releases: folders that may answer.
+    """
 
     def __init__(self, port: int, clients: int, queries: list[str], releases: list[Path]) -> None:
         known = [load(folder, 1) for folder in releases]
@@ -68,7 +74,8 @@ class CheckedLoad:
         self._folder = tempfile.TemporaryDirectory()
         path = Path(self._folder.name) / "job.json"
         path.write_text(json.dumps(self._job), encoding="utf-8")
-        self._process = subprocess.Popen([sys.executable, str(_PROGRAM), str(path)], stdin=subprocess.PIPE)
+        command = [sys.executable, "-m", "benchmarks.reliability.checked_load", str(path)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -83,5 +90,5 @@ class CheckedLoad:
 
 
 def _as_sent(tau: float | None) -> float | None:
-    """As replies have it: in float32."""
+    """Round τ to float32, as replies have it."""
     return None if tau is None else float(np.float32(tau))

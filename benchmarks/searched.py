@@ -30,8 +30,8 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """A split of a data set as vectors, with the length of each document in bytes."""
+class EncodedSplit:
+    """A split of a data set as vectors. lengths: bytes of each document."""
 
     name: str
     split: str
@@ -51,7 +51,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchedSplit:
     """The answerable queries, n of them, with what a split needs to fit, decide and measure.
 
     judged: positions in it are rows of `documents`, (r, d), which holds those that any query retrieves and no others;
@@ -69,7 +69,7 @@ class Searched:
     query_background: tuple[Float64, Float64]
 
     @classmethod
-    def of(cls, encoded: Encoded, k: int) -> Self:
+    def of(cls, encoded: EncodedSplit, k: int) -> Self:
         """Search at K, and check on one partition that `estimate` below is the product's own."""
         vectors, corpus = encoded.vectors.answerable, encoded.vectors.documents
         index = FlatIndex.build(corpus)
@@ -125,7 +125,7 @@ class Searched:
         return Estimated(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])
 
     def scored(self, estimated: Estimated | None = None) -> Scored:
-        """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""
+        """Score all queries, with the model's relevance if there is one; no unanswerable ones, as no rule here looks at them."""
         nothing = TopK(np.empty((0, self.k), np.float32), np.empty((0, self.k), np.int64))
         relevance = (None, None) if estimated is None else (estimated.answerable, estimated.unanswerable)
         return Scored(self.judged, nothing, *relevance)

@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a server, that does to what passes whatever it is told to."""
+"""A TCP proxy in front of Redis that delays or replaces its answers."""
 
 import contextlib
 import socket
@@ -6,16 +6,21 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+
+from tests.loopback import HOST, LoopbackTCPServer
 
 
-class Between:
-    """`delay`: seconds that an answer is held back; `answer`: what is said in place of the server, where not None."""
+class RedisProxy(LoopbackTCPServer):
+    """A proxy in front of a Redis.
+
+    port: of the Redis. Attributes to set at any time: delay, returns the seconds that an answer is held back; answer,
+    bytes that are sent in place of the server's, None for its own.
+    """
 
     def __init__(self, port: int) -> None:
-        self._server = ("127.0.0.1", port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        super().__init__()
+        self._server = (HOST, port)
+        self.url = f"redis://{HOST}:{self.port}/0"
         self.delay: Callable[[], float] = lambda: 0.0
         self.answer: bytes | None = None
         self._open: set[socket.socket] = set()
@@ -26,15 +31,7 @@ class Between:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
         with contextlib.suppress(OSError), client, socket.create_connection(self._server) as server:
             self._open |= {client, server}
             threading.Thread(target=self._answers, args=(server, client), daemon=True).start()
@@ -51,13 +48,8 @@ class Between:
                 time.sleep(self.delay())
                 client.sendall(answered)
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().__exit__(kind, error, trace)
         self.hang_up()

@@ -1,4 +1,4 @@
-"""Files that lie within digests that fit: what somebody can make who may write there, where nothing has to be signed."""
+"""Falsified files within digests that fit: what somebody with write access can make where nothing is signed."""
 
 import random
 import struct
@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import orjson
-from damage import STRANGE, Damage, files, paths, value_at
-from forge import forged
 from safetensors.numpy import load, save
+
+from benchmarks.reliability.damage import STRANGE, Damage, files, paths, value_at
+from benchmarks.reliability.forge import forged
 
 _SIZES = [0, 1, -1, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, 1000, 503, 504]
 _NUMBERS = [np.nan, np.inf, -np.inf, 1e38, -1.0, 0.0]
 
 
-def lying(release: Path, rng: random.Random) -> Damage:
-    """A file that is not what it should be, whatever its kind is."""
+def forge_file(release: Path, rng: random.Random) -> Damage:
+    """Choose a file of any kind and a way to falsify it."""
     name = rng.choice([name for name in files(release) if name not in ("manifest.json", "report.html")])
     suffix = name.rpartition(".")[2]
     ways: list[Callable[[bytes, random.Random], bytes]] = [_noise, _size]
@@ -35,7 +36,7 @@ def lying(release: Path, rng: random.Random) -> Damage:
 
 
 def _noise(content: bytes, rng: random.Random) -> bytes:
-    """Some bytes are others, more often near the beginning, where headers are."""
+    """Change some bytes, more often near the beginning, where headers are."""
     changed = bytearray(content)
     for _ in range(rng.choice([1, 1, 4, 32])):
         changed[rng.randrange(rng.choice([min(200, len(changed)), len(changed)]))] = rng.randrange(256)
@@ -43,7 +44,7 @@ def _noise(content: bytes, rng: random.Random) -> bytes:
 
 
 def _size(content: bytes, rng: random.Random) -> bytes:
-    """A number of 4 or 8 bytes is another, such as a count or a length."""
+    """Change a number of 4 or 8 bytes, such as a count or a length."""
     changed, width = bytearray(content), rng.choice([4, 8])
     place = rng.randrange(max(1, min(len(changed), rng.choice([120, 4000, len(changed)])) - width))
     number = rng.choice(_SIZES) & (2 ** (8 * width) - 1)

@@ -1,6 +1,6 @@
 """Connections that ask nothing, in a process of their own: half of them silent, half with half a body each.
 
-`python benchmarks/reliability/crowd.py PORT NUMBER` keeps so many open until its stdin is closed: what the service
+`python -m benchmarks.reliability.idle_connections PORT NUMBER` keeps so many open until its stdin is closed: what the service
 closes is opened again. A line on stdout says when all are open; the last one how many were opened in all.
 """
 
@@ -15,8 +15,8 @@ _AT_ONCE = 100  # so that a service which closes them all does not meet them all
 _LOOK = 0.05  # seconds
 
 
-class Crowd:
-    """So many connections to a port."""
+class IdleConnections:
+    """Idle connections to a port of this machine. number: how many are held open."""
 
     def __init__(self, port: int, number: int) -> None:
         self.opened = 0
@@ -26,11 +26,11 @@ class Crowd:
 
     @property
     def complete(self) -> bool:
-        """Whether all of them are open."""
+        """True if all of them are open."""
         return len(self._connections) >= self._number
 
-    def look(self) -> None:
-        """Put some of those that are missing in their place, and let go of what the service closed."""
+    def maintain(self) -> None:
+        """Open some of the connections that are missing, and drop those that the service closed."""
         for _ in range(min(_AT_ONCE, self._number - len(self._connections))):
             self._open()
         for descriptor, _ in self._closed.poll(0, self._number):
@@ -50,13 +50,13 @@ class Crowd:
 
 def main() -> None:
     """Keep them open until nobody wants them any more."""
-    crowd, told = Crowd(int(sys.argv[1]), int(sys.argv[2])), False
-    while not select.select([sys.stdin], [], [], _LOOK if crowd.complete else 0)[0]:
-        crowd.look()
-        if crowd.complete and not told:
+    idle, told = IdleConnections(int(sys.argv[1]), int(sys.argv[2])), False
+    while not select.select([sys.stdin], [], [], _LOOK if idle.complete else 0)[0]:
+        idle.maintain()
+        if idle.complete and not told:
             told = True
             print("all", flush=True)
-    print(crowd.opened, flush=True)
+    print(idle.opened, flush=True)
 
 
 if __name__ == "__main__":

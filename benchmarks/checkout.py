@@ -1,0 +1,19 @@
+"""The checkout that is measured: this one, or another one that `--root` names."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def python_path(root: Path = ROOT) -> str:
+    """Return the PYTHONPATH by which a process imports a checkout's own `taugate` instead of the installed one.
+
+    root: the checkout. `src` holds the package since the rooms moved to the top; before that, `taugate.py` lay at the top.
+    """
+    return f"{root / 'src'}:{root}"
+
+
+def environment(root: Path = ROOT) -> dict[str, str]:
+    """Return this process's environment with the PYTHONPATH of a checkout; root: as for `python_path`."""
+    return os.environ | {"PYTHONPATH": python_path(root)}

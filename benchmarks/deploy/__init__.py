@@ -1,0 +1,1 @@
+"""The images and containers: docs/benchmarks/containers.md."""

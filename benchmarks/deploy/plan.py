@@ -1,0 +1,15 @@
+"""What one run of the container tables was asked for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """What a section of the page needs.
+
+    work: a folder that is removed afterwards; starts: how often the service is started, each time in a new container.
+    """
+
+    work: Path
+    starts: int

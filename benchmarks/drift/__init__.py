@@ -1,0 +1,1 @@
+"""What alarms of drift find, and how soon: docs/benchmarks/drift.md."""

@@ -1,0 +1,1 @@
+"""The exported encoder beside PyTorch: docs/benchmarks/encoder.md."""

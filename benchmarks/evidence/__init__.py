@@ -1,0 +1,1 @@
+"""How often evidence by document errs: docs/benchmarks/evidence.md."""

@@ -1,0 +1,1 @@
+"""Clients in Java, Go, Node, curl and ab against a running service."""

@@ -1,0 +1,1 @@
+"""The services that taugate is measured beside."""

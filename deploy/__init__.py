@@ -1,0 +1,1 @@
+"""How taugate is deployed: images, Prometheus rules, Grafana dashboards and pinned requirements."""
