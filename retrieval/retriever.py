@@ -37,7 +37,7 @@ class Encoder(Protocol):
         """Unit vectors in the order of `tokens`."""
         ...
 
-    def single(self) -> Self:
+    def single_threaded(self) -> Self:
         """The same on one thread."""
         ...
 
@@ -126,9 +126,9 @@ class Retriever:
     metadata: Metadata = field(default_factory=Metadata)
     abstention: AnswerRule | None = None
 
-    def single(self) -> Self:
+    def single_threaded(self) -> Self:
         """The same with an encoder on one thread, for callers who embed in several threads at once."""
-        return replace(self, encoder=self.encoder.single())
+        return replace(self, encoder=self.encoder.single_threaded())
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:
         """What is encoded of each query."""
@@ -185,7 +185,7 @@ class Retriever:
         """How many documents are searched for, of which the first `query.k` are considered."""
         return max(self.policy.k, query.k)
 
-    def recall(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
+    def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
         """The answer to a query that was searched before; vector: (d',), positions: (w,) of all that was found.
 
         Similarities are computed anew. Raises ValueError where no search finds these: too many or too few, one of them

@@ -140,7 +140,7 @@ class OnnxEncoder:
         except Exception as error:  # tokenizers raises bare Exception for a file it cannot read
             raise EncoderError(f"{folder / TOKENIZER}: not a tokenizer.json; {_REMEDY}") from error
 
-    def single(self) -> Self:
+    def single_threaded(self) -> Self:
         """The same encoder on one thread, for callers who embed in several threads at once; the same bits."""
         return type(self)(self.folder, self.config, self.sha256, threads=1)
 

@@ -113,7 +113,7 @@ class Engine:
         self._retriever = release.retriever
         self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
         self._rng_of_recall = np.random.default_rng(release.manifest.bootstrap.seed)  # another thread's
-        self.single = release.retriever.single() if threads.encoder > 1 else release.retriever
+        self.single = release.retriever.single_threaded() if threads.encoder > 1 else release.retriever
         self._searches = Combiner[Job[_Asked, Found]](self._search, _MOST_SEARCHED)
         self._batcher = Batcher[_Asked, Found](
             self._answer, self._by_length, _MOST_TOKENS, threads.encoder, lambda: _prepare(threads.search)
@@ -125,7 +125,7 @@ class Engine:
 
     def recall(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Found:
         """What was found before, without a search; see Retriever.recall. Raises ValueError."""
-        answer = self._retriever.recall(query, vector, positions)
+        answer = self._retriever.rescore(query, vector, positions)
         (found,) = self._with_documents([answer], vector[None], self._rng_of_recall)
         return found
 

@@ -22,7 +22,7 @@ class Texts:
     def embed(self, tokens):
         return np.array([[list(SCORES).index(text)] for text in tokens], dtype=np.float32)
 
-    def single(self):
+    def single_threaded(self):
         return self
 
 
@@ -120,7 +120,7 @@ def test_queries_are_refused_one_by_one_in_a_batch() -> None:
 
 
 def test_on_one_thread_the_same_are_refused() -> None:
-    assert retriever(0.3).single().search([Query("far", 4)])[0].reason == "unanswerable"
+    assert retriever(0.3).single_threaded().search([Query("far", 4)])[0].reason == "unanswerable"
 
 
 def test_within_a_certified_stratum_refusals_are_not_certified() -> None:

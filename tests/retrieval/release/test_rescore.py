@@ -43,7 +43,7 @@ def alike(one: Answer, other: Answer) -> bool:
 @pytest.mark.parametrize("query", KNOBS)
 def test_it_is_the_answer_of_the_search(release: Release, query: Query) -> None:
     answer, vector = searched(release, query)
-    assert alike(release.retriever.recall(query, vector, answer.found), answer)
+    assert alike(release.retriever.rescore(query, vector, answer.found), answer)
 
 
 def test_so_it_is_within_a_filter(release: Release) -> None:
@@ -55,7 +55,7 @@ def test_so_it_is_within_a_filter(release: Release) -> None:
             replace(QUERY, k=50, filter=within),
         ):
             answer, vector = searched(release, query)
-            assert alike(release.retriever.recall(query, vector, answer.found), answer)
+            assert alike(release.retriever.rescore(query, vector, answer.found), answer)
 
 
 STRANGE = {
@@ -74,7 +74,7 @@ STRANGE = {
 def test_others_are_refused(release: Release, change: object) -> None:
     answer, vector = searched(release, QUERY)
     with pytest.raises(ValueError, match="documents"):
-        release.retriever.recall(QUERY, vector, change(answer.found))  # type: ignore[operator]
+        release.retriever.rescore(QUERY, vector, change(answer.found))  # type: ignore[operator]
 
 
 def test_a_document_outside_the_filter_is_refused(release: Release) -> None:
@@ -87,10 +87,10 @@ def test_a_document_outside_the_filter_is_refused(release: Release) -> None:
     assert len(outside) == 5
     for query in (replace(QUERY, filter=within), replace(QUERY, permitted=within)):
         with pytest.raises(ValueError, match="not about"):
-            release.retriever.recall(query, vector, outside)
+            release.retriever.rescore(query, vector, outside)
 
 
 def test_a_vector_that_is_none_orders_nothing(release: Release) -> None:
     answer, vector = searched(release, QUERY)
     with pytest.raises(ValueError, match="order"):
-        release.retriever.recall(QUERY, vector * np.nan, answer.found)
+        release.retriever.rescore(QUERY, vector * np.nan, answer.found)
