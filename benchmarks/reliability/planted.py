@@ -14,7 +14,7 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.cache.cache import Keys
+from taugate.service.cache.cache import CacheKeys
 
 
 def main() -> int:
@@ -22,8 +22,8 @@ def main() -> int:
     if microseconds := float(os.environ.get("PLANTED_DELAY", "0")):
         _delay(microseconds / 1e6)
     if "PLANTED_CACHE" in os.environ:
-        own = Keys.vector
-        Keys.vector = lambda self, query: own(self, replace(query, permitted=()))  # type: ignore[method-assign]
+        own = CacheKeys.vector
+        CacheKeys.vector = lambda self, query: own(self, replace(query, permitted=()))  # type: ignore[method-assign]
     return cli.main()
 
 

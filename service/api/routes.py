@@ -54,12 +54,12 @@ def infra_routes(serving: Serving, metrics: Metrics) -> APIRouter:
     @router.get("/readyz", responses=replies(200, Health) | errors(503))
     async def readyz() -> Health:
         """A release is loaded, verified, and answers its golden queries as recorded."""
-        return Health(status="ready", release=serving.answering.engine.release.manifest.release_id)
+        return Health(status="ready", release=serving.active.release_id)
 
     @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
-        loaded = serving.answering.engine.release
+        loaded = serving.active.release
         manifest = loaded.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")
@@ -103,13 +103,13 @@ def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, spendin
 
     async def feedback(request: Request, body: FeedbackRequest) -> Response:
         """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
-        watch = serving.answering.watch
-        if watch is None:
+        drift = serving.active.drift
+        if drift is None:
             raise Invalid("traffic is not watched here (TAUGATE_DRIFT is false), so that nobody asks for judgements")
         try:
             if not may_judge(permitted(request.scope), body.query_id):
-                raise watch.judging.unknown()
-            new = await watch.judging.judge(body.query_id, body.document_id, relevant=body.relevant)
+                raise drift.feedback.unknown()
+            new = await drift.feedback.judge(body.query_id, body.document_id, relevant=body.relevant)
         except ApiError:
             metrics.feedback.labels("unknown").inc()
             raise

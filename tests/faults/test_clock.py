@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where the time of day is meant, and why.
 TIME_OF_DAY = {
     "service/access/access.py": "a key expires at a date",
-    "service/drift/watch.py": "queries of all replicas are compared and logged by date, judgements as they are",
-    "service/drift/look.py": "now, as windows have it",
+    "service/drift/watch.py": "queries of all replicas are compared and logged by date",
+    "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
+    "service/drift/analysis.py": "now, as windows have it",
     "storage/files.py": "the age of a file, which only counts where nobody has locked it",
 }
 

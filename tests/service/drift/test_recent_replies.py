@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.service.drift import shown as module
-from taugate.service.drift.shown import RING_BYTES, Judgeable, Ring, Shown
+from taugate.service.drift import recent_replies as module
+from taugate.service.drift.recent_replies import RING_BYTES, RecentReplies, ReplyRing, ShownResults
 from taugate.service.runtime.ids import new_id
 
 RELEASE, RESULTS, SECONDS = "20260101T000000Z-0123456789ab", 5, 10.0
-Made = Callable[[], Shown]
+Made = Callable[[], RecentReplies]
 
 
 def packed(positions: list[int]) -> bytes:
@@ -26,7 +26,7 @@ def packed(positions: list[int]) -> bytes:
 
 @pytest.fixture(params=["alone", "in workers"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
-    return lambda: Shown(tmp_path if request.param == "in workers" else None, RELEASE, RESULTS, SECONDS)
+    return lambda: RecentReplies(tmp_path if request.param == "in workers" else None, RELEASE, RESULTS, SECONDS)
 
 
 @pytest.mark.parametrize("many", [0, 1, 4, 5, 6, 10, 100])
@@ -80,8 +80,8 @@ def test_each_judgement_counts_once(made: Made) -> None:
 
 
 def test_workers_know_of_each_other(tmp_path: Path) -> None:
-    workers = [Shown(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(3)]
-    elsewhere = Shown(tmp_path, RELEASE.replace("2026", "2027"), RESULTS, SECONDS)
+    workers = [RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(3)]
+    elsewhere = RecentReplies(tmp_path, RELEASE.replace("2026", "2027"), RESULTS, SECONDS)
     ids = [new_id() for _ in workers]
     for worker, query_id in zip(workers, ids, strict=True):
         worker.add(query_id, 1.0, packed([4, 5]))
@@ -102,8 +102,8 @@ def test_whoever_takes_the_place_of_a_killed_one_goes_on_in_its_ring(tmp_path: P
     program = f"""
 import sys, time
 from pathlib import Path
-from service.drift.shown import Shown
-shown = Shown(Path({str(tmp_path)!r}), {RELEASE!r}, {RESULTS}, {SECONDS})
+from taugate.service.drift.recent_replies import RecentReplies
+shown = RecentReplies(Path({str(tmp_path)!r}), {RELEASE!r}, {RESULTS}, {SECONDS})
 for number in range(3):
     shown.add(sys.argv[1 + number], float(sys.argv[4]) + number, bytes.fromhex({packed([7]).hex()!r}))
 print("ready", flush=True)
@@ -118,7 +118,7 @@ time.sleep(60)
             assert worker.stdout.readline() == "ready\n"
             os.kill(worker.pid, signal.SIGKILL)
         assert len([*tmp_path.glob("*.ring")]) == 1, start
-    after = Shown(tmp_path, RELEASE, RESULTS, SECONDS)
+    after = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS)
     latest = new_id()
     after.add(latest, 9.0, packed([8]))
     assert all(after.find(query_id, 10.0) is not None for query_id in (*ids, latest))
@@ -129,7 +129,7 @@ def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: p
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    one, other = (Shown(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(2))
+    one, other = (RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(2))
     query_id = new_id()
     one.add(query_id, 1.0, packed([1]))
     assert one.find(query_id, 2.0) is not None
@@ -140,7 +140,7 @@ def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: p
 
 def test_half_a_slot_is_none(tmp_path: Path) -> None:
     """The id is written last: a worker that is killed in between leaves nothing that is found."""
-    shown, query_id = Shown(tmp_path, RELEASE, RESULTS, SECONDS), new_id()
+    shown, query_id = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS), new_id()
     shown.add(query_id, 1.0, packed([1, 2]))
     (path,) = tmp_path.glob("*.ring")
     with path.open("r+b") as file:
@@ -161,15 +161,15 @@ STRANGE = {
 
 @pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE.keys())
 def test_what_others_left_in_redis_is_looked_at(content: bytes) -> None:
-    assert Judgeable.read(packed([9, 0, 3]), 10).positions.tolist() == [9, 0, 3]
+    assert ShownResults.read(packed([9, 0, 3]), 10).positions.tolist() == [9, 0, 3]
     with pytest.raises(ValueError):
-        Judgeable.read(content, 10)
+        ShownResults.read(content, 10)
 
 
 def test_a_ring_of_noise_is_read_without_an_error() -> None:
     memory = mmap.mmap(-1, 1 << 16)
     memory[:] = np.random.default_rng(0).bytes(1 << 16)
-    ring = Ring(memory, RESULTS)
+    ring = ReplyRing(memory, RESULTS)
     ring.go_on()
     ids = [bytes(memory[8 * slot : 8 * slot + 8]) for slot in range(ring.slots)]
     for slot, half in enumerate(ids):

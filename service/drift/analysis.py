@@ -1,4 +1,4 @@
-"""One look at what requests left behind: alarms, the window, canaries, the log. Of one thread."""
+"""Analyzes the traffic of one release, interval by interval: drift alarms, the live window, canaries, the query log."""
 
 import logging
 import math
@@ -13,26 +13,43 @@ from taugate.drift.monitor import Monitor, theta_of
 from taugate.drift.observations import Judgements, Observations, Window, effect
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
-from taugate.service.drift.query_log import Judged, QueryLog, Seen, comparable, joined, judgements, observations
-from taugate.service.drift.verdict import Verdict
-from taugate.service.pipeline.engine import RANDOM_DOCUMENTS, Engine
+from taugate.service.drift.query_log import (
+    PositiveFeedback,
+    QueryLog,
+    ServedReply,
+    comparable,
+    join,
+    judgements,
+    observations,
+)
+from taugate.service.pipeline.search import RANDOM_DOCUMENTS, SearchPipeline
 from taugate.service.settings import Settings
 
-_MOST_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
+_log = logging.getLogger("taugate.drift")
+_MAX_COMPARED = 2000  # queries of the window, chosen at random: a share of .93 of them is within ±.011 (95 %)
 _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
     "ks": kolmogorov_smirnov,
     "psi": population_stability,
     "wasserstein": wasserstein,
 }
+_SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
+# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's
+# steps has the interpreter change hands with whoever answers requests.
+_WEIGH_SECONDS = 5.0
 
 
-class Live:
-    """Of one thread at a time. monitor: whose signals are shown."""
+class LiveWindow:
+    """The latest queries and judgements, and what they say together. Belongs to one thread at a time."""
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
+        """release: whose reference they are compared with; settings: the size of the window; gauges: show it.
+
+        monitor: whose signals' effects are shown.
+        """
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
         self._gauges, self._monitor = gauges, monitor
         most, seconds = settings.drift_window_queries, settings.drift_window_seconds
@@ -41,23 +58,23 @@ class Live:
         self._rng = np.random.default_rng()
 
     def saw(self, seen: Observations) -> None:
-        """Queries, as they were answered."""
+        """Add queries, as they were answered."""
         self._gauges.saw(seen)
         self._queries.append(seen)
 
     def judged(self, seen: Judgements) -> None:
-        """Documents that were judged relevant."""
+        """Add documents that were judged relevant."""
         self._gauges.judged(seen)
         self._judged.append(seen)
 
     def show(self, now: float) -> None:
-        """Tell Prometheus what the window says at a Unix time."""
+        """Set the gauges to what the window says at a Unix time."""
         queries, judged = self._queries.at(now), self._judged.at(now)
         if not queries:
             return
         reference, seen = self._reference, Observations.joined(queries)
         correct = Judgements.joined(judged) if judged else Judgements.none()
-        compared = seen.top[self._rng.permutation(len(seen))[:_MOST_COMPARED]].ravel()
+        compared = seen.top[self._rng.permutation(len(seen))[:_MAX_COMPARED]].ravel()
         self._gauges.window(
             live_overlap(seen, correct, reference, self._drawn),
             {"topk": seen.top.size, "random": seen.random.size, "correct": len(correct)},
@@ -79,23 +96,22 @@ def _largest(values: np.ndarray, means: np.ndarray) -> float:
     return float(np.abs(effect(values.mean(axis=0), means)).max())
 
 
-_log = logging.getLogger("taugate.drift")
-_SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
-# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's
-# steps has the interpreter change hands with whoever answers requests.
-_WEIGH_SECONDS = 5.0
+class TrafficAnalysis:
+    """The traffic of one release in one process. Belongs to one thread at a time.
 
+    alarms: the drift alarms; their `report` may be read by any thread.
+    """
 
-class Look:
-    """At the traffic of one release in one process."""
-
-    def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None) -> None:
-        release = engine.release
+    def __init__(
+        self, pipeline: SearchPipeline, settings: Settings, registry: CollectorRegistry, fleet: Fleet | None
+    ) -> None:
+        """pipeline: of the release; settings: of the service; registry: for the metrics; fleet: the other replicas."""
+        release = pipeline.release
         theta = theta_of(release.reference, release.manifest.bootstrap.overlap_percentile)
         self._gauges = DriftGauges(registry, release.reference, theta)
-        self.verdict = Verdict(release, settings, self._gauges, fleet)
-        self._live = Live(release, settings, self._gauges, self.verdict.monitor)
-        self._canary = Canary(release, engine.single)
+        self.alarms = DriftAlarms(release, settings, self._gauges, fleet)
+        self._live = LiveWindow(release, settings, self._gauges, self.alarms.monitor)
+        self._canary = Canary(release, pipeline.single_threaded)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
         path, release_id = settings.query_log, release.manifest.release_id
@@ -104,14 +120,14 @@ class Look:
         self._shown_at = self._weighed_at = time.monotonic()
         self._asked_at = -math.inf
         self._queries: list[Observations] = []
-        self._to_log: list[Seen] = []
-        self._judged: list[Judged] = []
+        self._to_log: list[ServedReply] = []
+        self._judged: list[PositiveFeedback] = []
 
-    def look(self, seen: Sequence[Seen], judged: Sequence[Judged]) -> None:
-        """At what came since the last look, which may be nothing."""
-        if self._fleet is not None and seen:
-            self._fleet.remember(seen[-1].at, {each.query_id: each.shown for each in seen})
-        known = comparable(seen, self._k, RANDOM_DOCUMENTS)
+    def analyze(self, served: Sequence[ServedReply], judged: Sequence[PositiveFeedback]) -> None:
+        """Take what came since the last call, which may be nothing, and do what is due."""
+        if self._fleet is not None and served:
+            self._fleet.remember(served[-1].at, {each.query_id: each.shown for each in served})
+        known = comparable(served, self._k, RANDOM_DOCUMENTS)
         if known:  # as numbers, which take a tenth of the memory
             self._queries.append(observations(known, self._k, RANDOM_DOCUMENTS))
         if self._query_log is not None:
@@ -126,35 +142,35 @@ class Look:
             self._live.show(time.time())
         if now >= self._asked_at + self._canary_seconds:
             self._asked_at = now
-            self._ask()
+            self._ask_canaries()
 
     def lost(self, queries: int) -> None:
-        """So many queries were answered faster than they could be looked at."""
+        """Count queries that were answered faster than they could be analyzed."""
         self._gauges.lost(queries)
 
     def close(self, *, forget: bool) -> None:
         """Weigh what is left, and take the metrics back; forget: the release has left, and its alarms with it."""
         self._weigh()
         if forget:
-            self.verdict.forget()
+            self.alarms.forget()
         self._gauges.close()
 
     def _weigh(self) -> None:
-        queries = joined(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
-        seen, judged, told = self._to_log, self._judged, judgements(self._judged)
+        queries = join(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
+        served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
             self._live.saw(queries)
         if judged:
-            self._live.judged(told)
-        self.verdict.weigh(queries, told)
+            self._live.judged(columns)
+        self.alarms.weigh(queries, columns)
         if self._query_log is not None:
-            self._query_log.write(seen, queries, judged)
+            self._query_log.write(served, queries, judged)
 
-    def _ask(self) -> None:
+    def _ask_canaries(self) -> None:
         result = self._canary.ask()
         self._gauges.canary(result, self._canary.accuracy_at_calibration)
-        self.verdict.canary(alike=result.alike)
+        self.alarms.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}
             _log.error("golden queries are not answered as they were at calibration", extra={"fields": fields})

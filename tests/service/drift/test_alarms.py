@@ -17,10 +17,10 @@ from safetensors.numpy import save as save_tensors
 from taugate.drift.baseline import Baseline, Range
 from taugate.drift.observations import Judgements, Observations
 from taugate.retrieval.release.reader import Release
-from taugate.service.drift import verdict
+from taugate.service.drift import alarms
+from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
-from taugate.service.drift.verdict import Verdict
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.settings import Settings
 from tests.redis_process import RedisProcess
@@ -35,17 +35,17 @@ class Process:
     def __init__(self, release: Release, fleet: Fleet | None, **settings: Any) -> None:
         self._registry = CollectorRegistry()
         gauges = DriftGauges(self._registry, release.reference, theta=0.0)
-        self.verdict = Verdict(release, Settings(releases=Path(), **settings), gauges, fleet)
+        self.alarms = DriftAlarms(release, Settings(releases=Path(), **settings), gauges, fleet)
         self._nothing = observed(release, ["nothing"]).take(slice(0))
 
     def weighs(self, seen: Observations | None = None) -> dict:
         """What replies say after it."""
-        self.verdict.weigh(self._nothing if seen is None else seen, Judgements.none())
+        self.alarms.weigh(self._nothing if seen is None else seen, Judgements.none())
         return self.told
 
     @property
     def told(self) -> dict:
-        return dict(orjson.loads(self.verdict.reply))
+        return dict(orjson.loads(self.alarms.report))
 
     def shows(self, name: str, **labels: str) -> float | None:
         return self._registry.get_sample_value(f"taugate_drift_{name}", labels)
@@ -173,7 +173,7 @@ def test_all_at_the_same_moment_lose_nothing(place: Place, release: Release, see
             thread.join()
         assert [each.weighs() for each in replicas] == [ALARM] * 3
         assert sum(each.shows("blocks_total") or 0 for each in replicas) == 1
-        replicas[0].verdict.forget()
+        replicas[0].alarms.forget()
 
 
 def test_one_that_comes_later_knows_with_its_first_look(place: Place, release: Release, seen: Observations) -> None:
@@ -196,7 +196,7 @@ def test_an_alarm_is_said_once_by_each(
 
 def with_a_baseline(release: Release, folder: Path, lower: float, upper: float) -> Path:
     """Of a week in which everything was between the two."""
-    monitor = Process(release, None).verdict.monitor
+    monitor = Process(release, None).alarms.monitor
     ranges = {
         alarm.signal: Range(lower=[lower] * len(alarm.bounds.lower), upper=[upper] * len(alarm.bounds.lower))
         for alarm in monitor.queries.alarms
@@ -232,7 +232,7 @@ def test_only_those_with_the_same_alarms_share(
 def test_a_release_that_has_left_begins_anew(place: Place, release: Release, seen: Observations) -> None:
     before = place.join(release)
     before.weighs(seen)
-    before.verdict.forget()
+    before.alarms.forget()
     assert place.states() == []
     again = place.join(release)
     assert again.weighs() == NO_ALARM
@@ -243,7 +243,7 @@ def test_while_others_still_serve_it_it_is_not_forgotten(place: Place, release: 
     leaves, stays = place.join(release), place.join(release)
     leaves.weighs(seen)
     stays.weighs()
-    leaves.verdict.forget()
+    leaves.alarms.forget()
     assert stays.weighs() == ALARM
     assert place.join(release).weighs() == ALARM
 
@@ -294,7 +294,7 @@ def test_what_strangers_write_is_replaced_by_what_one_knows(
 ) -> None:
     """As if nobody had written anything: the states are equal to the last bit."""
     asked = observed(release, foreign(needed + 600))  # with a block in the past, and one that is open
-    one, undisturbed = place.join(release), place.join(release).verdict.monitor
+    one, undisturbed = place.join(release), place.join(release).alarms.monitor
     one.weighs(asked.take(slice(needed + 5)))
     undisturbed.update(asked)
     (state,) = place.states()
@@ -305,7 +305,7 @@ def test_what_strangers_write_is_replaced_by_what_one_knows(
         assert one.shows("shared") == 1
         assert 1 <= (one.shows("evidence", signal=SIGNAL) or 0) <= 2
     assert one.shows("blocks_total") == (needed + 600) // 200
-    assert one.verdict.monitor.pack() == undisturbed.pack()
+    assert one.alarms.monitor.pack() == undisturbed.pack()
     assert SIGNAL in place.join(release).weighs()["signals"]
 
 
@@ -370,7 +370,7 @@ def test_a_worker_that_keeps_the_file_to_itself_keeps_nobody(
 def test_what_waits_for_others_is_bounded(
     in_file: InFile, release: Release, seen: Observations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verdict, "_MOST_UNSHARED", 250)
+    monkeypatch.setattr(alarms, "_MAX_UNSHARED", 250)
     one = in_file.join(release)
     one.weighs()
     (path,) = in_file.folder.iterdir()
@@ -378,9 +378,9 @@ def test_what_waits_for_others_is_bounded(
         fcntl.flock(file, fcntl.LOCK_EX)
         for _ in range(4):
             one.weighs(seen.take(slice(100)))
-    assert sum(len(queries) for queries, _ in one.verdict._unshared) == 200
+    assert sum(len(queries) for queries, _ in one.alarms._unshared) == 200
     one.weighs()
-    assert not one.verdict._unshared
+    assert not one.alarms._unshared
 
 
 def test_without_its_folder_a_worker_goes_on_alone(in_file: InFile, release: Release, seen: Observations) -> None:
@@ -413,12 +413,12 @@ class Again:
 
 def test_what_is_added_again_is_counted_once(release: Release, seen: Observations) -> None:
     one, alone = Process(release, None), Process(release, None)
-    one.verdict._shared = Again()
+    one.alarms._shared = Again()
     for part in thirds(seen.take(slice(230))):
         one.weighs(part)
         alone.weighs(part)
     assert one.shows("blocks_total") == alone.shows("blocks_total") == 1
-    assert one.verdict.monitor.pack() == alone.verdict.monitor.pack()
+    assert one.alarms.monitor.pack() == alone.alarms.monitor.pack()
 
 
 class TooLate(Again):
@@ -431,21 +431,21 @@ class TooLate(Again):
 
 def test_what_could_not_be_told_to_others_is_counted_once(release: Release, seen: Observations) -> None:
     one, alone = Process(release, None), Process(release, None)
-    one.verdict._shared = TooLate()
+    one.alarms._shared = TooLate()
     for part in thirds(seen.take(slice(230))):
-        one.verdict._shared.drop()
+        one.alarms._shared.drop()
         one.weighs(part)
         alone.weighs(part)
     assert one.shows("blocks_total") == 1
-    assert one.verdict.monitor.pack() == alone.verdict.monitor.pack()
+    assert one.alarms.monitor.pack() == alone.alarms.monitor.pack()
 
 
 def test_golden_queries_are_a_signal_of_their_own(release: Release, seen: Observations) -> None:
     one = Process(release, None)
-    one.verdict.canary(alike=False)
+    one.alarms.canary(alike=False)
     assert one.told == {"alarm": True, "signals": ["canary"]}
     assert one.weighs(seen) == {"alarm": True, "signals": [SIGNAL, "canary"]}
-    one.verdict.canary(alike=True)
+    one.alarms.canary(alike=True)
     assert one.told == ALARM
 
 

@@ -1,4 +1,4 @@
-"""The cache that replicas share: Redis, never waited for longer than it could save, and left alone while it is ill."""
+"""The cache that replicas share, in Redis: never waited for longer than it could save, and bypassed while it fails."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -7,26 +7,28 @@ from typing import Literal, cast
 
 from taugate.service.redis_client import MOST_CACHED, Breaker, connect
 
-Outcome = Literal["hit", "miss", "error", "bypass"]
+CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
-_MOST_WRITES = 256  # in flight; what is worked out while Redis is that far behind is not written
-_MOST_WRITTEN = MOST_CACHED // 2  # at a time: more could not be read again, and would look like a Redis that is ill
+_MAX_WRITES = 256  # in flight; what is worked out while Redis is that far behind is not written
+_MAX_WRITE_BYTES = MOST_CACHED // 2  # at a time: more could not be read again, and would look like a Redis that is ill
 
 
-class RedisStore:
-    """Values by key. What fails, or takes longer than `timeout` seconds, is not there; it is never an error.
-
-    ttl: seconds that a value is kept; on_change: is told whether Redis answers. Raises ValueError for what is no URL.
-    """
+class RedisCache:
+    """Values by key. A read that fails or times out finds nothing, and no failure reaches the caller."""
 
     def __init__(self, url: str, timeout: float, ttl: int, on_change: Callable[[bool], None]) -> None:
+        """Make a client, which connects when it is first used. Raises ValueError for a malformed URL.
+
+        timeout: seconds that a read or a write may take; ttl: seconds that a value is kept; on_change: is called with
+        whether Redis answers, whenever that changes.
+        """
         self._redis = connect(url, timeout)
         self._timeout, self._ttl = timeout, ttl
         self._breaker = Breaker("cache", timeout, on_change)
         self._writes: set[asyncio.Task[None]] = set()
 
-    async def get(self, keys: Sequence[str]) -> tuple[Outcome, list[bytes | None]]:
-        """Values, None for those that are not there; "hit" when one is."""
+    async def get(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
+        """Return the values of keys, None for each that is absent; the outcome is "hit" when one is there."""
         nothing: list[bytes | None] = [None] * len(keys)
         if not self._breaker.may_ask():
             return "bypass", nothing
@@ -43,15 +45,15 @@ class RedisStore:
 
     def put(self, values: Mapping[str, bytes]) -> None:
         """Write values in the background."""
-        too_long = sum(map(len, values.values())) > _MOST_WRITTEN
-        if too_long or self._breaker.failures or len(self._writes) >= _MOST_WRITES:
+        too_long = sum(map(len, values.values())) > _MAX_WRITE_BYTES
+        if too_long or self._breaker.failures or len(self._writes) >= _MAX_WRITES:
             return
         task = asyncio.ensure_future(self._write(values))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
     async def close(self) -> None:
-        """Give up what is being written, and the connections."""
+        """Cancel the writes under way, and close the connections."""
         for task in self._writes:
             task.cancel()
         await asyncio.gather(*self._writes, return_exceptions=True)
@@ -69,6 +71,6 @@ class RedisStore:
 
 
 def _check(values: object, count: int) -> None:
-    """Raises ValueError for what no Redis answers when asked for so many values."""
+    """Raises ValueError for an answer that no Redis gives to a request for so many values."""
     if not isinstance(values, list) or len(values) != count or not {type(each) for each in values} <= {bytes, NoneType}:
         raise ValueError("it answers something else than was asked")

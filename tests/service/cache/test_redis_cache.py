@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.cache.redis_store import RedisStore
+from taugate.service.cache.redis_cache import RedisCache
 from tests.redis_process import RedisProcess
 
 TIMEOUT = 0.1  # ten times the default, for a busy machine
-Scenario = Callable[[RedisStore], Awaitable[None]]
+Scenario = Callable[[RedisCache], Awaitable[None]]
 
 
 def run(url: str, scenario: Scenario, ttl: int = 60) -> list[bool]:
     changes: list[bool] = []
 
     async def body() -> None:
-        store = RedisStore(url, TIMEOUT, ttl, changes.append)
+        store = RedisCache(url, TIMEOUT, ttl, changes.append)
         try:
             await scenario(store)
         finally:
@@ -35,7 +35,7 @@ async def written(server: RedisProcess, key: str) -> None:
             await asyncio.sleep(0.01)
 
 
-async def answers_again(store: RedisStore) -> str:
+async def answers_again(store: RedisCache) -> str:
     async with asyncio.timeout(20):
         while (outcome := (await store.get(["a"]))[0]) in ("bypass", "error"):
             await asyncio.sleep(0.05)
@@ -43,7 +43,7 @@ async def answers_again(store: RedisStore) -> str:
 
 
 def test_what_is_put_is_there_for_as_long_as_said(tmp_path: Path) -> None:
-    async def scenario(store: RedisStore) -> None:
+    async def scenario(store: RedisCache) -> None:
         assert await store.get(["a", "b"]) == ("miss", [None, None])
         store.put({"a": b"\x00\xff", "c": b"2"})
         await written(server, "c")
@@ -55,7 +55,7 @@ def test_what_is_put_is_there_for_as_long_as_said(tmp_path: Path) -> None:
 
 
 def test_gone_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(store: RedisStore) -> None:
+    async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "miss"
         server.kill()
         began = time.perf_counter()
@@ -73,7 +73,7 @@ def test_gone_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_hung(tmp_path: Path) -> None:
-    async def scenario(store: RedisStore) -> None:
+    async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "miss"
         server.pause()
         try:
@@ -91,7 +91,7 @@ def test_hung(tmp_path: Path) -> None:
 
 
 def test_while_it_is_ill_a_single_query_asks_after_each_pause(tmp_path: Path) -> None:
-    async def scenario(store: RedisStore) -> None:
+    async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "error"
         await asyncio.sleep(0.6)  # the first pause is half a second
         outcomes = [outcome for outcome, _ in await asyncio.gather(*(store.get(["a"]) for _ in range(20)))]
@@ -101,7 +101,7 @@ def test_while_it_is_ill_a_single_query_asks_after_each_pause(tmp_path: Path) ->
 
 
 def test_a_wrong_password_is_an_illness_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(store: RedisStore) -> None:
+    async def scenario(store: RedisCache) -> None:
         assert (await store.get(["a"]))[0] == "error"
         assert (await store.get(["a"]))[0] == "bypass"
 
@@ -113,6 +113,6 @@ def test_a_wrong_password_is_an_illness_too(tmp_path: Path, caplog: pytest.LogCa
 def test_what_is_no_url_is_told_so() -> None:
     async def scenario() -> None:
         with pytest.raises(ValueError, match="scheme"):
-            RedisStore("127.0.0.1:6379", TIMEOUT, 60, lambda up: None)
+            RedisCache("127.0.0.1:6379", TIMEOUT, 60, lambda up: None)
 
     asyncio.run(scenario())

@@ -38,7 +38,7 @@ def is_id(query_id: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Judgeable:
+class ShownResults:
     """A reply that can be judged. positions, scores: (n,) of the documents that it showed."""
 
     positions: NDArray[np.int32]
@@ -56,7 +56,7 @@ class Judgeable:
         return cls(positions, scores)
 
 
-class Ring:
+class ReplyRing:
     """Replies in the order in which they were sent; the oldest go first. results: that a slot has room for.
 
     A slot is valid while its id is there, which is written last and removed first: half a slot is none.
@@ -78,7 +78,7 @@ class Ring:
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
     def add(self, query_id: bytes, at: float, shown: bytes) -> None:
-        """A reply is sent; see Shown.add."""
+        """A reply is sent; see RecentReplies.add."""
         number = len(shown) // 8
         for start in range(0, number or 1, self._results):
             stop = min(start + self._results, number)
@@ -102,10 +102,10 @@ class Ring:
             place for place, (at, rest, *_) in zip(places, heads, strict=True) if rest == query_id[8:] and at >= since
         ]
 
-    def read(self, places: Sequence[int]) -> Judgeable:
+    def read(self, places: Sequence[int]) -> ShownResults:
         """A reply of one part at least."""
         parts = [self._part(place) for place in places]
-        return Judgeable(
+        return ShownResults(
             np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
         )
 
@@ -119,10 +119,10 @@ class Ring:
         self._memory[flags[0]] = 1
         return True
 
-    def _part(self, place: int) -> Judgeable:
+    def _part(self, place: int) -> ShownResults:
         number = self._number(place)
         first, second = place + _HEAD.size, place + _HEAD.size + 4 * number
-        return Judgeable(
+        return ShownResults(
             np.frombuffer(self._memory[first:second], dtype=np.int32),
             np.frombuffer(self._memory[second : second + 4 * number], dtype=np.float32),
         )
@@ -137,7 +137,7 @@ class Ring:
         return place + _HEAD.size + 8 * self._number(place) + index
 
 
-class Shown:
+class RecentReplies:
     """Replies of one release. folder: of all workers of a service, None for a process that answers alone.
 
     results: of a usual reply; seconds: how long a reply can be judged. Its clock is that of the machine, never set.
@@ -147,14 +147,14 @@ class Shown:
         self._folder, self._pattern, self._results, self._seconds = folder, f"shown-{release}-%s", results, seconds
         self._lock = threading.Lock()
         self._file: tuple[int, Path] | None = None
-        self._own = Ring(self._memory(), results)
+        self._own = ReplyRing(self._memory(), results)
         self._own.go_on()
 
     def add(self, query_id: str, at: float, shown: bytes) -> None:
         """A reply is sent. query_id: 32 hexadecimal digits; at: seconds; shown: see Reply."""
         self._own.add(bytes.fromhex(query_id), at, shown)
 
-    def find(self, query_id: str, now: float) -> Judgeable | None:
+    def find(self, query_id: str, now: float) -> ShownResults | None:
         """What a reply of any worker showed, None where it is not known (any more)."""
         found = self._found(query_id, now)
         return None if found is None else found[0].read(found[1])
@@ -177,14 +177,14 @@ class Shown:
             os.close(descriptor)
             self._file = None
 
-    def _found(self, query_id: str, now: float) -> tuple[Ring, list[int]] | None:
+    def _found(self, query_id: str, now: float) -> tuple[ReplyRing, list[int]] | None:
         if is_id(query_id):
             for ring in self._rings():
                 if places := ring.places(bytes.fromhex(query_id), now - self._seconds):
                     return ring, places
         return None
 
-    def _rings(self) -> Iterator[Ring]:
+    def _rings(self) -> Iterator[ReplyRing]:
         """That of this worker, then those of the others."""
         yield self._own
         if self._folder is None or self._file is None:
@@ -193,7 +193,7 @@ class Shown:
             with suppress(OSError, ValueError):  # it goes this moment, or has no room yet
                 if path != self._file[1]:
                     with path.open("r+b") as file:
-                        yield Ring(mmap.mmap(file.fileno(), RING_BYTES), self._results)
+                        yield ReplyRing(mmap.mmap(file.fileno(), RING_BYTES), self._results)
 
     def _memory(self) -> mmap.mmap:
         """Of the first ring that no other worker writes; of this process alone where there is no room for a file."""

@@ -1,4 +1,4 @@
-"""Which alarms are on, for the deployment as this process knows it; a process that shares nothing knows its own."""
+"""The drift alarms of the deployment, as this process knows them; a process that shares nothing knows its own."""
 
 import logging
 import os
@@ -13,38 +13,46 @@ from taugate.drift.observations import Judgements, Observations
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release
-from taugate.service.drift.fleet import Fleet, shared_state
+from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.shared_state import open_shared_state
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
-_MOST_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift that is found at all shows in so many
+_MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift that is found at all shows in so many
 
 
-def said(signals: Sequence[str]) -> bytes:
-    """What a reply says of drift, as JSON."""
+def drift_field(signals: Sequence[str]) -> bytes:
+    """Return the field `drift` of a reply, as JSON; signals: whose alarms are on."""
     return orjson.dumps({"alarm": bool(signals), "signals": signals})
 
 
-NOT_WATCHED = said([])
+NO_DRIFT = drift_field([])
 
 
-class Verdict:
-    """Of one release and one thread at a time; `reply` may be read by any."""
+class DriftAlarms:
+    """The alarms of one release. Belongs to one thread at a time; `report` may be read by any.
+
+    monitor: weighs the evidence; report: the field `drift` of replies, as JSON.
+    """
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
+        """release: whose traffic is watched; settings: of the service; gauges: show the alarms to Prometheus.
+
+        fleet: the other replicas, None where there are none.
+        """
         self._gauges = gauges
         self.monitor = _monitor(release, settings, gauges)
-        self._shared = shared_state(fleet, release.manifest.release_id, self.monitor.fingerprint)
+        self._shared = open_shared_state(fleet, release.manifest.release_id, self.monitor.fingerprint)
         self._unshared: deque[tuple[Observations, Judgements]] = deque()
-        self._canary = False
-        self.reply = NOT_WATCHED
+        self._canary_failed = False
+        self.report = NO_DRIFT
         gauges.threshold(self.monitor.threshold)
         for alarm in self.monitor.alarms:
             gauges.alarm(alarm.signal, on=False, evidence=0.0)
 
     def weigh(self, queries: Observations, judged: Judgements) -> None:
-        """Take what came since the last time, which may be nothing: other replicas may have seen something."""
+        """Weigh what came since the last call, which may be nothing: other replicas may have seen something."""
         before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
         blocks, shared = self._weigh(queries, judged)
         self._gauges.weighed(blocks, self.monitor.queries.blocks.size, shared=shared)
@@ -53,20 +61,20 @@ class Verdict:
             if alarm.on != (alarm.signal in before):
                 message = "the traffic has drifted" if alarm.on else "the traffic is within its bounds again"
                 _log.warning(message, extra={"fields": {"signal": alarm.signal}})
-        self._say()
+        self._update_report()
 
     def canary(self, *, alike: bool) -> None:
-        """Whether the golden queries were answered as they were at calibration."""
-        self._canary = not alike
-        self._say()
+        """Set the alarm of the canaries; alike: the golden queries were answered as they were at calibration."""
+        self._canary_failed = not alike
+        self._update_report()
 
     def forget(self) -> None:
-        """The release has left: should it come back, its alarms begin anew."""
+        """Drop the shared state, as the release has left: should it come back, its alarms begin anew."""
         if self._shared is not None:
             self._shared.drop()
 
     def _weigh(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
-        """How many blocks are complete with these, and whether that was told to all others."""
+        """Weigh with what others share; returns how many blocks were completed, and whether all others know of them."""
         if self._shared is None:
             return self._add([(queries, judged)]), False
         monitor, blocks = self.monitor, 0
@@ -93,7 +101,7 @@ class Verdict:
         return self._add([(queries, judged)]), False
 
     def _add(self, parts: Sequence[tuple[Observations, Judgements]]) -> int:
-        """Weigh them; how many blocks are complete with them."""
+        """Weigh parts of the traffic; returns how many blocks they complete."""
         blocks = 0
         for queries, judged in parts:
             blocks += sum(weighed.fifth.block is not None for weighed in self.monitor.weigh(queries))
@@ -101,18 +109,18 @@ class Verdict:
         return blocks
 
     def _keep(self, queries: Observations, judged: Judgements) -> None:
-        """For when the others can be reached again: the latest."""
+        """Keep the latest, for when the others can be reached again."""
         self._unshared.append((queries, judged))
-        while sum(len(each) for each, _ in self._unshared) > _MOST_UNSHARED and len(self._unshared) > 1:
+        while sum(len(each) for each, _ in self._unshared) > _MAX_UNSHARED and len(self._unshared) > 1:
             self._unshared.popleft()
 
-    def _say(self) -> None:
+    def _update_report(self) -> None:
         on = [alarm.signal for alarm in self.monitor.alarms if alarm.on]
-        self.reply = said([*on, "canary"] if self._canary else on)
+        self.report = drift_field([*on, "canary"] if self._canary_failed else on)
 
 
 def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monitor:
-    """With the baseline where there is one that fits; without it otherwise, and that is said."""
+    """Build the monitor, with the baseline where one is named and fits; log and count one that does not."""
     reference, name = release.reference, release.manifest.release_id
     theta = theta_of(reference, release.manifest.bootstrap.overlap_percentile)
     rules = Rules(settings.drift_smallest_effect, settings.drift_seldom, settings.drift_block)
@@ -128,7 +136,7 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
 
 
 def _baseline(settings: Settings, release: str, monitor: Monitor) -> Baseline | None:
-    """What TAUGATE_DRIFT_BASELINE names; of a folder, the file for this release where it has one."""
+    """Load what TAUGATE_DRIFT_BASELINE names; of a folder, the file for this release, None where it has none."""
     path = settings.drift_baseline
     if path is not None and os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what cannot be a folder)
         path = baseline_path(path, release)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from taugate.service.cache.cache import Flights
+from taugate.service.cache.cache import SingleFlight
 
 
 class Work:
@@ -27,7 +27,7 @@ class Work:
         return self.begun
 
 
-async def joined(flights: Flights[int], work: Work, count: int) -> list[asyncio.Task[int]]:
+async def joined(flights: SingleFlight[int], work: Work, count: int) -> list[asyncio.Task[int]]:
     tasks = [asyncio.create_task(flights.join("key", work)) for _ in range(count)]
     await asyncio.sleep(0.01)
     return tasks
@@ -35,7 +35,7 @@ async def joined(flights: Flights[int], work: Work, count: int) -> list[asyncio.
 
 def test_equal_keys_share_one() -> None:
     async def scenario() -> None:
-        flights, work = Flights[int](), Work()
+        flights, work = SingleFlight[int](), Work()
         tasks = await joined(flights, work, 3)
         assert "key" in flights
         work.gate.set()
@@ -48,7 +48,7 @@ def test_equal_keys_share_one() -> None:
 
 def test_other_keys_do_not() -> None:
     async def scenario() -> None:
-        flights, work = Flights[int](), Work()
+        flights, work = SingleFlight[int](), Work()
         work.gate.set()
         assert sorted(await asyncio.gather(flights.join("a", work), flights.join("b", work))) == [1, 2]
 
@@ -57,7 +57,7 @@ def test_other_keys_do_not() -> None:
 
 def test_who_waits_only_leaves() -> None:
     async def scenario() -> None:
-        flights, work = Flights[int](), Work()
+        flights, work = SingleFlight[int](), Work()
         first, second = await joined(flights, work, 2)
         second.cancel()
         await asyncio.sleep(0.01)
@@ -70,7 +70,7 @@ def test_who_waits_only_leaves() -> None:
 
 def test_when_the_first_leaves_one_of_the_rest_begins_anew() -> None:
     async def scenario() -> None:
-        flights, work = Flights[int](), Work()
+        flights, work = SingleFlight[int](), Work()
         first, *rest = await joined(flights, work, 4)
         first.cancel()
         await asyncio.sleep(0.01)
@@ -84,7 +84,7 @@ def test_when_the_first_leaves_one_of_the_rest_begins_anew() -> None:
 
 def test_when_all_have_left_it_has_ended() -> None:
     async def scenario() -> None:
-        flights, work = Flights[int](), Work()
+        flights, work = SingleFlight[int](), Work()
         for task in await joined(flights, work, 2):
             task.cancel()
         await asyncio.sleep(0.01)
@@ -96,7 +96,7 @@ def test_when_all_have_left_it_has_ended() -> None:
 
 def test_all_are_told_what_it_raises() -> None:
     async def scenario() -> None:
-        flights, work = Flights[int](), Work(KeyError("broken"))
+        flights, work = SingleFlight[int](), Work(KeyError("broken"))
         tasks = await joined(flights, work, 2)
         work.gate.set()
         for task in tasks:
