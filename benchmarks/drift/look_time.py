@@ -56,7 +56,7 @@ def share_of_a_processor(here: World, rate: int) -> tuple[float, float, float]:
     looks = [_timed(analysis, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]
     shows = []
     for _ in range(_SHOWS):
-        analysis._shown_at = -np.inf
+        analysis._window_set_at = -np.inf
         shows.append(_timed(analysis, []))
     pipeline.close()
     a_look, a_show = float(np.median(looks)), float(np.median(shows))
@@ -67,7 +67,10 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedR
     seen = ordinary.draw(rate, rng)
     rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
     now = time.time()
-    return [ServedReply(now, new_id(), f"query {key}", row.tobytes(), b"{}") for key, row in zip(seen.key, rows, strict=True)]
+    return [
+        ServedReply(now, new_id(), f"query {key}", row.tobytes(), b"{}")
+        for key, row in zip(seen.key, rows, strict=True)
+    ]
 
 
 def _timed(analysis: TrafficAnalysis, seen: list[ServedReply]) -> float:

@@ -47,17 +47,17 @@ class DriftAlarms:
         self._unshared: deque[tuple[Observations, Judgements]] = deque()
         self._canary_failed = False
         self.report = NO_DRIFT
-        gauges.threshold(self.monitor.threshold)
+        gauges.set_threshold(self.monitor.threshold)
         for alarm in self.monitor.alarms:
-            gauges.alarm(alarm.signal, on=False, evidence=0.0)
+            gauges.set_alarm(alarm.signal, on=False, evidence=0.0)
 
     def weigh(self, queries: Observations, judged: Judgements) -> None:
         """Weigh what came since the last call, which may be nothing: other replicas may have seen something."""
         before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
         blocks, shared = self._weigh(queries, judged)
-        self._gauges.weighed(blocks, self.monitor.queries.blocks.size, shared=shared)
+        self._gauges.observe_weighing(blocks, self.monitor.queries.blocks.size, shared=shared)
         for alarm in self.monitor.alarms:
-            self._gauges.alarm(alarm.signal, on=alarm.on, evidence=alarm.share_of_threshold)
+            self._gauges.set_alarm(alarm.signal, on=alarm.on, evidence=alarm.share_of_threshold)
             if alarm.on != (alarm.signal in before):
                 message = "the traffic has drifted" if alarm.on else "the traffic is within its bounds again"
                 _log.warning(message, extra={"fields": {"signal": alarm.signal}})
@@ -128,10 +128,10 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
     try:
         baseline = _baseline(settings, name, calibrated)
     except InputError as error:
-        gauges.baseline(in_force=False, refused=True)
+        gauges.set_baseline(in_force=False, refused=True)
         _log.warning("drift is watched without a baseline", extra={"fields": {"reason": str(error), "release": name}})
         return calibrated
-    gauges.baseline(in_force=baseline is not None, refused=False)
+    gauges.set_baseline(in_force=baseline is not None, refused=False)
     return calibrated if baseline is None else Monitor(reference, theta, rules, baseline.bounds)
 
 

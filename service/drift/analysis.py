@@ -57,14 +57,14 @@ class LiveWindow:
         self._judged = Window[Judgements](most, seconds)
         self._rng = np.random.default_rng()
 
-    def saw(self, seen: Observations) -> None:
+    def add_queries(self, seen: Observations) -> None:
         """Add queries, as they were answered."""
-        self._gauges.saw(seen)
+        self._gauges.observe_queries(seen)
         self._queries.append(seen)
 
-    def judged(self, seen: Judgements) -> None:
+    def add_judgements(self, seen: Judgements) -> None:
         """Add documents that were judged relevant."""
-        self._gauges.judged(seen)
+        self._gauges.observe_judgements(seen)
         self._judged.append(seen)
 
     def show(self, now: float) -> None:
@@ -75,7 +75,7 @@ class LiveWindow:
         reference, seen = self._reference, Observations.joined(queries)
         correct = Judgements.joined(judged) if judged else Judgements.none()
         compared = seen.top[self._rng.permutation(len(seen))[:_MAX_COMPARED]].ravel()
-        self._gauges.window(
+        self._gauges.set_window(
             live_overlap(seen, correct, reference, self._drawn),
             {"topk": seen.top.size, "random": seen.random.size, "correct": len(correct)},
             {name: test(compared, reference.top.ravel()) for name, test in _TESTS.items()},
@@ -117,7 +117,7 @@ class TrafficAnalysis:
         path, release_id = settings.query_log, release.manifest.release_id
         self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.query_log_texts)
         self._canary_seconds = settings.canary_seconds
-        self._shown_at = self._weighed_at = time.monotonic()
+        self._window_set_at = self._weighed_at = time.monotonic()
         self._asked_at = -math.inf
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
@@ -137,16 +137,16 @@ class TrafficAnalysis:
         if now >= self._weighed_at + _WEIGH_SECONDS:
             self._weighed_at = now
             self._weigh()
-        if now >= self._shown_at + _SHOW_SECONDS:
-            self._shown_at = now
+        if now >= self._window_set_at + _SHOW_SECONDS:
+            self._window_set_at = now
             self._live.show(time.time())
         if now >= self._asked_at + self._canary_seconds:
             self._asked_at = now
             self._ask_canaries()
 
-    def lost(self, queries: int) -> None:
+    def count_lost(self, queries: int) -> None:
         """Count queries that were answered faster than they could be analyzed."""
-        self._gauges.lost(queries)
+        self._gauges.count_lost(queries)
 
     def close(self, *, forget: bool) -> None:
         """Weigh what is left, and take the metrics back; forget: the release has left, and its alarms with it."""
@@ -160,16 +160,16 @@ class TrafficAnalysis:
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
-            self._live.saw(queries)
+            self._live.add_queries(queries)
         if judged:
-            self._live.judged(columns)
+            self._live.add_judgements(columns)
         self.alarms.weigh(queries, columns)
         if self._query_log is not None:
             self._query_log.write(served, queries, judged)
 
     def _ask_canaries(self) -> None:
         result = self._canary.ask()
-        self._gauges.canary(result, self._canary.accuracy_at_calibration)
+        self._gauges.set_canary(result, self._canary.accuracy_at_calibration)
         self.alarms.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}

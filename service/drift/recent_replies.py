@@ -1,4 +1,4 @@
-"""What recent replies showed, so that a judgement of a result finds its similarity, in whichever worker it comes in.
+"""Remembers what recent replies showed, so that a judgement finds its similarity in whichever worker it arrives.
 
 Each worker writes a ring of its own, in memory that all workers of the service map: a file in the folder that goes with
 the service. A reply costs a copy of some 100 bytes, without a lock; a judgement, which is rare, reads the rings of all.
@@ -24,11 +24,12 @@ from taugate.storage.locks import ALONE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
 _ID = struct.Struct("<Q")  # the first half of a reply's id; 0 is none
-# When it was sent; the second half of its id; how many of its documents are here; whether one was judged relevant.
+# Of a slot: when the reply was sent; the second half of its id; how many of its documents are here; whether one was
+# judged relevant.
 _HEAD = struct.Struct("<d8sHB5x")
-_RELEVANT = 18  # where the last of these is
+_RELEVANT = 18  # offset of the last of these
 _RESULT = 9  # bytes: a position, a similarity, and whether it was judged irrelevant
-_HIGHEST = 1.01  # similarity: a cosine, with what rounding may add
+_MAX_SIMILARITY = 1.01  # a cosine, with what rounding may add
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
 
@@ -39,30 +40,32 @@ def is_id(query_id: str) -> bool:
 
 @dataclass(frozen=True)
 class ShownResults:
-    """A reply that can be judged. positions, scores: (n,) of the documents that it showed."""
+    """The documents that a reply showed: positions, (n,) int32, and similarities with the query, (n,) float32."""
 
     positions: NDArray[np.int32]
     scores: NDArray[np.float32]
 
     @classmethod
     def read(cls, shown: bytes, documents: int) -> Self:
-        """Bytes as in Reply.shown; documents: of the release. Raises ValueError for anything else."""
+        """Read the bytes of Reply.shown; documents: how many the release has. Raises ValueError for anything else."""
         half = len(shown) // 2
         positions = np.frombuffer(shown[:half], dtype=np.int32)
         scores = np.frombuffer(shown[half:], dtype=np.float32)
         there = ((positions >= 0) & (positions < documents)).all() and len(np.unique(positions)) == len(positions)
-        if not there or not (np.abs(scores) <= _HIGHEST).all():  # nor is it, where one is not a number
+        if not there or not (np.abs(scores) <= _MAX_SIMILARITY).all():  # nor is it, where one is not a number
             raise ValueError("no documents that a reply could show")
         return cls(positions, scores)
 
 
 class ReplyRing:
-    """Replies in the order in which they were sent; the oldest go first. results: that a slot has room for.
+    """A ring buffer of replies in the order in which they were sent, the oldest overwritten first.
 
-    A slot is valid while its id is there, which is written last and removed first: half a slot is none.
+    A slot is valid while its id is there, which is written last and removed first, so that half a slot is none. A reply
+    of more results than a slot has room for takes several. slots: how many there are.
     """
 
     def __init__(self, memory: mmap.mmap, results: int) -> None:
+        """memory: of the ring, all zeros at first; results: that a slot has room for."""
         self._memory, self._results = memory, results
         self._slot_bytes = _HEAD.size + _RESULT * results
         self.slots = len(memory) // (_ID.size + self._slot_bytes)
@@ -70,15 +73,15 @@ class ReplyRing:
         self._first = _ID.size * self.slots
         self._next = 0
 
-    def go_on(self) -> None:
-        """Write next where a worker that was killed would have."""
+    def resume(self) -> None:
+        """Write next where the worker that wrote to this memory before would have."""
         whole = np.frombuffer(self._memory, dtype=np.uint8, count=self.slots * self._slot_bytes, offset=self._first)
         sent = np.ascontiguousarray(whole.reshape(self.slots, -1)[:, :8]).view("<f8")[:, 0]
         latest = self.slots - 1 - int(sent[::-1].argmax())  # the last one, of a reply in several parts
         self._next = (latest + 1) % self.slots if self._ids.any() else 0
 
     def add(self, query_id: bytes, at: float, shown: bytes) -> None:
-        """A reply is sent; see RecentReplies.add."""
+        """Write a reply; for the arguments see RecentReplies.add, query_id as 16 bytes."""
         number = len(shown) // 8
         for start in range(0, number or 1, self._results):
             stop = min(start + self._results, number)
@@ -93,7 +96,7 @@ class ReplyRing:
             self._memory[_ID.size * slot : _ID.size * (slot + 1)] = query_id[:8]
 
     def places(self, query_id: bytes, since: float) -> list[int]:
-        """Where the parts of a reply are, none where it is not known (any more)."""
+        """Return the offsets of a reply's slots, none where it is not here; since: sent at that time or later."""
         (half,) = _ID.unpack(query_id[:8])
         slots = np.flatnonzero(self._ids == half).tolist() if half else []
         places = [self._first + slot * self._slot_bytes for slot in slots]
@@ -103,14 +106,17 @@ class ReplyRing:
         ]
 
     def read(self, places: Sequence[int]) -> ShownResults:
-        """A reply of one part at least."""
+        """Return what a reply showed; places: of its slots, one at least."""
         parts = [self._part(place) for place in places]
         return ShownResults(
             np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
         )
 
     def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> bool:
-        """Whether the reply, which showed this, was not judged so before; it is from now on."""
+        """Record a judgement; returns False where it was recorded before.
+
+        places: of the reply's slots; position: of the document, which the reply showed.
+        """
         flags = [self._flag(place, index) for place in places for index in self._indices(place, position)]
         if relevant:
             flags = [places[0] + _RELEVANT]
@@ -138,38 +144,40 @@ class ReplyRing:
 
 
 class RecentReplies:
-    """Replies of one release. folder: of all workers of a service, None for a process that answers alone.
-
-    results: of a usual reply; seconds: how long a reply can be judged. Its clock is that of the machine, never set.
-    """
+    """The recent replies of one release, by all workers of a service. Times are of time.monotonic()."""
 
     def __init__(self, folder: Path | None, release: str, results: int, seconds: float) -> None:
+        """folder: where all workers of the service have their rings, None for a process that answers alone.
+
+        release: its id; results: of a usual reply; seconds: how long a reply can be judged.
+        """
         self._folder, self._pattern, self._results, self._seconds = folder, f"shown-{release}-%s", results, seconds
         self._lock = threading.Lock()
         self._file: tuple[int, Path] | None = None
-        self._own = ReplyRing(self._memory(), results)
-        self._own.go_on()
+        self._own = ReplyRing(self._open_memory(), results)
+        self._own.resume()
 
     def add(self, query_id: str, at: float, shown: bytes) -> None:
-        """A reply is sent. query_id: 32 hexadecimal digits; at: seconds; shown: see Reply."""
+        """Remember a reply. query_id: 32 hexadecimal digits; at: when it is sent, in seconds; shown: see Reply."""
         self._own.add(bytes.fromhex(query_id), at, shown)
 
     def find(self, query_id: str, now: float) -> ShownResults | None:
-        """What a reply of any worker showed, None where it is not known (any more)."""
-        found = self._found(query_id, now)
+        """Return what a reply of any worker showed, None where it is not known, or too old at `now`."""
+        found = self._find_places(query_id, now)
         return None if found is None else found[0].read(found[1])
 
     def is_first(self, query_id: str, position: int, now: float, *, relevant: bool) -> bool:
-        """Whether no worker was told before that this document, which the reply showed, is relevant or not.
+        """Record a judgement; returns whether it is the first of its kind that any worker was told.
 
-        Of several that are relevant, the first counts. False for a reply that is not known any more.
+        position: of a document that the reply showed. Of several that are relevant, only the first counts. False for a
+        reply that is not known, or too old at `now`.
         """
-        with self._alone():
-            found = self._found(query_id, now)
+        with self._locked_marks():
+            found = self._find_places(query_id, now)
             return found is not None and found[0].mark(found[1], position, relevant=relevant)
 
     def close(self, *, forget: bool) -> None:
-        """Leave the ring to whoever comes next; forget: the release has left, and its replies cannot be judged."""
+        """Leave the ring to the next worker; forget: remove it, as the release has left."""
         if self._file is not None:
             descriptor, path = self._file
             if forget:
@@ -177,7 +185,7 @@ class RecentReplies:
             os.close(descriptor)
             self._file = None
 
-    def _found(self, query_id: str, now: float) -> tuple[ReplyRing, list[int]] | None:
+    def _find_places(self, query_id: str, now: float) -> tuple[ReplyRing, list[int]] | None:
         if is_id(query_id):
             for ring in self._rings():
                 if places := ring.places(bytes.fromhex(query_id), now - self._seconds):
@@ -185,7 +193,7 @@ class RecentReplies:
         return None
 
     def _rings(self) -> Iterator[ReplyRing]:
-        """That of this worker, then those of the others."""
+        """Yield the ring of this worker, then those of the others."""
         yield self._own
         if self._folder is None or self._file is None:
             return
@@ -195,14 +203,14 @@ class RecentReplies:
                     with path.open("r+b") as file:
                         yield ReplyRing(mmap.mmap(file.fileno(), RING_BYTES), self._results)
 
-    def _memory(self) -> mmap.mmap:
-        """Of the first ring that no other worker writes; of this process alone where there is no room for a file."""
+    def _open_memory(self) -> mmap.mmap:
+        """Map the first ring that no other worker writes; memory of this process where there is no room for a file."""
         if self._folder is not None:
             with suppress(OSError):
-                return self._of_a_file(self._folder)
+                return self._map_file(self._folder)
         return mmap.mmap(-1, RING_BYTES)
 
-    def _of_a_file(self, folder: Path) -> mmap.mmap:
+    def _map_file(self, folder: Path) -> mmap.mmap:
         for number in count():
             path = folder / f"{self._pattern % number}.ring"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -221,8 +229,8 @@ class RecentReplies:
         return memory
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While others read and change no marks."""
+    def _locked_marks(self) -> Iterator[None]:
+        """Keep other threads and workers from reading and changing judgements meanwhile."""
         with self._lock:
             if self._folder is None or self._file is None:
                 yield
