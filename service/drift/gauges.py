@@ -169,8 +169,8 @@ class DriftGauges:
     ) -> None:
         """Set what the latest queries say together.
 
-        overlap: COE and ROE; samples: how many similarities, by set; statistics: distances, by test; effects: Cohen's h,
-        by signal.
+        overlap: COE and ROE; samples: how many similarities, by set; statistics: distances, by test; effects: Cohen's
+        h, by signal.
         """
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
