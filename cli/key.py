@@ -12,7 +12,7 @@ from typing import Any, get_args
 import orjson
 
 from taugate.errors import InputError
-from taugate.service.access.keys import Scope, digest, keys_of, parse_entries
+from taugate.service.access.keys import KeyScope, digest, keys_from_entries, parse_entries
 from taugate.storage.locks import alone
 
 _BYTES = 32
@@ -26,7 +26,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     text = "Prints a new key on stdout, once: only its hash is kept. The entry for the file of keys goes to stderr."
     new: argparse.ArgumentParser = actions.add_parser("new", help="make a key", description=text)
     new.add_argument("--name", required=True, help="how logs and metrics call it")
-    new.add_argument("--scopes", required=True, metavar="LIST", help=f"some of {','.join(get_args(Scope))}")
+    new.add_argument("--scopes", required=True, metavar="LIST", help=f"some of {','.join(get_args(KeyScope))}")
     new.add_argument("--queries-per-second", type=float, metavar="N", help="its rate (default: that of the service)")
     new.add_argument("--filter", metavar="JSON", help='documents it may see, as in {"tenant": "a"} (default: all)')
     new.add_argument("--days", type=float, metavar="N", help="until it expires (default: never)")
@@ -72,7 +72,7 @@ def _in(days: float) -> str:
 
 
 def _check(entries: list[dict[str, Any]], where: str) -> None:
-    keys_of(parse_entries(orjson.dumps(entries), where), where)
+    keys_from_entries(parse_entries(orjson.dumps(entries), where), where)
 
 
 def _add(entry: dict[str, Any], path: Path) -> None:

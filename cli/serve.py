@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from taugate.errors import InputError
-from taugate.service.access.keys import check
+from taugate.service.access.keys import check_access
 from taugate.service.lifecycle.loading import current_release
 from taugate.service.process.server import serve_here
 from taugate.service.process.workers import serve_in_workers
-from taugate.service.runtime.resources import raise_limit
+from taugate.service.runtime.resources import raise_file_limit
 from taugate.service.runtime.traces import check_installed
 from taugate.service.settings import Settings
 
@@ -54,7 +54,7 @@ def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of
 
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Run the service on a listening socket, in as many processes as the settings say."""
-    raise_limit()
+    raise_file_limit()
     (serve_here if settings.workers == 1 else serve_in_workers)(settings, listener)
 
 
@@ -64,7 +64,7 @@ def listen(settings: Settings) -> socket.socket:
     The protocol is named, which socket.create_server leaves out: asyncio sets TCP_NODELAY only where it is, and without
     it every reply on a kept connection waits some 40 ms for the client's delayed ACK.
     """
-    check(settings)
+    check_access(settings)
     check_installed(settings.otlp_endpoint)
     host, port = settings.host, settings.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -1,4 +1,4 @@
-"""What can go wrong with a request, as its caller sees it: {"error": {"code", "message", "request_id"}} (docs/api.md).
+"""Every error that a caller of the API can get, each with its HTTP status and its stable code (docs/api.md).
 
 ApiError
 ├── BadRequest         400 bad_request
@@ -15,26 +15,24 @@ ApiError
 ├── NotReady           503 not_ready
 └── DeadlineExceeded   504 deadline_exceeded
 
-400 bad_json, 404 not_found for a path and 405 method_not_allowed come from the framework, 500 internal from anything
-else. What is refused before it is a request, 408 request_timeout and 503 overloaded, is in
-service/process/connection.py; what is no HTTP at all is answered 400 by uvicorn, in plain text.
+Any room of the service raises these; service/api/replies.py turns them into replies. That file also answers what the
+framework refuses by itself (400 bad_json, 404 not_found for a path, 405 method_not_allowed), and
+service/api/request_context.py answers 500 internal for any other exception. Two refusals come before there is a
+request: 408 request_timeout and 503 overloaded (service/process/connection.py). uvicorn answers 400 in plain text to
+what is not HTTP at all.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
-
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
-from starlette.exceptions import HTTPException
-from starlette.types import Scope
-
-from taugate.service.api.json_reply import json_reply
+from collections.abc import Mapping
+from typing import ClassVar
 
 
 class ApiError(Exception):
-    """An error with a status, a stable code and a message for the caller."""
+    """An error that a caller gets as a reply; `str(error)` is the message, which never repeats a query's text.
+
+    status: HTTP status; code: the stable name in `error.code` of the reply, which clients may rely on;
+    headers: further headers of the reply.
+    """
 
     status: ClassVar[int]
     code: ClassVar[str]
@@ -42,61 +40,64 @@ class ApiError(Exception):
 
 
 class BadRequest(ApiError):
-    """HTTP whose meaning depends on who reads it."""
+    """The HTTP is ambiguous: two readers could disagree about where the request ends."""
 
     status, code, headers = 400, "bad_request", {"Connection": "close"}
 
 
 class Unauthorized(ApiError):
-    """No key, or none that is known; both ways to send one are told by the message, one by the header."""
+    """There is no API key, or an unknown or expired one. The message names both headers that can carry a key."""
 
     status, code, headers = 401, "unauthorized", {"WWW-Authenticate": "Bearer"}
 
 
 class Forbidden(ApiError):
-    """A key that is known and has not the scope."""
+    """The key is valid, but it may not do this."""
 
     status, code = 403, "forbidden"
 
 
 class NotFound(ApiError):
-    """Something that a request names is not there."""
+    """The request names something that does not exist."""
 
     status, code = 404, "not_found"
 
 
 class ReloadFailed(ApiError):
-    """The current release cannot be put in the place of the one in service."""
+    """The current release cannot replace the one in service, which stays."""
 
     status, code = 409, "reload_failed"
 
 
 class TooLarge(ApiError):
-    """More than a limit allows."""
+    """The request exceeds a size limit."""
 
     status, code = 413, "too_large"
 
 
 class Invalid(ApiError):
-    """Well-formed JSON that asks for something that cannot be done."""
+    """The body is well-formed JSON but asks for something impossible."""
 
     status, code = 422, "invalid"
 
 
 class HeadersTooLarge(ApiError):
-    """A head that is longer, or has more headers, than is read."""
+    """The request line and headers are too long or too many."""
 
     status, code, headers = 431, "headers_too_large", {"Connection": "close"}
 
 
 class Overloaded(ApiError):
-    """The queue is full. A second is the shortest wait that Retry-After can say, and many queue lengths."""
+    """The queue is full. Retry-After is one second, its smallest value: long enough to empty the queue many times."""
 
     status, code, headers = 429, "overloaded", {"Retry-After": "1"}
 
 
 class RateLimited(ApiError):
-    """More queries than a key may ask for; seconds: until the next one may."""
+    """The key has exceeded its rate.
+
+    message: for the caller; seconds: until its next query may pass, rounded up in Retry-After.
+    """
 
     status, code = 429, "rate_limited"
 
@@ -106,13 +107,13 @@ class RateLimited(ApiError):
 
 
 class ClientGone(ApiError):
-    """The caller closed the connection; the status is nginx's for it."""
+    """The caller closed the connection. 499 is nginx's status for this."""
 
     status, code = 499, "client_gone"
 
 
 class NotReady(ApiError):
-    """No release is loaded yet, or the service is shutting down."""
+    """No release is loaded, or the service is shutting down."""
 
     status, code = 503, "not_ready"
 
@@ -121,74 +122,3 @@ class DeadlineExceeded(ApiError):
     """The answer took longer than TAUGATE_DEADLINE_MS."""
 
     status, code = 504, "deadline_exceeded"
-
-
-_MOST_DETAILS = 3  # of a body with many faults: enough to mend it, never as long as the body
-_LONGEST_NAME, _LONGEST_PATH = 40, 100
-
-# What the framework, or a body read for it, answers by status alone.
-_FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
-
-
-def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
-    """The one shape of an error."""
-    return {"error": {"code": code, "message": message, "request_id": request_id}}
-
-
-def error_reply(scope: Scope, error: ApiError) -> Response:
-    """The reply to a request that is refused before it reaches a handler."""
-    return json_reply(error_body(error.code, str(error), scope["state"]["request_id"]), error.status, error.headers)
-
-
-def install_handlers(app: FastAPI) -> None:
-    """Answer every error of the framework and of our own in the one shape."""
-    app.add_exception_handler(ApiError, _api_error)  # type: ignore[arg-type]  # starlette types handlers by Exception
-    app.add_exception_handler(RequestValidationError, _validation_error)  # type: ignore[arg-type]
-    app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
-
-
-def _reply(
-    request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    body = error_body(code, message, request.scope["state"]["request_id"])
-    return json_reply(body, status, headers)
-
-
-async def _api_error(request: Request, error: ApiError) -> Response:
-    return error_reply(request.scope, error)
-
-
-async def _validation_error(request: Request, error: RequestValidationError) -> Response:
-    errors = error.errors()
-    if errors[0]["type"] == TooLarge.code:
-        return _reply(request, TooLarge.status, TooLarge.code, _explain(errors))
-    if any(detail["type"] == "json_invalid" for detail in errors):
-        return _reply(request, 400, "bad_json", f"the body is not JSON: {errors[0]['ctx']['error']}")
-    return _reply(request, 422, "invalid", _explain(errors))
-
-
-def _explain(errors: Sequence[Mapping[str, Any]]) -> str:
-    """Name the field, but never repeat its value: it may be a query's text."""
-    parts = (f"{_field(detail['loc'])}: {detail['msg']}" for detail in errors[:_MOST_DETAILS])
-    return "; ".join(parts)
-
-
-def _field(location: Sequence[object]) -> str:
-    """Path of a field below the body. Unknown names are the client's own words, so they are cut short."""
-    names = (str(name) for name in location[1:])
-    return ".".join(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…" for name in names) or "body"
-
-
-def no_such_path(path: str) -> str:
-    """What is said of a path that is none, which may be of any length."""
-    return f"there is no {path[:_LONGEST_PATH]}; /openapi.json lists what there is"
-
-
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    code = _FRAMEWORK_CODES.get(error.status_code, Invalid.code)
-    messages = {
-        400: "the body cannot be read as JSON in UTF-8",
-        404: no_such_path(request.url.path),
-        405: f"{request.url.path} does not take {request.method}",
-    }
-    return _reply(request, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)

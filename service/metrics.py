@@ -1,4 +1,7 @@
-"""Every Prometheus metric of the service, on a registry of its own (docs/api.md)."""
+"""Every Prometheus metric of the service, on a registry of its own (docs/api.md).
+
+Where several worker processes answer on one socket, the two collectors at the end show the metrics of all of them.
+"""
 
 import math
 import os
@@ -18,56 +21,11 @@ from taugate.retrieval.retriever import Reason
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO = "taugate_shadow_release_info"
-
-
-class SharedCollector(Collector):
-    """The metrics in a folder of all workers; of_release: those of the release in service, in this process."""
-
-    def __init__(self, folder: str, of_release: CollectorRegistry) -> None:
-        self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
-        self._of_release = of_release
-
-    def collect(self) -> Iterable[Metric]:
-        """Every metric, with the buckets of the release in service alone."""
-        bounds = {sample.labels["le"] for sample in _samples(self._of_release.collect(), f"{SIMILARITY}_bucket")}
-        for metric in self._shared.collect():  # type: ignore[no-untyped-call]
-            if metric.name in {RELEASE_INFO, SHADOW_INFO}:
-                metric.samples = [sample for sample in metric.samples if sample.value]
-            elif metric.name == SIMILARITY and bounds:
-                metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
-            yield metric
-
-
-def _samples(metrics: Iterable[Metric], name: str) -> Iterable[Sample]:
-    return (sample for metric in metrics for sample in metric.samples if sample.name == name)
-
-
-# What cannot be added up: when the service began, and how many files each may open.
-_COMBINED = {"process_start_time_seconds": min, "process_max_fds": min}
-
-
-class WorkersCollector(Collector):
-    """The metrics of ProcessCollector, summed over the workers alive; folder: where they keep them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def collect(self) -> Iterable[Metric]:
-        """One value each; memory that workers share, such as the mapped index, is counted once in each of them."""
-        found: dict[str, list[Metric]] = {}
-        for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("*.db")}:
-            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():  # nothing of a dead one
-                found.setdefault(metric.name, []).append(metric)
-        for name, metrics in found.items():
-            value = _COMBINED.get(name, sum)([metric.samples[0].value for metric in metrics])
-            family = CounterMetricFamily if metrics[0].type == "counter" else GaugeMetricFamily
-            yield family(name, metrics[0].documentation, value=value)
-
-
 # Set where several processes answer, before the first import of prometheus_client, which looks for it then.
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-Reloaded = Literal["loaded", "unchanged", "failed"]
-Combined = Literal["livesum", "livemin", "livemax", "livemostrecent"]
+ReloadOutcome = Literal["loaded", "unchanged", "failed"]
+# How the values of several processes become one gauge, as prometheus_client names it.
+MultiprocessMode = Literal["livesum", "livemin", "livemax", "livemostrecent"]
 
 # From the fastest cached reply to the default deadline, about three buckets a decade.
 _REQUEST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -78,10 +36,12 @@ REFUSALS = (
     *("unauthorized", "forbidden", "rate_limited"),  # requests
     *("malformed", "headers_too_large", "receive_timeout", "unread", "connections"),  # connections
 )
+# These cannot be added up: when the service began, and how many files each may open.
+_COMBINE = {"process_start_time_seconds": min, "process_max_fds": min}
 
 
 class Metrics:
-    """The metrics of one process, and where several answer, of all."""
+    """The metrics of one process; where several answer on one socket, any of them can show those of all."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nothing here reads
@@ -139,8 +99,8 @@ class Metrics:
         )
         names = ("release", "encoder", "policy")
         self.release_info = self._gauge(RELEASE_INFO, "The release in service.", "livemax", names)
-        self._announced: tuple[str, ...] | None = None
-        self._of_release, self._of_shadow = CollectorRegistry(), CollectorRegistry()
+        self._release_labels: tuple[str, ...] | None = None
+        self._release_registry, self._shadow_registry = CollectorRegistry(), CollectorRegistry()
         self.release_threshold = self._gauge("taugate_release_threshold", "τ in force.")
         self.release_provisional = self._gauge(
             "taugate_release_provisional", "Whether too little stands behind the threshold."
@@ -152,34 +112,34 @@ class Metrics:
             ["outcome"],
             registry=self.registry,
         )
-        for outcome in get_args(Reloaded):
+        for outcome in get_args(ReloadOutcome):
             self.reloads.labels(outcome)
         self.reload_failed = self._gauge("taugate_reload_failed", "Whether the last reload failed.", "livemax")
         self.coe_reference = self._gauge("taugate_coe_reference", "COE at calibration.", names=("bound",))
         self.roe_reference = self._gauge("taugate_roe_reference", "ROE at calibration.", names=("bound",))
 
     def _gauge(
-        self, name: str, meaning: str, combined: Combined = "livemostrecent", names: Sequence[str] = ()
+        self, name: str, meaning: str, mode: MultiprocessMode = "livemostrecent", names: Sequence[str] = ()
     ) -> Gauge:
-        """A gauge; combined: how the values of several processes become one."""
-        return Gauge(name, meaning, names, registry=self.registry, multiprocess_mode=combined)
+        """Make a gauge; names: of its labels."""
+        return Gauge(name, meaning, names, registry=self.registry, multiprocess_mode=mode)
 
-    def exposed(self) -> CollectorRegistry:
-        """What is told to whoever scrapes: of this process, or of all that answer on the same socket."""
+    def scrape(self) -> CollectorRegistry:
+        """Return a registry with all that a scraper gets: of this process, or of all that answer on its socket."""
         folder = os.environ.get(SHARED_FOLDER)
         registry = CollectorRegistry()
         if folder is None:
             registry.register(self.registry)
-            registry.register(self._of_release)
-            registry.register(self._of_shadow)
+            registry.register(self._release_registry)
+            registry.register(self._shadow_registry)
             ProcessCollector(registry=registry)
         else:
-            registry.register(SharedCollector(folder, self._of_release))
-            registry.register(WorkersCollector(Path(folder)))
+            registry.register(AllWorkersCollector(folder, self._release_registry))
+            registry.register(WorkerProcessesCollector(Path(folder)))
         return registry
 
     def observe_stage(self, stage: str, seconds: float) -> None:
-        """Record the time one stage took."""
+        """Record how many seconds one stage took."""
         self.stage_seconds.labels(stage).observe(seconds)
 
     def observe_batch(self, queries: int) -> None:
@@ -191,35 +151,41 @@ class Metrics:
         self._cache_outcomes[outcome].inc()
 
     def observe_reply(self, kept: int, considered: int, reason: Reason | None) -> None:
-        """Record what was kept and dropped for one query."""
+        """Record one reply.
+
+        kept, considered: numbers of documents; reason: why none was kept, None where some were.
+        """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
         if reason is not None:
             self.empty_responses.labels(reason).inc()
 
-    def of_release(self) -> CollectorRegistry:
-        """A registry for metrics of the release that comes into service, in the place of the one before."""
-        self._of_release = CollectorRegistry()
-        return self._of_release
+    def new_release_registry(self) -> CollectorRegistry:
+        """Make a registry for metrics of the release that goes into service; it replaces that of the one before."""
+        self._release_registry = CollectorRegistry()
+        return self._release_registry
 
-    def of_shadow(self) -> CollectorRegistry:
-        """The same for the release that is tried beside it."""
-        self._of_shadow = CollectorRegistry()
-        return self._of_shadow
+    def new_shadow_registry(self) -> CollectorRegistry:
+        """Make a registry for metrics of the shadow release; it replaces that of the one before."""
+        self._shadow_registry = CollectorRegistry()
+        return self._shadow_registry
 
-    def observe_reload(self, outcome: Reloaded) -> None:
-        """Record what came of a look at which release is current."""
+    def observe_reload(self, outcome: ReloadOutcome) -> None:
+        """Record the outcome of checking which release is current."""
         self.reloads.labels(outcome).inc()
         self.reload_failed.set(outcome == "failed")
 
-    def announce(self, manifest: Manifest, loaded_at: float) -> None:
-        """Describe the release now in service; loaded_at: Unix time in seconds."""
-        if self._announced is not None:
-            self.release_info.labels(*self._announced).set(0)  # where several processes answer, it cannot be taken back
-            if SHARED_FOLDER not in os.environ:
-                self.release_info.remove(*self._announced)
-        self._announced = (manifest.release_id, manifest.encoder.name, manifest.policy.kind)
-        self.release_info.labels(*self._announced).set(1)
+    def set_release(self, manifest: Manifest, loaded_at: float) -> None:
+        """Describe the release that is in service now.
+
+        manifest: of the release; loaded_at: Unix time in seconds.
+        """
+        if self._release_labels is not None:
+            self.release_info.labels(*self._release_labels).set(0)
+            if SHARED_FOLDER not in os.environ:  # a series that workers share cannot be removed
+                self.release_info.remove(*self._release_labels)
+        self._release_labels = (manifest.release_id, manifest.encoder.name, manifest.policy.kind)
+        self.release_info.labels(*self._release_labels).set(1)
         self.release_threshold.set(math.nan if manifest.policy.tau is None else manifest.policy.tau)
         self.release_provisional.set(manifest.state == "provisional")
         self.release_loaded.set(loaded_at)
@@ -227,3 +193,51 @@ class Metrics:
         for gauge, reference in ((self.coe_reference, calibration.coe), (self.roe_reference, calibration.roe)):
             for bound in ("lower", "mean", "upper"):
                 gauge.labels(bound).set(getattr(reference, bound))
+
+
+class AllWorkersCollector(Collector):
+    """Collects the metrics that all workers keep in one folder."""
+
+    def __init__(self, folder: str, release_registry: CollectorRegistry) -> None:
+        """Read a folder.
+
+        folder: of the workers; release_registry: metrics of the release in service, as this process has them.
+        """
+        self._shared = MultiProcessCollector(None, folder)  # type: ignore[no-untyped-call]
+        self._release_registry = release_registry
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric, without buckets and labels of releases that are no longer in service."""
+        bounds = {sample.labels["le"] for sample in _samples(self._release_registry.collect(), f"{SIMILARITY}_bucket")}
+        for metric in self._shared.collect():  # type: ignore[no-untyped-call]
+            if metric.name in {RELEASE_INFO, SHADOW_INFO}:
+                metric.samples = [sample for sample in metric.samples if sample.value]
+            elif metric.name == SIMILARITY and bounds:
+                metric.samples = [sample for sample in metric.samples if sample.labels.get("le", "+Inf") in bounds]
+            yield metric
+
+
+def _samples(metrics: Iterable[Metric], name: str) -> Iterable[Sample]:
+    return (sample for metric in metrics for sample in metric.samples if sample.name == name)
+
+
+class WorkerProcessesCollector(Collector):
+    """Collects the metrics of prometheus_client's ProcessCollector, summed over the workers that are alive."""
+
+    def __init__(self, folder: Path) -> None:
+        """Find the workers in a folder.
+
+        folder: in which each has files that end with its process id.
+        """
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield one value a metric; memory that workers share, such as the index, counts once for each of them."""
+        found: dict[str, list[Metric]] = {}
+        for pid in {path.stem.rpartition("_")[2] for path in self._folder.glob("*.db")}:
+            for metric in ProcessCollector(pid=partial(str, pid), registry=None).collect():  # empty for a dead one
+                found.setdefault(metric.name, []).append(metric)
+        for name, metrics in found.items():
+            value = _COMBINE.get(name, sum)([metric.samples[0].value for metric in metrics])
+            family = CounterMetricFamily if metrics[0].type == "counter" else GaugeMetricFamily
+            yield family(name, metrics[0].documentation, value=value)

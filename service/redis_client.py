@@ -1,4 +1,7 @@
-"""A Redis that requests wait for: connections that never try for long, and when to leave it alone, as it is ill."""
+"""Redis as the service uses it: clients that never wait or read for long, and a circuit breaker for when it is ill.
+
+redis-py has no option that bounds the size of an answer, so its connections are subclassed here (docs/dependencies.md).
+"""
 
 import asyncio
 import logging
@@ -14,138 +17,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.connection import AbstractConnection
 
-# In the answer to one command, or to a pipeline. The state of the drift alarms has 70 kB; 770 kB with blocks of 10,000.
-MOST_OF_A_STATE = 1 << 20
-# Of the cache: positions and a vector, 4 bytes a number, are some 2 kB. Parsed, bytes take thirty times as much memory.
-MOST_CACHED = 128 << 10
-
-
-class _Allowance:
-    """Bytes that may still be read. Raises redis.ConnectionError when there are none left."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.renew()
-
-    def renew(self) -> None:
-        """For the next answer."""
-        self.left = self._most
-
-    def take(self, size: int) -> None:
-        """Count bytes that are read, or are about to be."""
-        self.left -= max(size, 0)
-        if self.left < 0:
-            raise redis.ConnectionError(f"it answers more than {self._most:,} bytes")
-
-
-class _Socket:
-    """A socket from which no answer is read beyond the limit, nor for longer than twice the timeout."""
-
-    def __init__(self, inner: socket.socket, seconds: float | None) -> None:
-        self._inner, self._seconds = inner, seconds
-        self._allowance = _Allowance(MOST_OF_A_STATE)
-        self._began = time.monotonic()
-
-    def sendall(self, data: bytes) -> None:
-        """Ask; what follows is another answer."""
-        self._allowance.renew()
-        self._began = time.monotonic()
-        self._inner.sendall(data)
-
-    def recv(self, size: int) -> bytes:
-        """Read at most `size` bytes."""
-        self._in_time()
-        data = self._inner.recv(size)
-        self._allowance.take(len(data))
-        return data
-
-    def recv_into(self, buffer: Any, *arguments: int) -> int:  # noqa: ANN401 (whatever takes bytes; hiredis reads so)
-        """The same into a buffer."""
-        self._in_time()
-        size = self._inner.recv_into(buffer, *arguments)
-        self._allowance.take(size)
-        return size
-
-    def _in_time(self) -> None:
-        """An answer of which a byte comes now and then would never be too late for the socket's own timeout.
-
-        Whoever does not wait at all looks whether the connection is still there, which may be long after the answer.
-        """
-        waits = self._inner.gettimeout() != 0
-        if waits and self._seconds is not None and time.monotonic() - self._began > self._seconds:
-            raise TimeoutError
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the socket's own)
-        return getattr(self._inner, name)
-
-
-class _Reader:
-    """The same for asyncio, whose timeouts are those of the caller."""
-
-    def __init__(self, inner: asyncio.StreamReader) -> None:
-        self._inner, self._allowance = inner, _Allowance(MOST_CACHED)
-
-    def renew(self) -> None:
-        """What is read from now on is another answer."""
-        self._allowance.renew()
-
-    async def readexactly(self, size: int) -> bytes:
-        """Exactly so many bytes."""
-        self._allowance.take(size)  # before they are waited for: the stream keeps them until all are there
-        return await self._inner.readexactly(size)
-
-    async def readline(self) -> bytes:
-        """A line; the stream has its own limit of 64 KiB for one."""
-        line = await self._inner.readline()
-        self._allowance.take(len(line))
-        return line
-
-    async def read(self, size: int) -> bytes:
-        """At most so many bytes, as hiredis reads."""
-        data = await self._inner.read(size)
-        self._allowance.take(len(data))
-        return data
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the stream's own)
-        return getattr(self._inner, name)
-
-
-def limited(pool: redis.ConnectionPool) -> redis.ConnectionPool:
-    """The pool, whose connections are limited from now on; whether to TCP, with TLS, or to a Unix socket."""
-    base: type[AbstractConnection] = pool.connection_class
-
-    class Limited(base):  # type: ignore[misc,valid-type]
-        """redis-py has no limit of its own to set; `_connect` is where it opens the socket, since 3.0."""
-
-        def _connect(self) -> Any:  # noqa: ANN401
-            return _Socket(super()._connect(), self.socket_timeout)
-
-    pool.connection_class = Limited
-    return pool
-
-
-def limited_async(pool: redis.asyncio.ConnectionPool) -> redis.asyncio.ConnectionPool:
-    """The same for asyncio."""
-    base: type[AsyncConnection] = pool.connection_class
-
-    class Limited(base):  # type: ignore[misc,valid-type]
-        """As above; asyncio's reader is in `_reader`, where the parsers of redis-py take it from."""
-
-        async def _connect(self) -> None:
-            await super()._connect()
-            self._reader: Any = _Reader(self._reader)
-
-        async def send_packed_command(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
-            """Ask."""
-            if self.is_connected:
-                self._reader.renew()
-            await super().send_packed_command(*arguments, **options)
-
-    pool.connection_class = Limited
-    return pool
-
-
 _log = logging.getLogger("taugate.redis")
+# Of the answer to one command, or to a pipeline. The state of the drift alarms has 70 kB; 770 kB with blocks of 10,000.
+MAX_STATE_BYTES = 1 << 20
+# Of the cache: positions and a vector, 4 bytes a number, are some 2 kB. Parsed, bytes take thirty times as much memory.
+MAX_CACHED_BYTES = 128 << 10
 # Connections of one process. A round trip on the loopback takes .2 ms, so that 16 carry far more than an encoder needs.
 _CONNECTIONS = 16
 # After a failure: long enough that a Redis which is down costs one query in hundreds its timeout, short enough that
@@ -153,8 +29,140 @@ _CONNECTIONS = 16
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 
 
+class _ReadBudget:
+    """Bytes of an answer that may still be read; raises redis.ConnectionError when more are."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin the next answer."""
+        self._left = self._limit
+
+    def spend(self, size: int) -> None:
+        """Count bytes that are read, or are about to be."""
+        self._left -= max(size, 0)
+        if self._left < 0:
+            raise redis.ConnectionError(f"it answers more than {self._limit:,} bytes")
+
+
+class _LimitedSocket:
+    """A socket that reads no answer beyond the budget, nor for longer than twice the timeout."""
+
+    def __init__(self, inner: socket.socket, timeout: float | None) -> None:
+        self._inner, self._timeout = inner, timeout
+        self._budget = _ReadBudget(MAX_STATE_BYTES)
+        self._began = time.monotonic()
+
+    def sendall(self, data: bytes) -> None:
+        """Send a command; what is read after it is another answer."""
+        self._budget.renew()
+        self._began = time.monotonic()
+        self._inner.sendall(data)
+
+    def recv(self, size: int) -> bytes:
+        """Read at most `size` bytes."""
+        self._check_time()
+        data = self._inner.recv(size)
+        self._budget.spend(len(data))
+        return data
+
+    def recv_into(self, buffer: Any, *arguments: int) -> int:  # noqa: ANN401 (whatever takes bytes; hiredis reads so)
+        """Read into a buffer."""
+        self._check_time()
+        size = self._inner.recv_into(buffer, *arguments)
+        self._budget.spend(size)
+        return size
+
+    def _check_time(self) -> None:
+        """Raise TimeoutError for an answer that takes too long as a whole: the socket's timeout is for each read.
+
+        A read that does not wait only checks whether the connection is alive, perhaps long after the answer.
+        """
+        waits = self._inner.gettimeout() != 0
+        if waits and self._timeout is not None and time.monotonic() - self._began > self._timeout:
+            raise TimeoutError
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the socket's own)
+        return getattr(self._inner, name)
+
+
+class _LimitedReader:
+    """A stream reader that reads no answer beyond the budget; its callers have timeouts of their own."""
+
+    def __init__(self, inner: asyncio.StreamReader) -> None:
+        self._inner, self._budget = inner, _ReadBudget(MAX_CACHED_BYTES)
+
+    def renew(self) -> None:
+        """Begin the next answer."""
+        self._budget.renew()
+
+    async def readexactly(self, size: int) -> bytes:
+        """Read exactly `size` bytes."""
+        self._budget.spend(size)  # before they are waited for: the stream keeps them until all are there
+        return await self._inner.readexactly(size)
+
+    async def readline(self) -> bytes:
+        """Read a line; the stream limits one to 64 KiB by itself."""
+        line = await self._inner.readline()
+        self._budget.spend(len(line))
+        return line
+
+    async def read(self, size: int) -> bytes:
+        """Read at most `size` bytes, as hiredis does."""
+        data = await self._inner.read(size)
+        self._budget.spend(len(data))
+        return data
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (all else is the stream's own)
+        return getattr(self._inner, name)
+
+
+def limit_answers(pool: redis.ConnectionPool) -> redis.ConnectionPool:
+    """Bound what the connections of a pool read, and return the pool.
+
+    pool: of connections by TCP, with TLS, or by a Unix socket; those that it opens from now on are bounded.
+    """
+    base: type[AbstractConnection] = pool.connection_class
+
+    class LimitedConnection(base):  # type: ignore[misc,valid-type]
+        """redis-py has no limit of its own to set; `_connect` is where it opens the socket, since 3.0."""
+
+        def _connect(self) -> Any:  # noqa: ANN401
+            return _LimitedSocket(super()._connect(), self.socket_timeout)
+
+    pool.connection_class = LimitedConnection
+    return pool
+
+
+def _limit_async_answers(pool: redis.asyncio.ConnectionPool) -> redis.asyncio.ConnectionPool:
+    """Do as `limit_answers` for asyncio."""
+    base: type[AsyncConnection] = pool.connection_class
+
+    class LimitedAsyncConnection(base):  # type: ignore[misc,valid-type]
+        """redis-py's parsers read from `_reader`."""
+
+        async def _connect(self) -> None:
+            await super()._connect()
+            self._reader: Any = _LimitedReader(self._reader)
+
+        async def send_packed_command(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
+            """Send a command; what is read after it is another answer."""
+            if self.is_connected:
+                self._reader.renew()
+            await super().send_packed_command(*arguments, **options)
+
+    pool.connection_class = LimitedAsyncConnection
+    return pool
+
+
 def connect(url: str, timeout: float) -> Redis:
-    """A client that waits for nothing longer than `timeout` seconds. Raises ValueError for what is no URL."""
+    """Make a client for asyncio, which connects when it is first used.
+
+    url: redis://, rediss:// or unix://; timeout: seconds for connecting, for an answer, and for a free connection.
+    Raises ValueError for what is no URL.
+    """
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=_CONNECTIONS,
@@ -163,51 +171,89 @@ def connect(url: str, timeout: float) -> Redis:
         socket_connect_timeout=timeout,
         retry=Retry(NoBackoff(), 0),
     )
-    return Redis.from_pool(limited_async(pool))
+    return Redis.from_pool(_limit_async_answers(pool))
 
 
-class Breaker:
-    """After a failure, a pause that doubles with each further one; then a single query asks again.
+# Is told when Redis begins to answer (None) and when it stops (with the error).
+OnChange = Callable[[Exception | None], None]
 
-    what: what Redis is used for, for the log; timeout: seconds after which it counts as failed; on_change: is told
-    whether it answers. Of one event loop.
+
+class CircuitBreaker:
+    """Keeps callers from waiting for a Redis that is ill: after a failure nobody asks it for a while.
+
+    The pause doubles with each further failure; after it a single caller asks for all. A caller does this:
+
+        if breaker.allows():
+            failures = breaker.failures
+            ... ask, and then either breaker.succeeded() or breaker.failed(error, failures)
     """
 
-    def __init__(self, what: str, timeout: float, on_change: Callable[[bool], None] = lambda _: None) -> None:
-        self._what, self._timeout, self._on_change = what, timeout, on_change
-        self._up: bool | None = None
-        self.failures = 0  # since it answered last
-        self._closed_until = 0.0
+    def __init__(
+        self,
+        on_change: OnChange,
+        *,
+        up: bool | None = None,
+        first_pause: float = _FIRST_PAUSE,
+        longest_pause: float = _LONGEST_PAUSE,
+    ) -> None:
+        """Begin closed, so that anybody may ask.
 
-    def may_ask(self) -> bool:
-        """Whether this query may ask. Each that may says afterwards whether it was answered."""
-        now = asyncio.get_running_loop().time()
-        if now < self._closed_until:
+        on_change: is told when Redis begins or stops to answer; up: whether it is taken to answer already, None where
+        the first answer or failure is a change; first_pause, longest_pause: seconds.
+        """
+        self._on_change, self._up = on_change, up
+        self._first_pause, self._longest_pause = first_pause, longest_pause
+        self._open_until = 0.0
+        self.failures = 0  # since it answered last
+
+    def allows(self) -> bool:
+        """Tell whether a caller may ask, which then has to say how that went."""
+        now = time.monotonic()
+        if now < self._open_until:
             return False
-        if self.failures:  # this query asks for all: the next one only after another pause, unless it is answered
-            self._closed_until = now + self._pause()
+        if self.failures:  # this caller asks for all: the next one only after another pause, unless it is answered
+            self._open_until = now + self._pause()
         return True
 
-    def answered(self) -> None:
-        """Redis is well."""
-        self.failures, self._closed_until = 0, 0.0
+    def succeeded(self) -> None:
+        """Note that Redis answered."""
+        self.failures, self._open_until = 0, 0.0
         if not self._up:
             self._up = True
-            self._on_change(True)
-            _log.info("Redis answers", extra={"fields": {"for": self._what}})
+            self._on_change(None)
 
     def failed(self, error: Exception, failures: int) -> None:
-        """Redis is ill; failures: how many there were when it was asked."""
-        if failures != self.failures:  # another query has found out already
+        """Note that Redis did not answer as it should.
+
+        error: what was raised; failures: the number of them when it was asked. Where that has changed since, another
+        caller has found out already.
+        """
+        if failures != self.failures:
             return
         self.failures += 1
-        self._closed_until = asyncio.get_running_loop().time() + self._pause()
+        self._open_until = time.monotonic() + self._pause()
         if self._up is not False:
             self._up = False
-            self._on_change(False)
-            reason = str(error) or f"no answer within {self._timeout * 1000:.0f} ms"
-            fields = {"for": self._what, "reason": reason}
-            _log.warning("Redis does not answer and is left alone for a while", extra={"fields": fields})
+            self._on_change(error)
 
     def _pause(self) -> float:
-        return min(_LONGEST_PAUSE, _FIRST_PAUSE * float(2 ** min(self.failures - 1, 10)))
+        return min(self._longest_pause, self._first_pause * float(2 ** min(self.failures - 1, 10)))
+
+
+def log_changes(purpose: str, timeout: float, on_change: Callable[[bool], None] = lambda up: None) -> OnChange:
+    """Return a function for CircuitBreaker that logs each change.
+
+    purpose: what Redis is used for; timeout: seconds after which an answer is given up; on_change: is told as well
+    whether Redis answers.
+    """
+
+    def changed(error: Exception | None) -> None:
+        on_change(error is None)
+        if error is None:
+            _log.info("Redis answers", extra={"fields": {"for": purpose}})
+        else:
+            reason = str(error) or f"no answer within {timeout * 1000:.0f} ms"
+            fields = {"for": purpose, "reason": reason}
+            _log.warning("Redis does not answer and is left alone for a while", extra={"fields": fields})
+
+    return changed

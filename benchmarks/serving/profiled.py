@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from taugate.cli import main as cli
 from taugate.retrieval.retriever import Retriever
-from taugate.service.api.request_scope import RequestScope
+from taugate.service.api.request_context import RequestContext
 from taugate.service.pipeline import search
 from taugate.service.pipeline.cached_search import CachedSearch, SearchTask
 from taugate.service.pipeline.queue import QueryQueue
@@ -57,7 +57,7 @@ def _around(owner: Owner, method: str, before: Callable[[], None], after: Callab
     setattr(owner, method, classmethod(timed) if plain is not inner else timed)
 
 
-async def _whole(self: RequestScope, scope: Scope, receive: Receive, send: Send) -> None:
+async def _whole(self: RequestContext, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http" or scope["path"] != "/search":
         await _call(self, scope, receive, send)
         return
@@ -83,8 +83,8 @@ def _remembered(self: CachedSearch, task: SearchTask) -> Reply | None:
     return reply
 
 
-_call = RequestScope.__call__
-RequestScope.__call__ = _whole  # type: ignore[method-assign]
+_call = RequestContext.__call__
+RequestContext.__call__ = _whole  # type: ignore[method-assign]
 _look_up = CachedSearch.remembered
 CachedSearch.remembered = _remembered  # type: ignore[method-assign]
 _at_start(CachedSearch, "task", "routes, validation")

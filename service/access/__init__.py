@@ -1,1 +1,1 @@
-"""Who may ask what, how often, and within which filter."""
+"""Who may ask: API keys, what each path asks of them, their rates, and the names that requests may use."""

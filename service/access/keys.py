@@ -1,8 +1,8 @@
-"""What is known of API keys: a name, a hash, scopes, a filter, a rate and an end; never a key itself.
+"""API keys: how they are written down, read from the settings, and checked before the service listens.
 
-A key is 256 random bits, so that nobody can find it by guessing, however fast a guess is checked: a plain SHA-256 is
-enough. Argon2 and its like slow guesses down for passwords that people choose, and would cost every request tens of
-milliseconds.
+Only the SHA-256 of a key is kept, never the key itself. A key has 256 random bits, so that nobody can find it by
+guessing, however fast a guess is checked. Argon2 and its like slow down guesses at passwords that people choose; here
+they would only cost every request tens of milliseconds.
 """
 
 import hashlib
@@ -20,13 +20,32 @@ from taugate.retrieval.documents.filter_schema import read_filter
 from taugate.retrieval.documents.filters import Filter
 from taugate.service.settings import Settings
 
-Scope = Literal["search", "feedback", "admin", "metrics"]
-_OF_ALL: frozenset[Scope] = frozenset({"metrics", "admin"})  # what these show, or change, is everybody's
+KeyScope = Literal["search", "feedback", "admin", "metrics"]
+# These scopes show or change what concerns all documents, so that a key with a filter cannot have them.
+_UNFILTERED_SCOPES: frozenset[KeyScope] = frozenset({"metrics", "admin"})
+_VARIABLE = "TAUGATE_KEYS"
 _REMEDY = "docs/access.md has the form, and `taugate key new` writes an entry"
 
 
-def _permission(value: object) -> Filter:
-    """A filter with one condition at least: one without any would permit everything, perhaps by mistake."""
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as requests are checked against it.
+
+    name: how logs, metrics and Redis call it; digest: SHA-256 of the key, 32 bytes; scopes: what it may be used for;
+    rate: queries a second, None for the default of the service; expires: Unix time in seconds, None for never;
+    filter: the documents that exist for this key, () for all.
+    """
+
+    name: str
+    digest: bytes
+    scopes: frozenset[KeyScope]
+    rate: float | None = None
+    expires: float | None = None
+    filter: Filter = ()
+
+
+def _read_key_filter(value: object) -> Filter:
+    """Read a filter, which needs a condition: without any it would permit all documents, perhaps by mistake."""
     permitted = read_filter(value)
     if not permitted:
         raise PydanticCustomError("no_condition", "permits all documents; name a field, or leave the filter out")
@@ -34,43 +53,34 @@ def _permission(value: object) -> Filter:
 
 
 class KeyEntry(BaseModel):
-    """A key as it is written into a file."""
+    """A key as the list of keys has it in JSON (docs/access.md)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]  # it goes into log lines, metrics and Redis
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    scopes: Annotated[list[Scope], Field(min_length=1)]
+    scopes: Annotated[list[KeyScope], Field(min_length=1)]
     queries_per_second: Annotated[float, Field(gt=0)] | None = None
     expires: AwareDatetime | None = None
-    filter: Annotated[Any, PlainValidator(_permission)] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """digest: SHA-256 of the key; rate: queries per second, None where it names none; expires: Unix time, or None.
-
-    filter: the documents that there are for this key, all of them where it has no condition.
-    """
-
-    name: str
-    digest: bytes
-    scopes: frozenset[Scope]
-    rate: float | None = None
-    expires: float | None = None
-    filter: Filter = ()
+    filter: Annotated[Any, PlainValidator(_read_key_filter)] = ()
 
 
 _Entries = TypeAdapter(list[KeyEntry])
 
 
 def digest(key: bytes) -> bytes:
-    """What is kept of a key."""
+    """Hash a key for keeping and for comparison.
+
+    key: the key as it is sent. Returns its SHA-256, 32 bytes.
+    """
     return hashlib.sha256(key).digest()
 
 
 def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
-    """Entries of a JSON list; where: its name. Raises InputError, which repeats nothing of what is in it."""
+    """Parse a JSON list of keys.
+
+    text: JSON in UTF-8; where: name of its place, for messages. Raises InputError, which repeats nothing of the text.
+    """
     try:
         return _Entries.validate_json(text)
     except ValidationError as error:
@@ -81,8 +91,12 @@ def parse_entries(text: bytes, where: str) -> list[KeyEntry]:
         raise InputError(f"{where}{place}{named}: {detail['msg']}; {_REMEDY}") from None
 
 
-def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
-    """Keys of entries. Raises InputError where two have one name, or are one key, and for scopes beyond a filter."""
+def keys_from_entries(entries: Sequence[KeyEntry], where: str) -> tuple[ApiKey, ...]:
+    """Convert entries to keys, in their order.
+
+    entries: as `parse_entries` returns them; where: name of their place, for messages. Raises InputError where two have
+    the same name or are the same key, and where one has a filter and a scope that is about all documents.
+    """
     names: set[str] = set()
     digests: set[str] = set()
     for number, entry in enumerate(entries, 1):
@@ -90,7 +104,7 @@ def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
             raise InputError(f"{where}, entry {number}: there is a key named {entry.name} before it; rename one")
         if entry.sha256 in digests:
             raise InputError(f"{where}, entry {number}: {entry.name} is the same key as one before it; remove one")
-        if entry.filter and (beyond := _OF_ALL.intersection(entry.scopes)):
+        if entry.filter and (beyond := _UNFILTERED_SCOPES.intersection(entry.scopes)):
             raise InputError(
                 f"{where}, entry {number}: {entry.name} has a filter, and the scope {min(beyond)} is about all "
                 "documents; make a key of its own for that, without a filter"
@@ -98,7 +112,7 @@ def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
         names.add(entry.name)
         digests.add(entry.sha256)
     return tuple(
-        Key(
+        ApiKey(
             entry.name,
             bytes.fromhex(entry.sha256),
             frozenset(entry.scopes),
@@ -110,42 +124,36 @@ def keys_of(entries: Sequence[KeyEntry], where: str) -> tuple[Key, ...]:
     )
 
 
-Mark = tuple[int, int, int]  # changes when a file does: a new one in its place has another inode
-_VARIABLE = "TAUGATE_KEYS"
+def keys_required(settings: Settings) -> bool:
+    """Tell whether requests need a key, which they do as soon as a list of keys is configured, even an empty one.
 
-
-def configured(settings: Settings) -> bool:
-    """Whether keys are asked for, even where there are none yet."""
+    settings: of the service.
+    """
     return settings.keys_file is not None or settings.keys is not None
 
 
-def read_keys(settings: Settings) -> tuple[Key, ...]:
-    """Keys of both places. Raises InputError, which names the place and the entry."""
+def read_keys(settings: Settings) -> tuple[ApiKey, ...]:
+    """Read the keys of TAUGATE_KEYS_FILE and TAUGATE_KEYS.
+
+    settings: of the service. Raises InputError, which names the place and the entry.
+    """
     entries, places = [], []
     if settings.keys_file is not None:
         places.append(str(settings.keys_file))
-        entries += parse_entries(_content(settings.keys_file), places[-1])
+        entries += parse_entries(_read_file(settings.keys_file), places[-1])
     if settings.keys is not None:
         places.append(_VARIABLE)
         entries += parse_entries(settings.keys.get_secret_value().encode(), places[-1])
-    return keys_of(entries, " and ".join(places))
+    return keys_from_entries(entries, " and ".join(places))
 
 
-def mark(path: Path) -> Mark | None:
-    """What tells whether the file changed; None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+def check_access(settings: Settings) -> None:
+    """Check before anything listens that the keys can be read and that no stranger is let in by mistake.
 
-
-def check(settings: Settings) -> None:
-    """What has to be so before anything listens.
-
-    Raises InputError for keys that cannot be read, and for an address that others reach without keys in force.
+    settings: of the service. Raises InputError for keys that cannot be read, and where other machines can reach the
+    address, no keys are configured and TAUGATE_ALLOW_ANYONE is off.
     """
-    if configured(settings):
+    if keys_required(settings):
         read_keys(settings)
     elif not (settings.allow_anyone or _is_loopback(settings.host)):
         raise InputError(
@@ -154,7 +162,7 @@ def check(settings: Settings) -> None:
         )
 
 
-def _content(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -164,7 +172,7 @@ def _content(path: Path) -> bytes:
 
 
 def _is_loopback(host: str) -> bool:
-    """A name other than localhost may stand for any address."""
+    """Tell whether only this machine reaches an address; a name other than localhost may stand for any address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,1 +1,1 @@
-"""HTTP: routes, schemas, guards and errors, on FastAPI."""
+"""The HTTP API on FastAPI: routes, schemas, middleware and errors."""

@@ -9,39 +9,40 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from taugate.service.access.access import Access
-from taugate.service.access.rate import Spending
-from taugate.service.api.body import InHand
-from taugate.service.api.connections import CONNECTIONS, Accounting, Connections
+from taugate.service.access.authorization import Authorizer
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.api.body_limits import BodyLimits
+from taugate.service.api.connections import CONNECTIONS, ConnectionProgress, ConnectionTable
 from taugate.service.api.guard import Guard
-from taugate.service.api.openapi import describe, describe_access
-from taugate.service.api.request_scope import RequestScope
-from taugate.service.api.routes import add_feedback_route, add_openapi_route, admin_routes, infra_routes
+from taugate.service.api.openapi import describe, operation_id
+from taugate.service.api.replies import add_error_handlers
+from taugate.service.api.request_context import RequestContext
+from taugate.service.api.routes import add_feedback_route, add_openapi_route, operations_routes
 from taugate.service.api.search import add_search_routes
-from taugate.service.errors import install_handlers
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import Metrics
-from taugate.service.runtime.logs import count_dropped
+from taugate.service.runtime.logs import count_dropped_lines
 from taugate.service.runtime.traces import Tracer
 from taugate.service.settings import Settings
 
 
 def create_app(settings: Settings, load_release: Load | None = None, *, accept_when_ready: bool = False) -> FastAPI:
-    """An application that loads the current release when it starts; `app.state.serving` is its state.
+    """Make an application, which loads the current release when it starts; `app.state.serving` is its state.
 
-    load_release: opens a release folder with a number of encoder threads and an encoder of a precision, by default as
-    the settings say whom to trust;
-    accept_when_ready: takes no connection before there is a release, for a process that shares its socket with others,
-    who would answer.
+    settings: of the service;
+    load_release: opens a release folder with a number of encoder threads and an encoder of a precision; by default one
+    that trusts whom the settings name;
+    accept_when_ready: starts to accept connections only once there is a release, for a process that shares its socket
+    with others, who can answer meanwhile.
     """
     metrics = Metrics()
-    count_dropped(metrics.log_dropped.inc)
-    access, spending = Access(settings, metrics), Spending(settings, metrics)
-    serving = Serving(settings, metrics, access, load_release)
-    reloading = Reloading(serving, access.reload, settings.reload_seconds)
-    connections = Connections(settings, metrics)
+    count_dropped_lines(metrics.log_dropped.inc)
+    authorizer, limiter = Authorizer(settings, metrics), RateLimiter(settings, metrics)
+    serving = Serving(settings, metrics, authorizer, load_release)
+    reloading = Reloading(serving, authorizer.reload, settings.reload_seconds)
+    connections = ConnectionTable(settings, metrics)
     tracer = None if settings.otlp_endpoint is None else Tracer(settings.otlp_endpoint)
 
     @asynccontextmanager
@@ -51,13 +52,13 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         if accept_when_ready:
             await loading
         try:
-            async with access.watching(), connections.looked_after():
+            async with authorizer.watching(), connections.checking_deadlines():
                 yield {CONNECTIONS: connections}
         finally:
             await loading
             await reloading.stop()
             await serving.stop()
-            await spending.close()
+            await limiter.close()
             if tracer is not None:
                 tracer.close()
 
@@ -72,19 +73,18 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
         # FastAPI's own spans hold paths and query strings of anybody (service/runtime/traces.py has those without).
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         redirect_slashes=False,  # a redirect would name the host that the client's header names
+        generate_unique_id_function=operation_id,
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving = serving
-    app.state.access = access
-    add_search_routes(app, settings, serving, metrics, spending)
-    add_feedback_route(app, serving, metrics, spending)
-    app.include_router(infra_routes(serving, metrics))
+    add_search_routes(app, settings, serving, metrics, limiter)
+    add_feedback_route(app, serving, metrics, limiter)
+    app.include_router(operations_routes(serving, reloading, metrics))
     add_openapi_route(app)
-    app.include_router(admin_routes(reloading))
-    describe_access(app)
-    install_handlers(app)
-    app.add_middleware(InHand, settings=settings)
-    app.add_middleware(Guard, access=access, metrics=metrics, settings=settings)
-    app.add_middleware(RequestScope, metrics=metrics, tracer=tracer)
-    app.add_middleware(Accounting)
+    add_error_handlers(app)
+    # Each is called by the one below it.
+    app.add_middleware(BodyLimits, settings=settings)
+    app.add_middleware(Guard, authorizer=authorizer, metrics=metrics, settings=settings)
+    app.add_middleware(RequestContext, metrics=metrics, tracer=tracer)
+    app.add_middleware(ConnectionProgress)
     return app

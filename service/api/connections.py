@@ -1,4 +1,8 @@
-"""ASGI's side of a connection: tells it how far each request is."""
+"""The open connections of a process: how many there may be, who makes room, and how far each one's request is.
+
+The server's protocol (service/process/connection.py) takes a place here for every connection, and `ConnectionProgress`
+tells it what ASGI knows of its requests.
+"""
 
 import asyncio
 import logging
@@ -8,57 +12,66 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from taugate.service.api.request_context import request_headers
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import connections_that_fit
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.connections")
-CONNECTIONS = "connections"  # under which the application's lifespan leaves them to the server's protocol
+CONNECTIONS = "connections"  # under which the application's lifespan state has the table, for the server's protocol
 CONNECTION = "connection"  # under which a request's state has the connection that it came over
 # A sixteenth of a pod of 1 GiB, and 15,000 of the usual replies of five documents with their texts. One reply more may
 # be in memory, however long it is.
-_MOST_UNREAD_BYTES = 64 << 20
-_LOOKED_AT_ONCE = 500  # some tenths of a millisecond; requests go first after that
-_MOST_SECONDS = 1.0  # between two looks: how much later than said a connection may end
+_MAX_UNREAD_BYTES = 64 << 20
+_CHECKED_AT_ONCE = 500  # which takes some tenths of a millisecond; requests go first after that
+_MAX_CHECK_SECONDS = 1.0  # between two checks: how much later than its deadline a connection may end
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """What the table asks of a connection."""
 
-    def look(self, now: float, seconds: float) -> None:
-        """End where the client has made the service wait for longer than `seconds`."""
+    def end_if_late(self, now: float, seconds: float) -> None:
+        """End the connection where its client has made the service wait for longer than `seconds`.
+
+        now: time of the event loop in seconds.
+        """
 
     def unread(self) -> int:
-        """Bytes of replies that the client has not taken yet."""
+        """Return how many bytes of replies the client has not taken yet."""
 
     def abort(self) -> None:
-        """End at once."""
+        """End at once, with whatever the client has not read."""
 
 
-class Connections:
-    """Connections by age. A stranger is one over which no request has been admitted yet.
+class ConnectionTable:
+    """Connections by age; belongs to one event loop. A stranger is one over which no request has been admitted yet.
 
-    When all places are taken, a new connection has that of the oldest stranger, so that nobody keeps others out who
-    has no key; it is refused only where every one of them has been admitted.
+    When all places are taken, a new connection gets that of the oldest stranger, so that nobody without a key keeps
+    others out. It is refused only where requests have been admitted over every other one.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._most = connections_that_fit(settings.max_connections)
-        if self._most < settings.max_connections:
-            fields = {"wanted": settings.max_connections, "fit": self._most}
+        """Begin with no connection.
+
+        settings: `max_connections`, which is lowered where the process may open fewer files, and `receive_seconds`, the
+        deadline of clients; metrics: count connections and refusals.
+        """
+        self._max = connections_that_fit(settings.max_connections)
+        if self._max < settings.max_connections:
+            fields = {"wanted": settings.max_connections, "fit": self._max}
             _log.warning("this process may not open files enough for all connections", extra={"fields": fields})
         self._seconds = settings.receive_seconds
         self._metrics = metrics
-        self._open: dict[Connection, None] = {}
-        self._strangers: dict[Connection, None] = {}
-        self._unread: dict[Connection, None] = {}  # who may still have something to read, by the time of the last reply
+        self._open: dict[OpenConnection, None] = {}
+        self._strangers: dict[OpenConnection, None] = {}
+        self._unread: dict[OpenConnection, None] = {}  # that may have something to read, by the time of the last reply
         self._unread_bytes = 0  # at most what they have
         metrics.connections.set(0)
 
-    def enter(self, connection: Connection) -> bool:
-        """Take a place; False where there is none."""
-        if len(self._open) >= self._most:
-            self.count("connections")
+    def enter(self, connection: OpenConnection) -> bool:
+        """Give a new connection a place, and return False where there is none."""
+        if len(self._open) >= self._max:
+            self.count_refusal("connections")
             if not self._strangers:
                 return False
             oldest = next(iter(self._strangers))
@@ -67,75 +80,90 @@ class Connections:
         self._open[connection] = self._strangers[connection] = None
         return True
 
-    def introduce(self, connection: Connection) -> None:
-        """A request of it was admitted: a stranger no more."""
+    def keep(self, connection: OpenConnection) -> None:
+        """Let a connection keep its place, now that a request of it was admitted."""
         self._strangers.pop(connection, None)
 
-    def leave(self, connection: Connection) -> None:
-        """Give the place back."""
+    def leave(self, connection: OpenConnection) -> None:
+        """Free the place of a connection, if it has one."""
         for each in (self._open, self._strangers, self._unread):
             each.pop(connection, None)
 
-    def wrote(self, connection: Connection, unread: int) -> None:
-        """A reply was written. Where too many bytes of all wait to be read, those that wait longest are given up."""
+    def wrote(self, connection: OpenConnection, unread: int) -> None:
+        """Note a reply that was written, and end connections where too many bytes of all wait to be read.
+
+        Those end first whose last reply is the oldest, and never the one of this reply. unread: bytes that its client
+        has not taken yet.
+        """
         self._unread.pop(connection, None)
         self._unread[connection] = None
         self._unread_bytes += unread
-        if self._unread_bytes <= _MOST_UNREAD_BYTES:
+        if self._unread_bytes <= _MAX_UNREAD_BYTES:
             return
         self._unread = {each: None for each in self._unread if each.unread()}
         self._unread_bytes = sum(each.unread() for each in self._unread)
-        while self._unread_bytes > _MOST_UNREAD_BYTES and len(self._unread) > 1:
+        while self._unread_bytes > _MAX_UNREAD_BYTES and len(self._unread) > 1:
             slowest = next(iter(self._unread))
             self._unread_bytes -= slowest.unread()
             del self._unread[slowest]
-            self.count("unread")
+            self.count_refusal("unread")
             slowest.abort()
 
-    def count(self, reason: str) -> None:
-        """Count what was refused, by reason."""
+    def count_refusal(self, reason: str) -> None:
+        """Count a connection that was refused or ended.
+
+        reason: one of service.metrics.REFUSALS.
+        """
         self._metrics.refused.labels(reason).inc()
 
     @asynccontextmanager
-    async def looked_after(self) -> AsyncIterator[None]:
-        """Has every connection looked at once a second, which costs requests less than a timer for each of them."""
-        task = asyncio.ensure_future(self._look())
+    async def checking_deadlines(self) -> AsyncIterator[None]:
+        """Check every connection once a second, which costs requests less than a timer for each of them."""
+        task = asyncio.ensure_future(self._check_deadlines())
         try:
             yield
         finally:
             task.cancel()
 
-    async def _look(self) -> None:
+    async def _check_deadlines(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(min(_MOST_SECONDS, self._seconds / 4))
+            await asyncio.sleep(min(_MAX_CHECK_SECONDS, self._seconds / 4))
             self._metrics.connections.set(len(self._open))
             for number, connection in enumerate([*self._open], 1):
                 if connection in self._open:
-                    connection.look(loop.time(), self._seconds)
-                if number % _LOOKED_AT_ONCE == 0:
+                    connection.end_if_late(loop.time(), self._seconds)
+                if number % _CHECKED_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
 
-class Accounting:
-    """Pure ASGI middleware, for requests that came over a `Connection`; the outermost, so that no reply goes unseen."""
+class ConnectionProgress:
+    """ASGI middleware that tells a connection how far its request is; the outermost, so that it sees every reply."""
 
     def __init__(self, app: ASGIApp) -> None:
+        """Wrap an application.
+
+        app: is called for every request.
+        """
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection event."""
+        """Call the application, and tell the connection of the request's head, of its end, and of its reply's end.
+
+        scope, receive, send: as ASGI has them; a request that came over another server's connection passes through.
+        """
         connection = scope.get("state", {}).get(CONNECTION)
         if scope["type"] != "http" or connection is None:
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
-        connection.asked(whole=b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0")
+        headers = request_headers(scope)
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        connection.request_began(has_body=has_body)
 
         async def receive_and_tell() -> Message:
             message = await receive()
             if not message.get("more_body"):
-                connection.received()
+                connection.request_received()
             return message
 
         async def send_and_tell(message: Message) -> None:

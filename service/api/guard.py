@@ -1,51 +1,66 @@
-"""In front of every route: a request that may not pass is answered before a byte of its body is read."""
+"""The guard in front of every route: a request that may not pass is answered before a byte of its body is read."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from taugate.service.access.access import RULES, Access, rule_of
-from taugate.service.access.hosts import Hosts
-from taugate.service.errors import ApiError, BadRequest, HeadersTooLarge, NotFound, error_reply, no_such_path
+from taugate.service.access.authorization import PATH_RULES, Authorizer, path_rule
+from taugate.service.access.hosts import AllowedHosts
+from taugate.service.api.replies import error_reply, no_such_path
+from taugate.service.api.request_context import request_headers
+from taugate.service.errors import ApiError, BadRequest, HeadersTooLarge, NotFound
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
-_MOST_HEADERS = 100  # Apache's default
-_BOTH_FRAMINGS = {b"content-length", b"transfer-encoding"}  # RFC 9112, section 6.1: what request smuggling is made of
+_MAX_HEADERS = 100  # Apache's default
 
 
 class Guard:
-    """Pure ASGI middleware. Paths that there are not are 404 without a key: openapi.json tells which there are."""
+    """ASGI middleware that checks the head of a request, its host, and its API key, in this order.
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, settings: Settings) -> None:
-        self._app, self._access, self._refused = app, access, metrics.refused
-        self._hosts, self._max_header_bytes = Hosts(settings), settings.max_header_bytes
+    An unknown path is 404 even without a key: openapi.json tells everybody which paths there are.
+    """
+
+    def __init__(self, app: ASGIApp, authorizer: Authorizer, metrics: Metrics, settings: Settings) -> None:
+        """Wrap an application.
+
+        app: is called for requests that may pass; authorizer: decides on keys; metrics: count refusals by code;
+        settings: have the allowed hosts and the longest head.
+        """
+        self._app, self._authorizer, self._refused = app, authorizer, metrics.refused
+        self._hosts, self._max_header_bytes = AllowedHosts(settings), settings.max_header_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection event."""
+        """Answer a request that may not pass, and hand on any other with its key in its state.
+
+        scope, receive, send: as ASGI has them; what is not HTTP passes through.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        rule = rule_of(scope["path"])
+        path, headers = scope["path"], request_headers(scope)
+        rule = path_rule(path)
         try:
-            self._check_head(scope)
-            self._hosts.check(scope)
+            self._check_head(scope, headers)
+            self._hosts.check(headers.get(b"host", b""))
             if rule is None:
-                raise NotFound(no_such_path(scope["path"]))
-            self._access.admit(rule, scope)
+                raise NotFound(no_such_path(path))
+            key = self._authorizer.authorize(rule, path, headers)
         except ApiError as error:
             if not isinstance(error, NotFound):
                 self._refused.labels(error.code).inc()
-            if rule is not None and rule.path in RULES:  # counted as what it asked for
+            if rule is not None and rule.path in PATH_RULES:  # logs and metrics count it as what it asked for
                 scope["route"] = rule
             await error_reply(scope, error)(scope, receive, send)
             return
-        scope["state"]["admitted"] = not rule.open
+        if key is not None:
+            scope["state"]["key"] = key
+        scope["state"]["admitted"] = not rule.public
         await self._app(scope, receive, send)
 
-    def _check_head(self, scope: Scope) -> None:
-        headers = scope["headers"]
-        line = len(scope["path"]) + len(scope["query_string"])
-        size = line + sum(len(name) + len(value) for name, value in headers)
-        if len(headers) > _MOST_HEADERS or size > self._max_header_bytes:  # h11 limits one that comes in several parts
+    def _check_head(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        lines = scope["headers"]  # with every line of a header that is repeated
+        size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in lines)
+        if len(lines) > _MAX_HEADERS or size > self._max_header_bytes:  # h11 limits one that comes in several parts
             raise HeadersTooLarge("the head of the request is over TAUGATE_MAX_HEADER_BYTES, or has over 100 headers")
-        if {name for name, _ in headers} >= _BOTH_FRAMINGS:
+        # RFC 9112, section 6.1: this is what request smuggling is made of.
+        if b"content-length" in headers and b"transfer-encoding" in headers:
             raise BadRequest("send Content-Length or Transfer-Encoding, not both: readers disagree on which counts")

@@ -1,4 +1,4 @@
-"""What openapi.json says beyond what FastAPI reads off the routes: replies of every route, headers, keys.
+"""The OpenAPI document: what FastAPI reads off the routes, and the limits, keys and refusals that all routes share.
 
 `python -m taugate.service.api.openapi FILE` writes docs/openapi.json.
 """
@@ -9,47 +9,87 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
-from taugate.service.access.access import rule_of
+from taugate.service.access.authorization import PathRule, path_rule
 from taugate.service.api.schemas import ErrorResponse
 from taugate.service.settings import Settings
 
+# Replies by status, in the form of FastAPI's argument `responses`.
 Responses = dict[int | str, dict[str, Any]]
 
-REQUEST_ID = {
+_REQUEST_ID = {
     "X-Request-ID": {
         "description": "under which the log knows the request; its own, where it brought one",
         "required": True,
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$"},
     }
 }
-RETRY_AFTER = {
+_RETRY_AFTER = {
     "Retry-After": {
         "description": "seconds after which to try again",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     }
 }
+_SECURITY_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "an API key; none is needed where none are configured",
+    },
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
+}
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either of them
+# Refusals that come before a route is reached, by status, with their descriptions.
+_REFUSALS = {
+    "400": "This is no HTTP, or the body is no JSON",
+    "408": "The whole request was not there in time",
+    "431": "The head of the request is too long",
+    "503": "No release is loaded, or too many connections are open",
+}
+_KEY_REFUSALS = {
+    "401": "There is no key, or none that is known",
+    "403": "The key has not the scope of this path, or has a filter",
+}
+_RATE_REFUSALS = {
+    "429": "The queue is full, or the key asks for more than its rate; Retry-After says when to try again"
+}
+_RATE_LIMITED_SCOPES = {"search", "feedback"}
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the OpenAPI operation id of a route: its name, which no two routes share.
+
+    route: as FastAPI hands it to its argument `generate_unique_id_function`.
+    """
+    return route.name
 
 
 def replies(status: int, model: object, **further: Any) -> Responses:  # noqa: ANN401 (whatever OpenAPI has)
-    """The reply of a route when all is well."""
-    return {status: {"model": model, "headers": REQUEST_ID, **further}}
+    """Describe the reply of a route when all is well.
+
+    status: HTTP status; model: pydantic model of the body, None for none; further: OpenAPI fields such as `links`.
+    """
+    return {status: {"model": model, "headers": _REQUEST_ID, **further}}
 
 
 def errors(*statuses: int) -> Responses:
-    """Errors that a route may answer; 500 is one of every route."""
-    return {
-        status: {"model": ErrorResponse, "headers": REQUEST_ID | (RETRY_AFTER if status == 429 else {})}
-        for status in sorted({*statuses, 500})
-    }
+    """Describe the errors that a route may answer by itself.
+
+    statuses: HTTP statuses; 500 is added, which any route may answer.
+    """
+    return {status: {"model": ErrorResponse, "headers": _error_headers(status)} for status in sorted({*statuses, 500})}
 
 
 def judging(results: str) -> dict[str, Any]:
-    """The link from a reply to the judgement of its first result; results: JSON pointer to the reply of one query."""
+    """Describe the link from a search reply to the judgement of its first result, as OpenAPI's field `links` has it.
+
+    results: JSON pointer to the reply of one query, "" where it is the whole body.
+    """
     return {
         "JudgeFirstResult": {
-            "operationId": "feedback_feedback_post",
+            "operationId": "feedback",
             "description": "Tell whether the first result answers the query.",
             "requestBody": {
                 "query_id": f"$response.body#{results}/query_id",
@@ -61,86 +101,60 @@ def judging(results: str) -> dict[str, Any]:
 
 
 def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
-    """The document, with the limits that are settings where JSON Schema has a word for them."""
+    """Return the OpenAPI document of an application, which is made once and kept by it.
+
+    app: whose routes are described; settings: have the limits that are put into it.
+    """
     if app.openapi_schema is None:
-        schemas = FastAPI.openapi(app)["components"]["schemas"]
-        search, batch = (schemas[name]["properties"] for name in ("SearchRequest", "BatchRequest"))
-        search["query"]["maxLength"] = settings.max_query_chars
-        for name in ("k", "min_results"):
-            _number(search[name])["maximum"] = settings.max_k
-        batch["queries"]["maxItems"] = settings.max_batch
-        _text(batch["queries"]["items"])["maxLength"] = settings.max_query_chars
-    assert app.openapi_schema is not None  # noqa: S101 (FastAPI.openapi keeps it)
+        document = FastAPI.openapi(app)
+        _add_limits(document["components"]["schemas"], settings)
+        document["components"]["securitySchemes"] = _SECURITY_SCHEMES
+        for path, operations in document["paths"].items():
+            rule = path_rule(path)
+            for operation in operations.values():
+                _add_refusals(operation, rule)
+        app.openapi_schema = document
     return app.openapi_schema
 
 
-def _number(field: dict[str, Any]) -> dict[str, Any]:
-    """The integer of a field that may be null, too."""
-    return next(each for each in field.get("anyOf", [field]) if each["type"] == "integer")
+def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
+    """Add those limits to the schemas of requests for which JSON Schema has a word."""
+    search, batch = (schemas[name]["properties"] for name in ("SearchRequest", "BatchRequest"))
+    search["query"]["maxLength"] = settings.max_query_chars
+    for name in ("k", "min_results"):
+        _schema_of_type(search[name], "integer")["maximum"] = settings.max_k
+    batch["queries"]["maxItems"] = settings.max_batch
+    _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.max_query_chars
 
 
-def _text(item: dict[str, Any]) -> dict[str, Any]:
-    """The text among what an item may be."""
-    return next(each for each in item["anyOf"] if each.get("type") == "string")
+def _schema_of_type(schema: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the schema of that type: the given one, or the first among its alternatives."""
+    return next(each for each in schema.get("anyOf", [schema]) if each.get("type") == kind)
 
 
-_SCHEMES = {
-    "bearer": {
-        "type": "http",
-        "scheme": "bearer",
-        "description": "an API key; none is needed where none are configured",
-    },
-    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "the same in a header of its own"},
-}
-_EITHER: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
-_KEY = {
-    "401": "There is no key, or none that is known",
-    "403": "The key has not the scope of this path, or has a filter",
-}
-_RATE = {"429": "The queue is full, or the key asks for more than its rate; Retry-After says when to try again"}
-_ANY = {
-    "400": "This is no HTTP, or the body is no JSON",
-    "408": "The whole request was not there in time",
-    "431": "The head of the request is too long",
-    "503": "No release is loaded, or too many connections are open",
-}
-_LIMITED = {"search", "feedback"}
-
-
-def describe_access(app: FastAPI) -> None:
-    """Add keys and their refusals to what the application says of itself."""
-    of_the_routes = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = of_the_routes()
-            document["components"]["securitySchemes"] = _SCHEMES
-            for path, operations in document["paths"].items():
-                rule = rule_of(path)
-                closed = rule is None or not rule.open
-                said = _ANY | _KEY if closed else _ANY
-                said = said | _RATE if rule is not None and rule.scope in _LIMITED else said
-                for operation in operations.values():
-                    _describe(operation, said, closed=closed)
-        return app.openapi_schema or {}
-
-    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI documents
-
-
-def _describe(operation: dict[str, Any], said: dict[str, str], *, closed: bool) -> None:
-    if closed:
-        operation["security"] = _EITHER
+def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:
+    """Add to an operation the keys it needs, and the replies to requests that do not reach its route."""
+    refusals = dict(_REFUSALS)
+    if rule is None or not rule.public:
+        operation["security"] = _SECURITY
+        refusals |= _KEY_REFUSALS
+    if rule is not None and rule.scope in _RATE_LIMITED_SCOPES:
+        refusals |= _RATE_REFUSALS
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorResponse"}}}
-    replies = operation["responses"]
-    for status, text in said.items():
-        headers = REQUEST_ID | (RETRY_AFTER if status == "429" else {})
-        replies[status] = {"content": content, "headers": headers} | replies.get(status, {}) | {"description": text}
-    operation["responses"] = dict(sorted(replies.items()))
+    responses = operation["responses"]
+    for status, text in refusals.items():
+        described = {"content": content, "headers": _error_headers(int(status))}
+        responses[status] = described | responses.get(status, {}) | {"description": text}
+    operation["responses"] = dict(sorted(responses.items()))
+
+
+def _error_headers(status: int) -> dict[str, Any]:
+    return _REQUEST_ID | (_RETRY_AFTER if status == 429 else {})
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of an application with default settings."""
-    from taugate.service.api.app import create_app  # which describes itself by this file
+    """Return the OpenAPI document of an application with default settings."""
+    from taugate.service.api.app import create_app  # which imports this module
 
     return create_app(Settings(releases=Path("releases"))).openapi()
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the API (docs/api.md). These models are what openapi.json is made from."""
+"""The models of requests and replies (docs/api.md), from which openapi.json is made."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,14 +12,14 @@ from taugate.retrieval.release.records import State
 from taugate.retrieval.retriever import Reason
 from taugate.service.settings import MOST_QUERIES
 
-# Far above any limit: what is larger is told so in a few words instead of being repeated.
+# Far above any limit: a message about a larger number does not repeat it.
 _LARGEST_INT = 2**31 - 1
 TOO_LARGE = "too_large"
 _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
-def _query_text(text: str) -> str:
-    """Not blank; that it is Unicode, without halves of surrogate pairs, the parser has seen to."""
+def _require_text(text: str) -> str:
+    """Refuse a blank query. The parser has refused halves of surrogate pairs already."""
     if not text.strip():
         raise PydanticCustomError("blank", "a query needs text")
     return text
@@ -29,22 +29,22 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def _whole(value: object) -> object:
-    """3.0 is an integer in JSON Schema, and what some languages write for 3."""
+def _accept_integral_float(value: object) -> object:
+    """Convert 3.0 to 3: it is an integer in JSON Schema, and what some languages write for 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), BeforeValidator(_whole)]
-_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), BeforeValidator(_whole)]
+_Count = Annotated[int, Field(ge=0, le=_LARGEST_INT), BeforeValidator(_accept_integral_float)]
+_K = Annotated[int, Field(ge=1, le=_LARGEST_INT), BeforeValidator(_accept_integral_float)]
 
 
 def _examples(*examples: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [*examples]})
 
 
-# `pattern` for machines; what is a space for Python and not for ECMAScript (U+001C to U+001F) is told in words alone.
+# `pattern` is not quite what is validated: U+001C to U+001F are spaces for Python and not for ECMAScript.
 QueryText = Annotated[
-    str, AfterValidator(_query_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
+    str, AfterValidator(_require_text), WithJsonSchema({"type": "string", "minLength": 1, "pattern": r"\S"})
 ]
 
 
@@ -67,19 +67,19 @@ class SearchRequest(_Request):
     include_text: bool = Field(default=True, description="whether results carry title and text")
 
 
-def _few(value: object) -> object:
-    """Counted before any item is looked at: a body full of tiny items must not hold the event loop."""
+def _limit_batch(value: object) -> object:
+    """Count queries before any is validated: a body full of tiny items must not hold the event loop."""
     if isinstance(value, list) and len(value) > MOST_QUERIES:
         raise PydanticCustomError(TOO_LARGE, "more queries than any batch may have")
     return value
 
 
-def _as_request(value: object) -> object:
-    """A text is a request with nothing but its query."""
+def _accept_text(value: object) -> object:
+    """Convert a text to a request with nothing but its query."""
     return {"query": value} if isinstance(value, str) else value
 
 
-_Item = Annotated[SearchRequest, BeforeValidator(_as_request, json_schema_input_type=QueryText | SearchRequest)]
+_Item = Annotated[SearchRequest, BeforeValidator(_accept_text, json_schema_input_type=QueryText | SearchRequest)]
 
 
 class BatchRequest(_Request):
@@ -87,14 +87,14 @@ class BatchRequest(_Request):
 
     model_config = _examples({"queries": ["How long does a permit take?", {"query": "What does it cost?", "k": 3}]})
 
-    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_few)]
+    queries: Annotated[list[_Item], Field(min_length=1), FailFast(), BeforeValidator(_limit_batch)]
 
 
 class Result(BaseModel):
-    """One kept document.
+    """One document that was kept.
 
-    `rank`: its place in the uncut list, from 1; `relevance`: the probability that it is relevant, null where the
-    release has no model of it.
+    `rank`: its place among all that were considered, from 1; `relevance`: the probability that it is relevant, null
+    where the release has no model of it.
     """
 
     id: str
@@ -107,14 +107,14 @@ class Result(BaseModel):
 
 
 class Drift(BaseModel):
-    """Whether a drift alarm is on. While it is, what the calibration states does not hold for this traffic."""
+    """Drift alarms. While one is on, what the calibration states does not hold for this traffic."""
 
     alarm: bool
     signals: list[str] = Field(description="the alarms that are on, as in `taugate_drift_alarm{signal}`")
 
 
 class SearchResponse(BaseModel):
-    """What was kept, and what it was measured against. `reason` says why `results` is empty."""
+    """The documents that were kept, and the threshold they passed. `reason` says why `results` is empty."""
 
     results: list[Result]
     threshold: float | None
@@ -131,13 +131,13 @@ class SearchResponse(BaseModel):
 
 
 class BatchResponse(BaseModel):
-    """Replies in the order of the queries."""
+    """Replies to a batch, in the order of its queries."""
 
     responses: list[SearchResponse]
 
 
 class FeedbackRequest(_Request):
-    """Whether a result of a reply answers its query, as a user or a language model judges."""
+    """A judgement by a user or a language model: whether a result of a reply answers its query."""
 
     model_config = _examples({"query_id": "0" * 32, "document_id": "permit-002", "relevant": True})
 
@@ -147,7 +147,7 @@ class FeedbackRequest(_Request):
 
 
 class FeedbackResponse(BaseModel):
-    """`repeated`: it was known already, and does not count again."""
+    """The judgement was accepted, or is `repeated`: known already, so that it does not count again."""
 
     status: Literal["accepted", "repeated"]
 
@@ -178,14 +178,14 @@ class ReloadResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """State of the process; `release` once one is loaded."""
+    """The state of the process; `release` is its id once one is loaded."""
 
     status: Literal["alive", "ready"]
     release: str | None = None
 
 
 class ErrorDetail(BaseModel):
-    """A stable code, a message for people, and the id under which the log knows the request."""
+    """An error: a stable code, a message for people, and the id under which the log has the request."""
 
     code: str
     message: str

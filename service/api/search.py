@@ -10,11 +10,11 @@ from fastapi.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.retriever import Query
-from taugate.service.access.access import permitted
-from taugate.service.access.rate import Spending
-from taugate.service.api.body import add_json_route
-from taugate.service.api.json_reply import json_bytes
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.api.json_route import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
+from taugate.service.api.replies import json_bytes
+from taugate.service.api.request_context import permitted, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
@@ -34,9 +34,9 @@ _STATUSES = (400, 413, 422, 429, 500, 503, 504)
 class SearchRoutes:
     """The two routes. Replies are built once, from our own values, and not validated a second time."""
 
-    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, spending: Spending) -> None:
-        """settings: limits of a request; serving: has the active release; metrics: count replies; spending: of keys."""
-        self._settings, self._serving, self._metrics, self._spending = settings, serving, metrics, spending
+    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
+        """settings: limits of a request; serving: has the active release; metrics: count replies; limiter: of keys."""
+        self._settings, self._serving, self._metrics, self._limiter = settings, serving, metrics, limiter
 
     async def search(self, request: Request, body: SearchRequest) -> Response:
         """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
@@ -63,7 +63,7 @@ class SearchRoutes:
 
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
         """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
-        await self._spending.charge_more(request.scope, len(tasks) - 1)
+        await self._limiter.charge_more(request_key(request.scope), len(tasks) - 1)
         remembered = [active.search.remembered(task) for task in tasks]
         missing = [task for task, reply in zip(tasks, remembered, strict=True) if reply is None]
         worked_out = iter(await while_connected(request, active.search.replies(missing)) if missing else [])
@@ -88,14 +88,16 @@ class SearchRoutes:
             self._serving.shadowing.active.offer(query)
 
 
-def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, spending: Spending) -> None:
+def add_search_routes(
+    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
+) -> None:
     """Add the routes to an application; for the other parameters see SearchRoutes."""
-    routes = SearchRoutes(settings, serving, metrics, spending)
+    routes = SearchRoutes(settings, serving, metrics, limiter)
     described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
-    add_json_route(app, "/search", SearchRequest, routes.search, spending.charge, tags=["search"], responses=described)
+    add_json_route(app, "/search", SearchRequest, routes.search, limiter.charge, tags=["search"], responses=described)
     described = replies(200, BatchResponse, links=judging("/responses/0")) | errors(*_STATUSES)
     add_json_route(
-        app, "/search/batch", BatchRequest, routes.search_batch, spending.charge, tags=["search"], responses=described
+        app, "/search/batch", BatchRequest, routes.search_batch, limiter.charge, tags=["search"], responses=described
     )
 
 

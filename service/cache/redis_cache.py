@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Literal, cast
 
-from taugate.service.redis_client import MOST_CACHED, Breaker, connect
+from taugate.service.redis_client import MAX_CACHED_BYTES, CircuitBreaker, connect, log_changes
 
 CacheOutcome = Literal["hit", "miss", "error", "bypass"]
 
 _MAX_WRITES = 256  # in flight; what is worked out while Redis is that far behind is not written
-_MAX_WRITE_BYTES = MOST_CACHED // 2  # at a time: more could not be read again, and would look like a Redis that is ill
+_MAX_WRITE_BYTES = MAX_CACHED_BYTES // 2  # at a time: more could not be read again, as if Redis were ill
 
 
 class RedisCache:
@@ -24,13 +24,13 @@ class RedisCache:
         """
         self._redis = connect(url, timeout)
         self._timeout, self._ttl = timeout, ttl
-        self._breaker = Breaker("cache", timeout, on_change)
+        self._breaker = CircuitBreaker(log_changes("cache", timeout, on_change))
         self._writes: set[asyncio.Task[None]] = set()
 
     async def get(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
         """Return the values of keys, None for each that is absent; the outcome is "hit" when one is there."""
         nothing: list[bytes | None] = [None] * len(keys)
-        if not self._breaker.may_ask():
+        if not self._breaker.allows():
             return "bypass", nothing
         failures = self._breaker.failures
         try:
@@ -40,7 +40,7 @@ class RedisCache:
         except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._breaker.failed(error, failures)
             return "error", nothing
-        self._breaker.answered()
+        self._breaker.succeeded()
         return ("miss" if values == nothing else "hit"), values
 
     def put(self, values: Mapping[str, bytes]) -> None:

@@ -1,7 +1,6 @@
 """What the replicas of a deployment share through Redis; no request waits for it."""
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -11,7 +10,7 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
 
-from taugate.service.redis_client import limited
+from taugate.service.redis_client import CircuitBreaker, limit_answers
 
 _log = logging.getLogger("taugate.drift")
 # A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
@@ -33,10 +32,10 @@ class Fleet:
             socket_connect_timeout=_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
         )
-        self._redis = Redis.from_pool(limited(pool))
+        self._redis = Redis.from_pool(limit_answers(pool))
         self._prefix = f"taugate:drift:3:{release}"
         self._seconds = int(seconds)
-        self._answers, self._paused_until = True, 0.0
+        self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
         """Replace the value that replicas share under a kind; returns whether that was done.
@@ -111,20 +110,25 @@ class Fleet:
 
     def _asked(self, work: Callable[[], Result], otherwise: Result) -> Result:
         """Return what `work` returns, or `otherwise` where Redis does not answer, which is logged once."""
-        if time.monotonic() < self._paused_until:
+        if not self._breaker.allows():
             return otherwise
+        failures = self._breaker.failures
+        failures = self._breaker.failures
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
-            self._paused_until = time.monotonic() + _PAUSE_SECONDS
-            if self._answers:
-                _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})
-            self._answers = False
+            self._breaker.failed(error, failures)
             return otherwise
-        if not self._answers:
-            _log.info("what is seen is shared with other replicas again")
-        self._answers = True
+        self._breaker.succeeded()
         return result
+
+
+def _log_change(error: Exception | None) -> None:
+    """Log that Redis answers again, or why it does not."""
+    if error is None:
+        _log.info("what is seen is shared with other replicas again")
+    else:
+        _log.warning("nothing is shared with other replicas", extra={"fields": {"reason": str(error)}})
 
 
 def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:

@@ -13,7 +13,7 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.canary import CanaryResult
-from taugate.service.metrics import SIMILARITY, Combined
+from taugate.service.metrics import SIMILARITY, MultiprocessMode
 
 
 class BulkHistogram(Histogram):
@@ -186,7 +186,7 @@ class DriftGauges:
         )
 
     def _gauge(
-        self, name: str, meaning: str, combined: Combined = "livemostrecent", names: Sequence[str] = ()
+        self, name: str, meaning: str, combined: MultiprocessMode = "livemostrecent", names: Sequence[str] = ()
     ) -> Gauge:
         return Gauge(f"taugate_{name}", meaning, names, registry=self._registry, multiprocess_mode=combined)
 

@@ -17,7 +17,7 @@ from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.pipeline.reply import Reply
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import for_search, give_way
+from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.drift")
@@ -93,5 +93,5 @@ class DriftWatch:
 
 def _lower_priority() -> None:
     """Have whoever waits for a reply go before the calling thread."""
-    for_search(1)
-    give_way()
+    set_search_threads(1)
+    lower_priority()

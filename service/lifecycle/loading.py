@@ -19,7 +19,7 @@ from taugate.retrieval.release.reader import AskedPrecision, Release, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import give_way
+from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
@@ -100,7 +100,7 @@ class ReleaseLoader:
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
         """settings: of the service; metrics: observe the pipelines; load_release: by default that of `trusting`."""
         self._settings, self._metrics, self._load = settings, metrics, load_release or trusting(settings)
-        self._thread = ThreadPoolExecutor(1, "taugate-load", give_way)
+        self._thread = ThreadPoolExecutor(1, "taugate-load", lower_priority)
 
     async def current(self, *, at_start: bool = False) -> Path:
         """Return the folder of the release that is to be in service; at_start: see current_release."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from taugate.errors import InputError, TaugateError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.release.reader import Release
-from taugate.service.access.access import Access
+from taugate.service.access.authorization import Authorizer
 from taugate.service.cache.cache import TieredCache, open_cache
 from taugate.service.drift.alarms import NO_DRIFT
 from taugate.service.drift.watch import DriftWatch
@@ -20,7 +20,7 @@ from taugate.service.metrics import Metrics
 from taugate.service.pipeline.cached_search import CachedSearch
 from taugate.service.pipeline.queue import Admission
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import give_back
+from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.serving")
@@ -101,7 +101,9 @@ class Serving:
     replace the one in service and could not.
     """
 
-    def __init__(self, settings: Settings, metrics: Metrics, access: Access, load_release: Load | None = None) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
+    ) -> None:
         """Load nothing yet.
 
         settings: of the service; metrics: of the process; access: a release has to have the fields that its keys'
@@ -208,8 +210,8 @@ class Serving:
         """Make this the active release, in one step: no request comes in between."""
         metrics, release = self._metrics, pipeline.release
         self.loaded_at = datetime.now(UTC)
-        metrics.announce(release.manifest, self.loaded_at.timestamp())
-        drift = DriftWatch(pipeline, self._settings, metrics.of_release()) if self._settings.drift else None
+        metrics.set_release(release.manifest, self.loaded_at.timestamp())
+        drift = DriftWatch(pipeline, self._settings, metrics.new_release_registry()) if self._settings.drift else None
         self._active = ActiveRelease(CachedSearch(pipeline, cache, self._admission, metrics), drift)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
@@ -219,7 +221,7 @@ class Serving:
         await old.close(replaced=True)
         _log.info("let go", extra={"fields": {"release": old.release_id}})
         del old
-        await asyncio.to_thread(give_back)
+        await asyncio.to_thread(release_memory)
 
     async def stop(self) -> None:
         """Turn readiness off, wait for what is in flight, and close everything."""

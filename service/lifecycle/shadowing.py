@@ -58,7 +58,7 @@ class Shadowing:
             await self.close()
             if name is not None and wanted is not None:
                 release = await self._loader.load(wanted, threads=1)
-                self.active = Shadow(release, current, self._share, self._metrics.of_shadow())
+                self.active = Shadow(release, current, self._share, self._metrics.new_shadow_registry())
                 _log.info("shadow", extra={"fields": {"release": name}})
             self.refused = None
         except Exception as error:  # noqa: BLE001 (as the docstring says)
@@ -73,4 +73,4 @@ class Shadowing:
         shadow, self.active = self.active, None
         if shadow is not None:
             await asyncio.to_thread(shadow.close)
-            self._metrics.of_shadow()
+            self._metrics.new_shadow_registry()

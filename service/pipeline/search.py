@@ -22,7 +22,7 @@ from taugate.retrieval.retriever import Answer, Observe, Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing
 from taugate.service.pipeline.reply import SearchResult
-from taugate.service.runtime.resources import for_search, give_way
+from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.runtime.traces import current, observing
 
 # Whose similarity with a query is measured, for ROE: a few, as each costs every query a product of two vectors.
@@ -106,8 +106,8 @@ class SearchPipeline:
 
     def _run(self) -> None:
         """Work on batches until the pipeline is closed."""
-        for_search(self._search_threads)
-        give_way()  # whoever wants an answer, or has to be refused, is heard first
+        set_search_threads(self._search_threads)
+        lower_priority()  # whoever wants an answer, or has to be refused, is heard first
         while (batch := self._next_batch()) is not None:
             with failing(batch.queries):
                 self._encode(batch)

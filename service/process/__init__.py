@@ -1,1 +1,1 @@
-"""Processes, sockets and connections, on uvicorn."""
+"""Server processes on uvicorn: one or several workers, their sockets and connections."""

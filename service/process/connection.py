@@ -1,7 +1,8 @@
-"""One connection: uvicorn's HTTP protocol within, and around it the deadlines of clients who are slow or silent.
+"""One connection: uvicorn's HTTP protocol, and around it the deadlines of clients that are slow or silent.
 
-No ASGI server gives these: how long a client may take to send a request, and to read its reply. uvicorn's `H11Protocol`
-parses; it is used through its constructor and the callbacks of `asyncio.Protocol`, never through private parts.
+No ASGI server has these: how long a client may take to send a request, and to read its reply. uvicorn's `H11Protocol`
+parses; it is used through its constructor and the callbacks of `asyncio.Protocol`, never through private parts. What is
+refused here never becomes a request, so that its reply is written as bytes.
 """
 
 import asyncio
@@ -15,15 +16,147 @@ import h11
 import orjson
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from taugate.service.api.connections import CONNECTION, CONNECTIONS, Connections
-from taugate.service.api.request_scope import SECURITY_HEADERS
-from taugate.service.errors import error_body
+from taugate.service.api.connections import CONNECTION, CONNECTIONS, ConnectionTable
+from taugate.service.api.replies import error_body
+from taugate.service.api.request_context import SECURITY_HEADERS
 from taugate.service.runtime.ids import new_id
 
 
+class _WaitsFor(Enum):
+    """What the connection waits for."""
+
+    FIRST_BYTE = auto()  # of a request
+    REST_OF_REQUEST = auto()
+    REPLY = auto()  # of the service
+    REST_OF_ANSWERED = auto()  # the rest of a request that was answered without it
+
+
+class HttpConnection(asyncio.Protocol):
+    """A connection with deadlines, which uvicorn makes as it makes its own protocol.
+
+    Its application's `ConnectionProgress` (service/api/connections.py) calls it as a request proceeds, and its
+    `ConnectionTable` once a second.
+    """
+
+    def __init__(self, *, app_state: dict[str, Any], **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
+        """Wrap uvicorn's protocol.
+
+        app_state: the state of the application's lifespan, which has the table; uvicorn: what else its protocol takes.
+        """
+        self._table: ConnectionTable = app_state[CONNECTIONS]
+        self._http = H11Protocol(app_state=app_state | {CONNECTION: self}, **uvicorn)
+        self._loop = asyncio.get_running_loop()
+        self._waits_for, self._since = _WaitsFor.FIRST_BYTE, self._loop.time()
+        self._unread_since: float | None = None
+        self._has_place = self._admitted = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream it is
+        """Take a place, or refuse the connection where there is none."""
+        self._transport = transport
+        self._has_place = self._table.enter(self)
+        if self._has_place:
+            self._http.connection_made(transport)
+        else:
+            self._end(_raw_reply(_TOO_MANY))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes on; the deadline of a request runs from its first one."""
+        if self._transport.is_closing():
+            return
+        if self._waits_for is _WaitsFor.FIRST_BYTE:
+            self._waits_for, self._since = _WaitsFor.REST_OF_REQUEST, self._loop.time()
+        try:
+            self._http.data_received(data)
+        except h11.LocalProtocolError:  # what came cannot be parsed, and a reply has begun: no 400 fits in any more
+            self.abort()
+        answered_400 = self._waits_for in (_WaitsFor.REST_OF_REQUEST, _WaitsFor.REST_OF_ANSWERED)  # by h11 itself
+        if self._transport.is_closing() and answered_400:
+            self._table.count_refusal("malformed")
+
+    def eof_received(self) -> None:
+        """Hand on that the client sends no more."""
+        self._http.eof_received()
+
+    def pause_writing(self) -> None:
+        """Hand on that the client reads more slowly than replies are written."""
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand on that the client has caught up."""
+        self._http.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free the place."""
+        self._table.leave(self)
+        if self._has_place:
+            self._http.connection_lost(exc)
+
+    def request_began(self, *, has_body: bool) -> None:
+        """Note that the head of a request is there.
+
+        has_body: whether something is to come after it.
+        """
+        if self._waits_for is not _WaitsFor.REST_OF_REQUEST:  # it came along with the one before
+            self._since = self._loop.time()
+        self._waits_for = _WaitsFor.REST_OF_REQUEST if has_body else _WaitsFor.REPLY
+
+    def request_received(self) -> None:
+        """Note that all of the request is there."""
+        if self._waits_for is _WaitsFor.REST_OF_REQUEST:
+            self._waits_for = _WaitsFor.REPLY
+        if self._admitted:
+            self._table.keep(self)
+
+    def admitted(self) -> None:
+        """Note that the request may pass: once all of it is there, the connection keeps its place."""
+        self._admitted = True
+        if self._waits_for is _WaitsFor.REPLY:
+            self._table.keep(self)
+
+    def replied(self) -> None:
+        """Note that the whole reply was handed to the transport, which may wait for the client to read it."""
+        in_full = self._waits_for is _WaitsFor.REPLY
+        self._waits_for = _WaitsFor.FIRST_BYTE if in_full else _WaitsFor.REST_OF_ANSWERED
+        self._since = self._loop.time()
+        if unread := self.unread():
+            self._table.wrote(self, unread)
+
+    def unread(self) -> int:
+        """Return how many bytes of replies the client has not taken yet."""
+        return self._transport.get_write_buffer_size()
+
+    def end_if_late(self, now: float, seconds: float) -> None:
+        """End the connection where its client has made the service wait for longer than `seconds`.
+
+        now: time of the event loop in seconds.
+        """
+        if not self.unread():
+            self._unread_since = None
+        elif self._unread_since is None:
+            self._unread_since = now
+        elif now - self._unread_since > seconds:
+            self._table.count_refusal("unread")
+            self.abort()
+        if self._waits_for is _WaitsFor.REPLY or now - self._since <= seconds or self._transport.is_closing():
+            return
+        if self._waits_for is _WaitsFor.REST_OF_REQUEST:
+            self._table.count_refusal(_TOO_SLOW.reason)
+            self._end(_raw_reply(_TOO_SLOW))
+        else:  # nothing was asked, or it was answered
+            self._end(b"")
+
+    def abort(self) -> None:
+        """End at once, with whatever the client has not read."""
+        self._transport.abort()
+
+    def _end(self, reply: bytes) -> None:
+        self._transport.write(reply)
+        self._transport.close()
+
+
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """reason: as the metric `taugate_refused_total` calls it; code, message: as a caller sees it."""
+class _Refusal:
+    """reason: label of the metric `taugate_refused_total`; code, message: of the error that the caller sees."""
 
     reason: str
     status: HTTPStatus
@@ -31,13 +164,13 @@ class Refusal:
     message: str
 
 
-TOO_SLOW = Refusal(
+_TOO_SLOW = _Refusal(
     "receive_timeout",
     HTTPStatus.REQUEST_TIMEOUT,
     "request_timeout",
     "the whole request was not there in time (TAUGATE_RECEIVE_SECONDS)",
 )
-TOO_MANY = Refusal(
+_TOO_MANY = _Refusal(
     "connections",
     HTTPStatus.SERVICE_UNAVAILABLE,
     "overloaded",
@@ -45,8 +178,8 @@ TOO_MANY = Refusal(
 )
 
 
-def raw_reply(refusal: Refusal) -> bytes:
-    """A whole HTTP/1.1 reply, which closes its connection."""
+def _raw_reply(refusal: _Refusal) -> bytes:
+    """Write a whole HTTP/1.1 reply that closes its connection."""
     request_id = new_id()
     body = orjson.dumps(error_body(refusal.code, refusal.message, request_id))
     headers = [
@@ -61,119 +194,3 @@ def raw_reply(refusal: Refusal) -> bytes:
         headers.append((b"retry-after", b"1"))
     line = f"HTTP/1.1 {refusal.status.value} {refusal.status.phrase}\r\n".encode()
     return line + b"".join(b"%b: %b\r\n" % header for header in headers) + b"\r\n" + body
-
-
-class _Waits(Enum):
-    """Who the connection waits for, and for what."""
-
-    BEGIN = auto()  # the client, to send the first byte of a request
-    REST = auto()  # the client, to send the rest of it
-    REPLY = auto()  # the service, to answer
-    REFUSED = auto()  # the client, to send the rest of a request that was answered without it
-
-
-class Connection(asyncio.Protocol):
-    """Given to uvicorn as `http`. The ASGI side (service/api/connections.py) tells it how far a request is."""
-
-    def __init__(self, *, app_state: dict[str, Any], **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
-        self._table: Connections = app_state[CONNECTIONS]
-        self._http = H11Protocol(app_state=app_state | {CONNECTION: self}, **uvicorn)
-        self._loop = asyncio.get_running_loop()
-        self._waits, self._since = _Waits.BEGIN, self._loop.time()
-        self._unread_since: float | None = None
-        self._has_place = self._admitted = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a stream it is
-        """Take a place, or say that there is none."""
-        self._transport = transport
-        self._has_place = self._table.enter(self)
-        if self._has_place:
-            self._http.connection_made(transport)
-        else:
-            self._end(raw_reply(TOO_MANY))
-
-    def data_received(self, data: bytes) -> None:
-        """Hand on what came; the clock runs from the first byte of a request."""
-        if self._transport.is_closing():
-            return
-        if self._waits is _Waits.BEGIN:
-            self._waits, self._since = _Waits.REST, self._loop.time()
-        try:
-            self._http.data_received(data)
-        except h11.LocalProtocolError:  # what came cannot be parsed, and a reply has begun: no 400 fits in any more
-            self.abort()
-        if self._transport.is_closing() and self._waits in (_Waits.REST, _Waits.REFUSED):
-            self._table.count("malformed")  # h11 answers 400 by itself
-
-    def eof_received(self) -> None:
-        """The client sends no more."""
-        self._http.eof_received()
-
-    def pause_writing(self) -> None:
-        """The client does not keep up with reading."""
-        self._http.pause_writing()
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        self._http.resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
-        self._table.leave(self)
-        if self._has_place:
-            self._http.connection_lost(exc)
-
-    def asked(self, *, whole: bool) -> None:
-        """The head of a request is there; whole: and nothing is to come after it."""
-        if self._waits is not _Waits.REST:  # it came along with the one before
-            self._since = self._loop.time()
-        self._waits = _Waits.REPLY if whole else _Waits.REST
-
-    def received(self) -> None:
-        """All of the request is there."""
-        if self._waits is _Waits.REST:
-            self._waits = _Waits.REPLY
-        if self._admitted:
-            self._table.introduce(self)
-
-    def admitted(self) -> None:
-        """The request may pass: once all of it is there, the connection is a stranger's no more."""
-        self._admitted = True
-        if self._waits is _Waits.REPLY:
-            self._table.introduce(self)
-
-    def replied(self) -> None:
-        """The whole reply was handed to the transport, which may wait for the client to read it."""
-        self._waits = _Waits.BEGIN if self._waits is _Waits.REPLY else _Waits.REFUSED
-        self._since = self._loop.time()
-        if unread := self.unread():
-            self._table.wrote(self, unread)
-
-    def unread(self) -> int:
-        """Bytes of replies that the client has not taken yet."""
-        return self._transport.get_write_buffer_size()
-
-    def look(self, now: float, seconds: float) -> None:
-        """End where the client has made the service wait for longer than `seconds`."""
-        if not self.unread():
-            self._unread_since = None
-        elif self._unread_since is None:
-            self._unread_since = now
-        elif now - self._unread_since > seconds:
-            self._table.count("unread")
-            self.abort()
-        if self._waits is _Waits.REPLY or now - self._since <= seconds or self._transport.is_closing():
-            return
-        if self._waits is _Waits.REST:
-            self._table.count(TOO_SLOW.reason)
-            self._end(raw_reply(TOO_SLOW))
-        else:  # nothing was asked, or it was answered
-            self._end(b"")
-
-    def abort(self) -> None:
-        """End at once, whatever the client has not read yet."""
-        self._transport.abort()
-
-    def _end(self, reply: bytes) -> None:
-        self._transport.write(reply)
-        self._transport.close()

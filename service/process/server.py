@@ -1,4 +1,4 @@
-"""One process that answers: the application on uvicorn, on a socket that is listened on already."""
+"""One process that serves: the application on uvicorn, with a socket that is listening already."""
 
 import logging
 import signal
@@ -10,63 +10,73 @@ import uvicorn
 
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
-from taugate.service.runtime.logs import configure
-from taugate.service.runtime.resources import one_for_blas, settle
+from taugate.service.runtime.logs import configure_logging
+from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
 
 _log = logging.getLogger("taugate.serve")
-_ACCEPTED_IN_A_TURN = 8
+_ACCEPTS_PER_TURN = 8
 
 
-def options(settings: Settings) -> Mapping[str, Any]:
-    """What uvicorn is told, however many processes there are."""
+def uvicorn_options(settings: Settings) -> Mapping[str, Any]:
+    """Return the arguments of uvicorn.Config, which are the same for one process and for workers.
+
+    settings: of the service.
+    """
     return {
-        "http": "taugate.service.process.connection:Connection",
+        "http": "taugate.service.process.connection:HttpConnection",
         "h11_max_incomplete_event_size": settings.max_header_bytes,  # also of chunked trailers
         "ws": "none",  # there is nothing here to upgrade to
         "log_config": None,  # the root logger has it all already
         "log_level": "error",  # a stranger who sends what is no HTTP fills no disk: the metrics count it
-        "access_log": False,  # RequestScope writes that line, with the request id
+        "access_log": False,  # RequestContext writes that line, with the request id
         "server_header": False,
         "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
         "timeout_graceful_shutdown": settings.shutdown_seconds,
     }
 
 
-def accepting(listener: socket.socket) -> list[socket.socket]:
-    """The listening socket several times over: libuv accepts one connection of each in a turn of the event loop.
+def duplicate_listener(listener: socket.socket) -> list[socket.socket]:
+    """Return the listening socket and duplicates of it: libuv accepts one connection of each per event loop turn.
 
-    With one of them, whoever comes behind a crowd of connections waits for as many turns.
+    With one socket, whoever comes behind a thousand connections waits for a thousand turns.
+    listener: becomes non-blocking.
     """
     listener.setblocking(False)  # else dup() would let it block, in other workers as well, which accept from it already
-    return [listener, *(listener.dup() for _ in range(_ACCEPTED_IN_A_TURN - 1))]
+    return [listener, *(listener.dup() for _ in range(_ACCEPTS_PER_TURN - 1))]
 
 
 def serve_here(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in this process. Raises what kept it from loading its release."""
-    configure(settings.log_level)
-    one_for_blas()
+    """Run the service in this process until it is told to stop.
+
+    settings: of the service; listener: a listening socket. Raises what kept it from loading its release.
+    """
+    configure_logging(settings.log_level)
+    limit_blas_threads()
     app = create_app(settings)
     serving: Serving = app.state.serving
-    server = uvicorn.Server(uvicorn.Config(app, **options(settings)))
+    server = uvicorn.Server(uvicorn.Config(app, **uvicorn_options(settings)))
 
     def stop_serving(*_: object) -> None:
         server.should_exit = True
 
-    serving.on_ready, serving.on_failure = settle, stop_serving
+    serving.on_ready, serving.on_failure = freeze_objects, stop_serving
     # In force until uvicorn has handlers of its own, and again at the end, when it raises the signal that stopped it
     # once more: by then it did its work, and that is no error.
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, stop_serving)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
-    announce(settings, listener)
-    server.run(sockets=accepting(listener))
+    log_listening(settings, listener)
+    server.run(sockets=duplicate_listener(listener))
     _log.info("stopped")
     if serving.failure is not None:
         raise serving.failure
 
 
-def announce(settings: Settings, listener: socket.socket) -> None:
-    """Say once where it listens and with what."""
+def log_listening(settings: Settings, listener: socket.socket) -> None:
+    """Log the address and the settings of the service.
+
+    settings: of the service; listener: a listening socket.
+    """
     host, port = listener.getsockname()[:2]
     _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.model_dump(mode="json")}})

@@ -1,7 +1,7 @@
-"""Several processes that answer on one socket: one which dies is replaced.
+"""Several worker processes that serve on one socket; one that dies is replaced.
 
-Each maps the same index and documents into memory, and keeps its metrics in a folder of all, so that whichever of them
-is scraped tells of every one.
+Each maps the same index and documents into memory. They keep their metrics in one folder, so that whichever of them is
+scraped shows the metrics of all.
 """
 
 import logging
@@ -25,34 +25,41 @@ from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.process.server import accepting, announce, options
-from taugate.service.runtime.logs import configure
-from taugate.service.runtime.resources import one_for_blas, settle
+from taugate.service.process.server import duplicate_listener, log_listening, uvicorn_options
+from taugate.service.runtime.logs import configure_logging
+from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
 from taugate.storage.files import staging_folder
 
-_PREFIX = "taugate-workers-"
+_log = logging.getLogger("taugate.serve")
+_FOLDER_PREFIX = "taugate-workers-"
 # One for each type of metric and way of combining gauges (service/metrics.py), as prometheus_client names them.
-_KINDS = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
+_METRIC_FILES = ("counter", "histogram", "gauge_livesum", "gauge_livemin", "gauge_livemax", "gauge_livemostrecent")
 # Four times what prometheus_client begins with. The longest, of counters, has 150 bytes for each series: some 200 API
 # keys take 30 kB beside the 15 kB of all else.
-_BYTES = 256 << 10
+_METRIC_FILE_BYTES = 256 << 10
+_READY_FILE = "answered"  # in the workers' folder, once one of them has been ready
+_NONE_CAN_START = 3  # exit status of a worker that could not start before any was ready
+_RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a promotion may have fixed it by then
 
 
 @contextmanager
 def worker_folder() -> Iterator[Path]:
-    """A folder for the workers of this service; what services left that were killed is cleared away."""
-    with staging_folder(Path(tempfile.gettempdir()), _PREFIX) as folder:
+    """Make a temporary folder for the workers of this service, and remove those of services that were killed."""
+    with staging_folder(Path(tempfile.gettempdir()), _FOLDER_PREFIX) as folder:
         yield folder
 
 
-def reserve(folder: Path) -> None:
-    """Make the files of this process before anything is measured. Raises InputError where there is no room for them."""
+def reserve_metric_files(folder: Path) -> None:
+    """Allocate the metric files of this process: a disk that fills up later would kill it, as they are mapped.
+
+    folder: of the workers. Raises InputError where there is no room for them.
+    """
     try:
-        for kind in _KINDS:
+        for kind in _METRIC_FILES:
             descriptor = os.open(folder / f"{kind}_{os.getpid()}.db", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, _BYTES)
+                os.posix_fallocate(descriptor, 0, _METRIC_FILE_BYTES)
             finally:
                 os.close(descriptor)
     except OSError as error:
@@ -64,24 +71,24 @@ def reserve(folder: Path) -> None:
         ) from error
 
 
-_log = logging.getLogger("taugate.serve")
-_ANSWERED = "answered"  # a file of the workers' folder: one of them has been ready
-_NONE_CAN_START = 3  # exit status of a worker that could not start before any was ready
-_RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a promotion may have mended it by then
-
-
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
-    """Run the service in several processes until told to stop. Raises ReleaseError when they cannot start."""
-    configure(settings.log_level)
+    """Run the service in several processes until it is told to stop.
+
+    settings: of the service; listener: a listening socket. Raises ReleaseError where no worker can start.
+    """
+    configure_logging(settings.log_level)
     with worker_folder() as folder:
-        # A worker reads its settings as this process did, so that what was given by option is put beside the rest.
+        # Workers read their settings from the environment, so that those given by options have to be there as well.
         os.environ |= {SHARED_FOLDER: str(folder), **settings.as_environment()}
-        announce(settings, listener)
+        log_listening(settings, listener)
         _Supervisor(listener, folder).run(settings.workers)
 
 
 class _Supervisor:
-    """Replaces workers that die, until it is told to stop. SIGHUP is theirs: each looks for another current release."""
+    """Starts workers and replaces those that die, until it is told to stop.
+
+    It passes SIGHUP on: each worker looks whether another release is current.
+    """
 
     def __init__(self, listener: socket.socket, folder: Path) -> None:
         self._listener, self._folder = listener, folder
@@ -90,8 +97,9 @@ class _Supervisor:
         self._stopping = False
 
     def run(self, workers: int) -> None:
-        """Keep so many at work. Raises ReleaseError when they cannot start."""
-        for number, handler in ((signal.SIGTERM, self._stop), (signal.SIGINT, self._stop), (signal.SIGHUP, self._tell)):
+        """Keep so many workers running until all are told to stop. Raises ReleaseError where none can start."""
+        stop, pass_on = self._stop, self._signal_workers
+        for number, handler in ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, pass_on)):
             signal.signal(number, handler)
         for _ in range(workers):
             self._start()
@@ -114,7 +122,7 @@ class _Supervisor:
             raise ReleaseError("no worker could start: what it said is above")
 
     def _start(self) -> None:
-        worker = self._context.Process(target=_work, args=(self._listener,))
+        worker = self._context.Process(target=_run_worker, args=(self._listener,))
         worker.start()
         self._workers.append(worker)
         if self._stopping:  # told so while it was being started
@@ -122,38 +130,38 @@ class _Supervisor:
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
-        self._tell(signal.SIGTERM)
+        self._signal_workers(signal.SIGTERM)
 
-    def _tell(self, number: int, *_: object) -> None:
+    def _signal_workers(self, number: int, *_: object) -> None:
         for worker in self._workers:
             if worker.pid is not None and worker.exitcode is None:
                 os.kill(worker.pid, number)
 
 
-def _work(listener: socket.socket) -> None:
-    """One worker, from its start to its end."""
+def _run_worker(listener: socket.socket) -> None:
+    """Run one worker, from its start to its end."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
-    threading.Thread(target=_end_with_supervisor, name="taugate-supervisor", daemon=True).start()
-    settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # all of them are in the environment
-    configure(settings.log_level)
+    threading.Thread(target=_stop_with_supervisor, name="taugate-supervisor", daemon=True).start()
+    settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # serve_in_workers has set them all
+    configure_logging(settings.log_level)
     try:
-        reserve(folder)
+        reserve_metric_files(folder)
     except TaugateError as error:
         _give_up(error, folder)
-    one_for_blas()
+    limit_blas_threads()
     application = create_app(settings, accept_when_ready=True)
     serving: Serving = application.state.serving
 
     def ready() -> None:
-        (folder / _ANSWERED).touch()
-        settle()
+        (folder / _READY_FILE).touch()
+        freeze_objects()
 
     serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder)
-    uvicorn.Server(uvicorn.Config(application, **options(settings))).run(accepting(listener))
+    uvicorn.Server(uvicorn.Config(application, **uvicorn_options(settings))).run(duplicate_listener(listener))
 
 
-def _end_with_supervisor() -> None:
-    """Nobody would end or replace a worker whose supervisor was killed, and it would keep the port from the next."""
+def _stop_with_supervisor() -> None:
+    """Stop when the supervisor was killed: nobody would stop this worker, and it would keep the port from the next."""
     supervisor = multiprocessing.parent_process()
     if supervisor is not None:
         supervisor.join()
@@ -161,11 +169,11 @@ def _end_with_supervisor() -> None:
 
 
 def _give_up(failure: Exception | None, folder: Path) -> None:
-    """End. While no worker has been ready the service ends as well; else the others go on."""
+    """End this worker, and the service as well while no worker has been ready; else the others go on."""
     traceback = None if isinstance(failure, TaugateError) else failure
     _log.critical("a worker could not start", exc_info=traceback, extra={"fields": {"reason": str(failure)}})
     logging.shutdown()
-    if not (folder / _ANSWERED).exists():
+    if not (folder / _READY_FILE).exists():
         os._exit(_NONE_CAN_START)
     time.sleep(_RETRY_SECONDS)
     os._exit(1)

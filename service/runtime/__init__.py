@@ -1,1 +1,1 @@
-"""What every room of the service needs of its process: threads, memory, logs, traces, ids."""
+"""The process that all rooms of the service share: its threads, memory, logs, traces and ids."""

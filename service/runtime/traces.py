@@ -1,8 +1,8 @@
-"""Traces: which one a request belongs to, and its spans, sent to a collector where one is named.
+"""Traces: the spans of requests and of their stages, sent to an OpenTelemetry collector where one is configured.
 
 A trace is all that happened for one request of a user, in any number of services; a span is one piece of work in it,
-with its beginning, end and parent. The caller says which trace it is in the header `traceparent` (W3C Trace Context).
-Spans are OpenTelemetry's and leave by OTLP over HTTP; it is imported where a collector is named, and only there.
+with its beginning, end and parent. The caller names its span in the header `traceparent` (W3C Trace Context). Spans are
+sent as OTLP over HTTP. OpenTelemetry is imported only where a collector is configured.
 """
 
 import re
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 # Version, trace, parent and flags. Later versions may have more fields behind; of 00 there are none.
 _TRACEPARENT = re.compile(rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 # Of one request: a batch of 64 queries, the default TAUGATE_MAX_BATCH, has 192 where none shares a stage with another.
-_MOST_STAGES = 256
-_LAST_SECONDS = 2.0  # for the last spans when the process ends; the exporter by itself tries for ten and more
+_MAX_STAGES = 256
+_FLUSH_SECONDS = 2.0  # for the last spans when the process ends; the exporter by itself tries for ten and more
 _SPAN_NAMES = {"filter": "cut"}  # the others are named as the stages of taugate_stage_duration_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SpanRef:
-    """A span by its ids; trace_id: 32, span_id: 16 hexadecimal digits; sampled: whether it is recorded."""
+    """A reference to a span; trace_id: 32, span_id: 16 hexadecimal digits; sampled: whether it is recorded."""
 
     trace_id: str
     span_id: str
@@ -39,7 +39,10 @@ class SpanRef:
 
     @classmethod
     def of(cls, headers: Iterable[tuple[bytes, bytes]]) -> Self | None:
-        """The caller's span, from `traceparent`; None where that is absent, malformed, or there twice."""
+        """Read the caller's span from `traceparent`; None where that is absent, malformed, or there twice.
+
+        headers: of a request, by lower-case name.
+        """
         given = [value for name, value in headers if name == b"traceparent"]
         found = _TRACEPARENT.fullmatch(given[0]) if len(given) == 1 else None
         if found is None:
@@ -52,7 +55,7 @@ class SpanRef:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Work for a request; began, ended: Unix time in nanoseconds."""
+    """A stage of answering a request; began, ended: Unix time in ns; queries: how many it was done for together."""
 
     name: str
     began: int
@@ -61,27 +64,37 @@ class _Stage:
 
 
 class Trace:
-    """A request while it is answered; caller: the span it was made in. Threads that work for it add to it."""
+    """The record of a request while it is answered, to which threads that work for it may add."""
 
     def __init__(self, caller: SpanRef | None) -> None:
+        """Begin now.
+
+        caller: the span that the request was made in, None where it names none.
+        """
         self.caller = caller
         self.began = time.time_ns()
         self.stages: list[_Stage] = []
 
     def add(self, name: str, seconds: float, queries: int) -> None:
-        """A stage ends now; queries: how many it was done for together."""
+        """Add a stage that ends now.
+
+        name: as the metric of stages has it; seconds: how long it took; queries: how many it was done for together.
+        """
         ended = time.time_ns()
-        if len(self.stages) < _MOST_STAGES:
+        if len(self.stages) < _MAX_STAGES:
             self.stages.append(_Stage(name, ended - round(seconds * 1e9), ended, queries))
 
 
 def check_installed(endpoint: str | None) -> None:
-    """Raises InputError where a collector is named and OpenTelemetry is not installed."""
+    """Check that OpenTelemetry is installed, where it is needed.
+
+    endpoint: URL of the collector, None for none. Raises InputError.
+    """
     try:
-        there = endpoint is None or find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+        installed = endpoint is None or find_spec("opentelemetry.exporter.otlp.proto.http") is not None
     except ModuleNotFoundError:  # of a package above
-        there = False
-    if not there:
+        installed = False
+    if not installed:
         raise InputError(
             "TAUGATE_OTLP_ENDPOINT: OpenTelemetry is not installed; run pip install 'taugate[traces]', or unset it"
         )
@@ -91,14 +104,15 @@ _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 def current() -> Trace | None:
-    """The trace of the request that the calling task works for, if it is traced."""
+    """Return the trace of the request that the calling task works for; None where it is not traced."""
     return _current.get()
 
 
 def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
-    """`observe`, and what tells the same to the requests whose queries share a batch; one trace for each query.
+    """Return a function that observes a stage and adds it to the traces of all requests with queries in a batch.
 
-    Each of them gets the times of the whole batch, as it waited for all of it.
+    observe: is called with the stage and its seconds; traces: one for each query, None for one that is not traced. Each
+    request gets the times of the whole batch, as it waited for all of it.
     """
     traced = {trace for trace in traces if trace is not None}
     if not traced:
@@ -112,8 +126,8 @@ def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
     return observe_and_trace
 
 
-class Answered(NamedTuple):
-    """What a request was and what came of it; route: its path, of those that there are."""
+class AnsweredRequest(NamedTuple):
+    """A request and the status of its reply; route: path of the route that answered, or "unmatched"."""
 
     request_id: str
     method: str
@@ -122,14 +136,17 @@ class Answered(NamedTuple):
 
 
 class Tracer:
-    """Spans of requests, sent in the background: where no collector answers they are dropped, and nothing waits.
+    """Sends spans in the background: where no collector answers they are dropped, and nothing waits.
 
     OpenTelemetry's own variables hold as well: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
     OTEL_BSP_*, and OTEL_EXPORTER_OTLP_* but for the endpoint.
     """
 
     def __init__(self, endpoint: str) -> None:
-        """endpoint: of a collector, to which /v1/traces is added."""
+        """Start the thread that sends.
+
+        endpoint: URL of a collector, to which /v1/traces is added.
+        """
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -146,18 +163,24 @@ class Tracer:
         self._tracer = self._provider.get_tracer("taugate", version("taugate"))
 
     def begin(self, caller: SpanRef | None) -> Trace:
-        """A request arrives; what is done for it in this task and in those it starts is its own."""
+        """Begin the trace of a request, which is the current one in this task and in those that it starts.
+
+        caller: the span that the request was made in, None where it names none.
+        """
         trace = Trace(caller)
         _current.set(trace)
         return trace
 
-    def end(self, trace: Trace, answered: Answered) -> SpanRef:
-        """Make the spans of a request that was answered; returns its own, to which those of its stages belong."""
+    def end(self, trace: Trace, answered: AnsweredRequest) -> SpanRef:
+        """Send the spans of a request and of its stages, and return the request's own.
+
+        trace: what `begin` returned; answered: the request with its status.
+        """
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         span = self._tracer.start_span(
             f"{answered.method} {answered.route}",
-            _context(trace.caller),
+            _parent_context(trace.caller),
             SpanKind.SERVER,
             # Names of OpenTelemetry's semantic conventions for HTTP servers.
             {
@@ -184,11 +207,11 @@ class Tracer:
         """Send what is left, for two seconds at most."""
         sending = threading.Thread(target=self._provider.shutdown, name="taugate-traces", daemon=True)
         sending.start()
-        sending.join(_LAST_SECONDS)
+        sending.join(_FLUSH_SECONDS)
 
 
-def _context(caller: SpanRef | None) -> "Context":
-    """The caller's span as the parent, or none."""
+def _parent_context(caller: SpanRef | None) -> "Context":
+    """Return a context with the caller's span as the parent, or without one."""
     from opentelemetry.context import Context
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 

@@ -13,7 +13,7 @@ from taugate.errors import InputError
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Query
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.resources import for_search, give_way
+from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.shadow.gauges import ShadowAnswer, ShadowGauges, answer
 
 _log = logging.getLogger("taugate.shadow")
@@ -61,8 +61,8 @@ class Shadow:
         self.release.close()
 
     def _run(self) -> None:
-        for_search(1)
-        give_way()
+        set_search_threads(1)
+        lower_priority()
         while (query := self._queue.get()) is not None and not self._closed:
             try:
                 self._gauges.compare(*self._answer_both(query))

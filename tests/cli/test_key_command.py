@@ -11,8 +11,8 @@ import pytest
 from taugate.cli import key as command
 from taugate.cli import main as cli
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
-from taugate.service.access.access import find
-from taugate.service.access.keys import keys_of, parse_entries
+from taugate.service.access.authorization import find_key
+from taugate.service.access.keys import keys_from_entries, parse_entries
 from tests.service.access.files import entry
 
 
@@ -26,15 +26,16 @@ def test_the_key_on_stdout_and_its_entry_on_stderr(capsys: pytest.CaptureFixture
     key = out.removesuffix("\n")
     assert re.fullmatch(r"taugate_[A-Za-z0-9_-]{43}", key)
     assert key not in err
-    (known,) = keys_of(parse_entries(f"[{err.splitlines()[-1]}]".encode(), "keys"), "keys")
-    assert find([known], key.encode()) == known
+    (known,) = keys_from_entries(parse_entries(f"[{err.splitlines()[-1]}]".encode(), "keys"), "keys")
+    assert find_key([known], key.encode()) == known
     assert (known.name, known.scopes, known.rate) == ("app", {"search", "feedback"}, 50)
     assert known.expires is not None
 
 
 def test_the_entry_has_the_filter(capsys: pytest.CaptureFixture[str]) -> None:
     assert new("--name", "a", "--scopes", "search", "--filter", '{"tenant": "a", "year": {"gte": 2000}}') == 0
-    (known,) = keys_of(parse_entries(f"[{capsys.readouterr().err.splitlines()[-1]}]".encode(), "keys"), "keys")
+    entry = capsys.readouterr().err.splitlines()[-1]
+    (known,) = keys_from_entries(parse_entries(f"[{entry}]".encode(), "keys"), "keys")
     assert known.filter == all_of(OneOf.of("tenant", "a"), Range("year", gte=2000))
 
 
@@ -45,9 +46,9 @@ def test_a_file_is_made_and_added_to(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.chmod(0o640)
     assert new("--name", "two", "--scopes", "admin", "--file", str(file)) == 0
     assert file.stat().st_mode & 0o777 == 0o640
-    keys = keys_of(parse_entries(file.read_bytes(), "keys"), "keys")
+    keys = keys_from_entries(parse_entries(file.read_bytes(), "keys"), "keys")
     out = capsys.readouterr().out.splitlines()
-    assert [find(keys, key.encode()) for key in out] == [*keys]
+    assert [find_key(keys, key.encode()) for key in out] == [*keys]
     assert [*tmp_path.iterdir()] == [file]
 
 
@@ -88,7 +89,7 @@ def test_a_file_that_is_none_of_keys_is_left_alone(tmp_path: Path, capsys: pytes
 
 
 def named(file: Path) -> set[str]:
-    return {key.name for key in keys_of(parse_entries(file.read_bytes(), "keys"), "keys")}
+    return {key.name for key in keys_from_entries(parse_entries(file.read_bytes(), "keys"), "keys")}
 
 
 def test_nobody_adds_a_key_between_reading_and_writing(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from taugate.service.access.keys import keys_of, parse_entries
+from taugate.service.access.keys import keys_from_entries, parse_entries
 from taugate.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,7 @@ def test_secrets_are_made_once_and_for_one_user(tmp_path: Path) -> None:
     shutil.copy(ROOT / "deploy" / "compose" / "secrets.sh", script)
     subprocess.run(["sh", str(script)], check=True, capture_output=True)
     content = (tmp_path / "secrets" / "keys.json").read_bytes()
-    keys_of(parse_entries(content, "keys.json"), "keys.json")
+    keys_from_entries(parse_entries(content, "keys.json"), "keys.json")
     for name in ("app", "prometheus", "admin"):
         key = (tmp_path / "secrets" / f"{name}.key").read_bytes()
         assert len(key) > 40

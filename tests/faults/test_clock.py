@@ -23,7 +23,7 @@ HOURS = 3600.0
 ROOT = Path(__file__).resolve().parents[2]
 # Where the time of day is meant, and why.
 TIME_OF_DAY = {
-    "service/access/access.py": "a key expires at a date",
+    "service/access/authorization.py": "a key expires at a date",
     "service/drift/watch.py": "queries of all replicas are compared and logged by date",
     "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
     "service/drift/analysis.py": "now, as windows have it",

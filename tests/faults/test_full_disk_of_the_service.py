@@ -14,7 +14,7 @@ from taugate.registry.catalog import find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.service.drift.query_log import QueryLog, ServedReply, observations
-from taugate.service.process.workers import reserve
+from taugate.service.process.workers import reserve_metric_files
 from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
 from tests.prometheus_process import until
@@ -111,15 +111,16 @@ def holes(disk: Path) -> list[str]:
 
 def test_a_worker_without_room_says_so(tmp_path: Path) -> None:
     """Also where nothing may be mounted: the kernel refuses every byte beyond a size."""
-    program = "import os; from pathlib import Path; from service.worker_folder import reserve; reserve(Path('{}'))"
+    module = reserve_metric_files.__module__
+    program = f"from pathlib import Path; from {module} import reserve_metric_files as make; make(Path('{tmp_path}'))"
     done = subprocess.run(
-        ["prlimit", "--fsize=100000", sys.executable, "-c", program.format(tmp_path)],
+        ["prlimit", "--fsize=100000", sys.executable, "-c", program],
         capture_output=True,
         text=True,
         check=False,
     )
     assert "no room for what a worker measures" in done.stderr
-    reserve(tmp_path)
+    reserve_metric_files(tmp_path)
     for path in tmp_path.glob(f"*_{os.getpid()}.db"):
         assert path.stat().st_blocks * 512 >= path.stat().st_size > 0
 

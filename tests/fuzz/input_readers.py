@@ -15,9 +15,9 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
+from taugate.service.api.replies import describe_faults
 from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
 from taugate.service.drift.recent_replies import ShownResults
-from taugate.service.errors import _explain
 from tests.drift.similarities import reference, traffic
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 
@@ -82,7 +82,7 @@ def _request(model: type[BaseModel]) -> Callable[[bytes], object]:
         try:
             model.model_validate_json(content)
         except ValidationError as error:
-            said = _explain([each | {"loc": ("body", *each["loc"])} for each in error.errors(include_url=False)])
+            said = describe_faults([each | {"loc": ("body", *each["loc"])} for each in error.errors(include_url=False)])
             assert len(orjson.dumps(said)) < 2000, "a message that repeats what the client sent"
             raise
 

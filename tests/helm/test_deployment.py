@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.service.access.access import RULES
+from taugate.service.access.authorization import PATH_RULES
 from taugate.service.settings import Settings
 from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 
@@ -20,7 +20,7 @@ def test_an_update_never_has_fewer_pods_than_wanted() -> None:
 def test_probes_ask_what_needs_no_key(probe: str, path: str) -> None:
     asked = render(KEYS).container[probe]
     assert asked["httpGet"] == {"path": path, "port": "http"}
-    assert RULES[path].open
+    assert PATH_RULES[path].public
     values = at(f"probes.{probe.removesuffix('Probe')}.periodSeconds", 7)
     assert render(KEYS, values).container[probe]["periodSeconds"] == 7
 

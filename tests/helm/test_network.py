@@ -5,7 +5,7 @@ from pathlib import Path
 import helm_python
 import pytest
 
-from taugate.service.access.hosts import Hosts
+from taugate.service.access.hosts import AllowedHosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render
@@ -68,11 +68,12 @@ def test_a_host_that_no_request_could_ask_for_is_refused(wrong: str) -> None:
 
 def test_the_service_reads_the_hosts_that_the_chart_gives() -> None:
     rendered = render(VARIANTS["all"], at("listen.allowedHosts", ["*.shop.example"]))
-    hosts = Hosts(Settings(releases=Path("releases"), allowed_hosts=rendered.environment["TAUGATE_ALLOWED_HOSTS"]))
+    names = rendered.environment["TAUGATE_ALLOWED_HOSTS"]
+    hosts = AllowedHosts(Settings(releases=Path("releases"), allowed_hosts=names))
     for name in ("shop-taugate:80", "search.example.org", "a.shop.example", "10.0.0.7:8000", "[fd00::7]:8000"):
-        hosts.check({"headers": [(b"host", name.encode())]})
+        hosts.check(name.encode())
     with pytest.raises(Forbidden):
-        hosts.check({"headers": [(b"host", b"evil.example")]})
+        hosts.check(b"evil.example")
 
 
 def test_no_policy_unless_asked_for() -> None:

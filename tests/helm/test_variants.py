@@ -8,7 +8,7 @@ import helm_python
 import pytest
 import yaml
 
-from taugate.service.access.keys import check as check_keys
+from taugate.service.access.keys import check_access
 from taugate.service.settings import Settings
 from tests.helm.custom_resources import check_custom, is_custom
 from tests.helm.rendered import CHART, VARIANTS, VERSIONS, Rendered, check, render
@@ -91,7 +91,7 @@ def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.Monkey
     settings = Settings()
     assert str(settings.releases) in {"/releases", "s3://bucket/team"}
     if settings.keys_file is None:
-        check_keys(settings)
+        check_access(settings)
 
 
 @variant

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from taugate.service.access.rate import SharedRates
+from taugate.service.access.rate_limit import SharedRates
 from taugate.service.cache.redis_cache import RedisCache
 from taugate.service.drift import fleet as fleet_module
 from taugate.service.drift.fleet import Fleet
-from taugate.service.redis_client import MOST_CACHED, MOST_OF_A_STATE
+from taugate.service.redis_client import MAX_CACHED_BYTES, MAX_STATE_BYTES
 
 _SENT = 64 << 20  # as much as it may send in all
-_MOST = 8 * MOST_OF_A_STATE  # of memory: the answer, the parser's copies of it, and the buffers of the stream
+_MOST = 8 * MAX_STATE_BYTES  # of memory: the answer, the parser's copies of it, and the buffers of the stream
 _PATIENCE = 20.0  # seconds; for a service that would read on, as long as bytes come
 
 
@@ -107,7 +107,7 @@ def test_a_byte_now_and_then_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_could_not_be_read_again_is_not_written() -> None:
     async def put() -> int:
         store = RedisCache("redis://127.0.0.1:1/0", 0.1, 60, lambda up: None)
-        store.put({"a": bytes(MOST_CACHED)})
+        store.put({"a": bytes(MAX_CACHED_BYTES)})
         return len(store._writes)
 
     assert asyncio.run(put()) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from taugate.cli.serve import listen
 from taugate.errors import InputError
-from taugate.service.access.keys import check
+from taugate.service.access.keys import check_access
 from taugate.service.settings import Settings
 from tests.service.access.files import ENTRIES, write
 from tests.service.process.test_start import refusal
@@ -26,13 +26,13 @@ def test_nothing_listens_where_others_reach_it(host: str, tmp_path: Path) -> Non
         listen(settings(host=host, port=0))
     assert "TAUGATE_KEYS_FILE" in str(refused.value)
     assert "TAUGATE_ALLOW_ANYONE=true" in str(refused.value)
-    check(settings(host=host, allow_anyone=True))
-    check(settings(host=host, keys_file=write(tmp_path / "keys.json", ENTRIES)))
+    check_access(settings(host=host, allow_anyone=True))
+    check_access(settings(host=host, keys_file=write(tmp_path / "keys.json", ENTRIES)))
 
 
 @pytest.mark.parametrize("host", LOCAL)
 def test_this_machine_alone_needs_no_keys(host: str) -> None:
-    check(settings(host=host))
+    check_access(settings(host=host))
 
 
 def test_another_loopback_address_is_bound() -> None:

@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.access.hosts import Hosts
+from taugate.service.access.hosts import AllowedHosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
 from tests.service.api.test_guard import app, ask
 
 
 def passes(asked: str, **settings: str) -> bool:
-    headers = [(b"host", asked.encode("latin-1"))] if asked else []
     try:
-        Hosts(Settings(releases=Path("nowhere"), **settings)).check({"headers": headers})  # type: ignore[arg-type]
+        AllowedHosts(Settings(releases=Path("nowhere"), **settings)).check(asked.encode("latin-1"))
     except Forbidden as error:
         assert "TAUGATE_ALLOWED_HOSTS" in str(error)
         return False

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from taugate.errors import InputError
-from taugate.service.access import access
-from taugate.service.access.keys import Key, digest, keys_of, parse_entries
+from taugate.service.access import authorization
+from taugate.service.access.keys import ApiKey, digest, keys_from_entries, parse_entries
 from tests.service.access.files import APP, ENTRIES, entry
 
 GOOD = entry(APP, "app", "search")
@@ -32,9 +32,9 @@ FAULTS: dict[str, tuple[Any, str]] = {
 }
 
 
-def parse(entries: Any) -> tuple[Key, ...]:
+def parse(entries: Any) -> tuple[ApiKey, ...]:
     text = entries if isinstance(entries, str) else json.dumps(entries)
-    return keys_of(parse_entries(text.encode(), "keys.json"), "keys.json")
+    return keys_from_entries(parse_entries(text.encode(), "keys.json"), "keys.json")
 
 
 @pytest.mark.parametrize(("entries", "message"), FAULTS.values(), ids=FAULTS.keys())
@@ -54,7 +54,7 @@ def test_what_is_not_utf_8_is_refused() -> None:
 
 def test_what_an_entry_says() -> None:
     (key,) = parse([GOOD | {"queries_per_second": 2, "expires": "2030-01-01T01:00:00+01:00"}])
-    assert key == Key("app", digest(APP.encode()), frozenset({"search"}), 2.0, 1893456000.0)
+    assert key == ApiKey("app", digest(APP.encode()), frozenset({"search"}), 2.0, 1893456000.0)
     assert parse([]) == ()
 
 
@@ -69,6 +69,6 @@ def test_every_key_is_compared_in_full(sent: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(hmac, "compare_digest", compare)
     keys = parse(ENTRIES)
-    found = access.find(keys, sent.encode())
+    found = authorization.find_key(keys, sent.encode())
     assert (found.name if found else None) == {APP: "app", "judge-secret": "judge"}.get(sent)
     assert compared == [key.digest for key in keys]

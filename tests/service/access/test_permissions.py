@@ -17,8 +17,8 @@ from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.retriever import Query
-from taugate.service.access.access import RULES
-from taugate.service.access.keys import Key, digest
+from taugate.service.access.authorization import PATH_RULES
+from taugate.service.access.keys import ApiKey, digest
 from taugate.service.drift.alarms import drift_field
 from taugate.service.lifecycle.serving import ActiveRelease
 from taugate.service.runtime.ids import may_judge, reply_id
@@ -214,7 +214,7 @@ def test_no_key_is_answered_from_what_another_one_asked(permitting: ServiceProce
 
 
 def test_a_key_with_a_filter_has_no_path_about_all_documents(permitting: ServiceProcess) -> None:
-    within = {path for path, rule in RULES.items() if rule.within}
+    within = {path for path, rule in PATH_RULES.items() if rule.filtered}
     assert within == {"/search", "/search/batch", "/feedback"}
     reply = permitting.http.get("/release", headers=bearer(A))
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
@@ -261,7 +261,7 @@ def test_a_filter_that_permits_more_than_it_says_is_refused(change: dict[str, An
 
 def test_a_key_knows_its_filter() -> None:
     (key,) = parse([entry(A, "a", "search", filter=TENANT_A)])
-    assert key == Key("a", digest(A.encode()), frozenset({"search"}), filter=all_of(OneOf.of("category", "bygglov")))
+    assert key == ApiKey("a", digest(A.encode()), frozenset({"search"}), filter=all_of(OneOf.of("category", "bygglov")))
 
 
 def test_a_release_that_a_filter_does_not_fit_never_serves(releases: Path, tmp_path: Path) -> None:

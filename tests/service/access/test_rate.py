@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from taugate.service.access.keys import Key
-from taugate.service.access.rate import OwnRates, Spending
+from taugate.service.access.keys import ApiKey
+from taugate.service.access.rate_limit import LocalRates, RateLimiter
 from taugate.service.errors import RateLimited
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
@@ -22,7 +22,7 @@ class Clock:
         return self.now
 
 
-def passed(rates: OwnRates, rate: float, queries: int = 1) -> int:
+def passed(rates: LocalRates, rate: float, queries: int = 1) -> int:
     """How many requests pass at once."""
     return next(number for number in range(10_000) if rates.spend("app", rate, queries) > 0)
 
@@ -30,7 +30,7 @@ def passed(rates: OwnRates, rate: float, queries: int = 1) -> int:
 @pytest.mark.parametrize(("rate", "at_once"), [(50, 50), (1, 1), (0.25, 1), (2.5, 2)])
 def test_one_seconds_worth_passes_at_once(rate: float, at_once: int) -> None:
     clock = Clock()
-    rates = OwnRates(clock)
+    rates = LocalRates(clock)
     assert passed(rates, rate) == at_once
     clock.now += 1 / rate + 1e-9
     assert passed(rates, rate) == 1
@@ -40,7 +40,7 @@ def test_one_seconds_worth_passes_at_once(rate: float, at_once: int) -> None:
 
 def test_the_wait_is_as_long_as_said() -> None:
     clock = Clock()
-    rates = OwnRates(clock)
+    rates = LocalRates(clock)
     passed(rates, 4)
     wait = rates.spend("app", 4, 1)
     clock.now += wait - 1e-5
@@ -51,7 +51,7 @@ def test_the_wait_is_as_long_as_said() -> None:
 
 def test_a_batch_passes_once_and_is_paid_for() -> None:
     clock = Clock()
-    rates = OwnRates(clock)
+    rates = LocalRates(clock)
     assert rates.spend("app", 10, 64) == 0
     assert rates.spend("app", 10, 1) == pytest.approx(5.5)  # 6.4 s paid, .9 s of them may be ahead
     clock.now += 5.5 + 1e-9
@@ -59,14 +59,14 @@ def test_a_batch_passes_once_and_is_paid_for() -> None:
 
 
 def test_names_have_rates_of_their_own() -> None:
-    rates = OwnRates(Clock())
+    rates = LocalRates(Clock())
     assert passed(rates, 3) == 3
     assert rates.spend("other", 3, 1) == 0
 
 
 def test_over_any_time_no_more_passes_than_the_rate_and_one_burst() -> None:
     clock, rng = Clock(), random.Random(0)  # noqa: S311 (a test's traffic, no secret)
-    rates = OwnRates(clock)
+    rates = LocalRates(clock)
     rate, largest = 20.0, 8
     times: list[tuple[float, int]] = []
     for _ in range(20_000):
@@ -83,15 +83,14 @@ def test_over_any_time_no_more_passes_than_the_rate_and_one_burst() -> None:
     assert whole == pytest.approx(rate, rel=0.02), "who asks for more all the time gets the rate, no less"
 
 
-def spending(**settings: float) -> Spending:
-    return Spending(Settings(releases=Path("nowhere"), **settings), Metrics())
+def spending(**settings: float) -> RateLimiter:
+    return RateLimiter(Settings(releases=Path("nowhere"), **settings), Metrics())
 
 
-async def admitted(of: Spending, key: Key | None) -> int:
-    scope = {"state": {} if key is None else {"key": key}}
+async def admitted(of: RateLimiter, key: ApiKey | None) -> int:
     for number in range(1000):
         try:
-            await of.charge(scope)
+            await of.charge(key)
         except RateLimited as error:
             assert error.headers == {"Retry-After": "1"}
             return number
@@ -100,7 +99,7 @@ async def admitted(of: Spending, key: Key | None) -> int:
 
 @pytest.mark.parametrize(("own", "default", "at_once"), [(None, 0, 1000), (None, 5, 5), (7, 0, 7), (7, 5, 7)], ids=str)
 def test_a_key_has_its_own_rate_or_the_services(own: float | None, default: float, at_once: int) -> None:
-    key = Key("app", b"", frozenset(), own)
+    key = ApiKey("app", b"", frozenset(), own)
     assert asyncio.run(admitted(spending(queries_per_second=default), key)) == at_once
 
 
@@ -115,7 +114,7 @@ def test_retry_after_is_rounded_up() -> None:
 
 def test_nothing_is_opened_without_a_rate() -> None:
     settings = Settings(releases=Path("nowhere"), redis_url=SecretStr("redis://127.0.0.1:1/0"))
-    of = Spending(settings, Metrics())
+    of = RateLimiter(settings, Metrics())
     assert asyncio.run(admitted(of, None)) == 1000
     assert of._shared is None
 
@@ -134,11 +133,11 @@ def test_a_request_is_paid_before_its_body_is_read(releases: Path) -> None:
 def test_a_batch_pays_for_the_rest_once_its_body_is_read() -> None:
     """Two that came together are charged for one query each; the second has to wait as the first has paid for 64."""
     clock = Clock()
-    rates = OwnRates(clock)
+    rates = LocalRates(clock)
     assert rates.spend("app", 10, 1) == 0
     assert rates.spend("app", 10, 1) == 0
-    assert rates.spend("app", 10, 63, already=1) == 0
-    assert rates.spend("app", 10, 63, already=1) > 0
-    slow = OwnRates(clock)  # its own first query does not keep a batch out, however low the rate
+    assert rates.spend("app", 10, 63, prepaid=1) == 0
+    assert rates.spend("app", 10, 63, prepaid=1) > 0
+    slow = LocalRates(clock)  # its own first query does not keep a batch out, however low the rate
     assert slow.spend("app", 0.1, 1) == 0
-    assert slow.spend("app", 0.1, 63, already=1) == 0
+    assert slow.spend("app", 0.1, 63, prepaid=1) == 0

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from taugate.service.access.keys import Key
-from taugate.service.api.body import InHand
+from taugate.service.access.keys import ApiKey
+from taugate.service.api.body_limits import BodyLimits
 from taugate.service.errors import Overloaded
 from taugate.service.settings import Settings
 
@@ -26,7 +26,7 @@ class Clients:
     """Each sends all of a body but its last byte, and that when it is told to."""
 
     def __init__(self) -> None:
-        self._limited, self.rest = InHand(reads_all, SETTINGS), asyncio.Event()
+        self._limited, self.rest = BodyLimits(reads_all, SETTINGS), asyncio.Event()
 
     def begin(
         self, key: str | None = None, path: str = "/search", replies: list[Any] | None = None
@@ -43,7 +43,7 @@ class Clients:
             if replies is not None:
                 replies.append(message)
 
-        state = {"request_id": "a"} | ({} if key is None else {"key": Key(key, b"", frozenset())})
+        state = {"request_id": "a"} | ({} if key is None else {"key": ApiKey(key, b"", frozenset())})
         scope = {"type": "http", "path": path, "headers": [], "state": state}
         return asyncio.ensure_future(self._limited(scope, receive, send))  # type: ignore[arg-type]
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from taugate.service.access.access import rule_of
+from taugate.service.access.authorization import path_rule
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, ENTRIES, JUDGE, OLD, OPS, SCRAPER, bearer, write
@@ -110,7 +110,7 @@ def test_every_route_has_a_rule(guarded: FastAPI) -> None:
 
     known = paths(guarded.routes) | {*guarded.openapi()["paths"]}
     assert {"/search", "/metrics", "/openapi.json"} <= known
-    assert [path for path in known if rule_of(path) is None] == []
+    assert [path for path in known if path_rule(path) is None] == []
     for path, operations in guarded.openapi()["paths"].items():
         for operation in operations.values():
             assert ("security" in operation) == (path not in OPEN)

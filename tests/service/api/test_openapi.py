@@ -18,6 +18,16 @@ def test_the_committed_document_is_up_to_date() -> None:
     assert orjson.loads(COMMITTED.read_bytes()) == document(), "the API changed; run: make openapi"
 
 
+def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
+    app = create_app(Settings(releases=Path("releases")))
+    posts = [route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())]
+    assert sorted(posts) == ["/feedback", "/search", "/search/batch"], "/admin/reload is in a router of its own"
+    operations = [operation for path in document()["paths"].values() for operation in path.values()]
+    assert {operation["operationId"] for operation in operations} == {
+        *("search", "search_batch", "feedback", "reload", "livez", "readyz", "release", "metrics")
+    }
+
+
 def test_it_is_written_once() -> None:
     app = create_app(Settings(releases=Path("releases")))
     describe, written = app.openapi, 0

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from taugate.service.api import request_scope
-from taugate.service.api.request_scope import RequestScope
+from taugate.service.api import request_context
+from taugate.service.api.request_context import RequestContext
 from taugate.service.metrics import Metrics
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.inprocess import until
@@ -35,11 +35,11 @@ def test_the_first_of_each_kind_and_how_many_followed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "taugate.request")
-    monkeypatch.setattr(request_scope, "_SAMPLE_SECONDS", 0.5)
+    monkeypatch.setattr(request_context, "_SAMPLE_SECONDS", 0.5)
     metrics = Metrics()
 
     async def run() -> None:
-        transport = httpx.ASGITransport(RequestScope(_answer, metrics))
+        transport = httpx.ASGITransport(RequestContext(_answer, metrics))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             for _ in range(20):
                 for path in ("/stranger/401", "/stranger/404", "/known/200", "/known/422"):

@@ -28,6 +28,6 @@ def test_it_is_healthy_once_it_is_ready_and_not_after_its_end(releases: Path) ->
 
 
 def test_it_imports_nothing_that_takes_long() -> None:
-    code = "import sys, service.healthcheck; print({'numpy', 'fastapi', 'pydantic'} & set(sys.modules))"
+    code = "import sys, taugate.service.process.healthcheck; print({'numpy', 'fastapi', 'pydantic'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

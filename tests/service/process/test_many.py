@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.service.api.connections import Connections
+from taugate.service.api.connections import ConnectionTable
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 from tests.service.access.files import APP, bearer, entry, write
@@ -86,7 +86,7 @@ def test_who_has_no_key_keeps_nobody_out(releases: Path, tmp_path: Path, asked: 
 
 def test_replies_that_nobody_reads_are_bounded() -> None:
     """Those that wait longest are given up, and never the one that was written last."""
-    table, closed = Connections(Settings(releases=Path("nowhere")), Metrics()), []
+    table, closed = ConnectionTable(Settings(releases=Path("nowhere")), Metrics()), []
 
     class Waiting:
         def __init__(self, unread: int) -> None:
@@ -99,7 +99,7 @@ def test_replies_that_nobody_reads_are_bounded() -> None:
             closed.append(self)
             table.leave(self)
 
-        def look(self, now: float, seconds: float) -> None:
+        def end_if_late(self, now: float, seconds: float) -> None:
             raise AssertionError
 
     connections = [Waiting(3 << 20) for _ in range(30)]

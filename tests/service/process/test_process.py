@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from taugate.service.process.server import accepting
+from taugate.service.process.server import duplicate_listener
 from tests.service_process import ServiceProcess
 
 WORD = "marmalade"  # in every query, so in no log line
@@ -115,8 +115,8 @@ def test_a_small_reply_is_sent_at_once(service: ServiceProcess) -> None:
 def test_a_listening_socket_of_several_processes_never_blocks() -> None:
     """Whether it blocks is one flag of all copies: a worker that starts must not set it under one that accepts."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        first = accepting(listener)
-        second = accepting(listener.dup())  # as the next worker has it
+        first = duplicate_listener(listener)
+        second = duplicate_listener(listener.dup())  # as the next worker has it
         assert not any(os.get_blocking(each.fileno()) for each in first + second)
         for each in (*first[1:], *second):
             each.close()

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.runtime.logs import _MOST_LINES
+from taugate.service.runtime.logs import _MAX_QUEUED_LINES
 from tests.service_process import ServiceProcess
 
 QUERY = json.dumps({"query": "What does a building permit cost?"})
 # Logs more than a pipe holds, and ends as any program does.
 LOGS_AND_ENDS = """
 import logging
-from service.logs import configure
+from taugate.service.runtime.logs import configure_logging
 
-configure("info")
+configure_logging("info")
 for number in range(3000):
     logging.getLogger("test").log(logging.WARNING if number % 100 == 99 else logging.INFO, "line %d", number)
 """
@@ -63,7 +63,7 @@ def test_lines_are_dropped_and_counted(releases: Path, unread: int) -> None:
     with ServiceProcess(releases, stderr=unread) as service:
         service.ready()
         assert dropped(service) == 0
-        assert ask(service, _MOST_LINES + 100) == {200}  # the writer holds the few lines from before
+        assert ask(service, _MAX_QUEUED_LINES + 100) == {200}  # the writer holds the few lines from before
         assert dropped(service) > 0
         assert service.http.get("/livez").status_code == 200
         assert service.stop()[0] == 0

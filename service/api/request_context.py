@@ -1,19 +1,31 @@
-"""Around every request: its id, time, metrics, log line and trace, and a 500 that shows nothing of what broke."""
+"""The context of a request: what is known of it while it is handled, and the middleware that logs and measures it.
+
+The ASGI state of a request has, for whatever handles it further in:
+
+| key | type | set by |
+|---|---|---|
+| request_id | str | `RequestContext` |
+| key | ApiKey | `Guard`, where the request was admitted with a key |
+| admitted | bool | `Guard`: whether it passed on a path that is not open to everybody |
+| connection | HttpConnection | the server's protocol, where it is ours (service/process/connection.py) |
+"""
 
 import asyncio
 import logging
 import re
 import time
-from typing import Any
+from typing import Any, cast
 
 import orjson
 from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from taugate.service.errors import error_body
+from taugate.retrieval.documents.filters import Filter
+from taugate.service.access.keys import ApiKey
+from taugate.service.api.replies import error_body
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.ids import new_id
-from taugate.service.runtime.traces import Answered, SpanRef, Tracer
+from taugate.service.runtime.traces import AnsweredRequest, SpanRef, Tracer
 
 SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
@@ -21,9 +33,8 @@ SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-
-
 _log = logging.getLogger("taugate.request")
+_HEADERS = "taugate.headers"  # not in the state, which a server might share between requests
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
 _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
 # Strangers have two lines for each route and status in this time, some 10 kB in all, however many they ask. It is the
@@ -31,26 +42,61 @@ _UNMATCHED = "unmatched"  # one label for every path that is no route: paths of 
 _SAMPLE_SECONDS = 1.0
 
 
-class RequestScope:
-    """Pure ASGI middleware around all that answers: nothing that happens inside goes unseen.
+def request_headers(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers by lower-case name, the last of each name; they are put into a dictionary once a request.
 
-    tracer: of requests that are let in, where they are traced. A stranger is whoever was not let in, or asked what
-    needs no key (service/api/guard.py).
+    scope: ASGI scope of the request, which keeps the dictionary.
+    """
+    if _HEADERS not in scope:
+        scope[_HEADERS] = dict(scope["headers"])
+    return cast("dict[bytes, bytes]", scope[_HEADERS])
+
+
+def request_key(scope: Scope) -> ApiKey | None:
+    """Return the API key that a request was admitted with, None where it needed none.
+
+    scope: ASGI scope of the request.
+    """
+    key: ApiKey | None = scope["state"].get("key")
+    return key
+
+
+def permitted(scope: Scope) -> Filter:
+    """Return the filter of the key that a request was admitted with; () permits all documents.
+
+    scope: ASGI scope of the request.
+    """
+    key = request_key(scope)
+    return () if key is None else key.filter
+
+
+class RequestContext:
+    """ASGI middleware that gives a request its id, counts, times, logs and traces it, and answers 500 to any exception.
+
+    A stranger is whoever was not admitted, or asked for a path that is open to everybody (service/api/guard.py).
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
+        """Wrap an application.
+
+        app: is called for every request; metrics: count and time requests by route and status; tracer: records those
+        that are admitted, None for no traces.
+        """
         self._app = app
         self._metrics, self._tracer = metrics, tracer
-        self._strangers = _Sample()
-        self._counted: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # looking a series up takes longer
+        self._strangers = _LogSampler()
+        self._series: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # by route and status: finding them is slow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one connection event; anything but HTTP passes through."""
+        """Call the application, and answer 500 where it raises anything.
+
+        scope, receive, send: as ASGI has them; what is not HTTP passes through.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
-        headers = dict(scope["headers"])
+        headers = request_headers(scope)
         request_id = _request_id(headers.get(b"x-request-id", b""))
         caller = SpanRef.of(scope["headers"]) if b"traceparent" in headers else None
         trace = None if self._tracer is None else self._tracer.begin(caller)
@@ -69,29 +115,29 @@ class RequestScope:
         except Exception:  # noqa: BLE001 (the last line of defence: logged in full, answered with nothing of it)
             _log.exception("unhandled", extra={"fields": {"request_id": request_id}})
             if not status:
-                await _send_internal(send_with_id, request_id)
+                await _send_internal_error(send_with_id, request_id)
         finally:
             if status:  # else nothing was answered: the process is going down
                 seconds = time.perf_counter() - began
                 route = getattr(scope.get("route"), "path", _UNMATCHED)
-                answered = Answered(request_id, scope["method"], route, status)
+                answered = AnsweredRequest(request_id, scope["method"], route, status)
                 self._count(answered, seconds)
                 span = caller
                 if self._tracer is not None and trace is not None and scope["state"].get("admitted"):
                     span = self._tracer.end(trace, answered)
                 self._log(scope["state"], answered, seconds, span)
 
-    def _count(self, answered: Answered, seconds: float) -> None:
+    def _count(self, answered: AnsweredRequest, seconds: float) -> None:
         kind = answered.route, answered.status
-        if kind not in self._counted:
+        if kind not in self._series:
             requests, times = self._metrics.requests, self._metrics.request_seconds
-            self._counted[kind] = requests.labels(answered.route, str(answered.status)), times.labels(answered.route)
-        counter, histogram = self._counted[kind]
+            self._series[kind] = requests.labels(answered.route, str(answered.status)), times.labels(answered.route)
+        counter, histogram = self._series[kind]
         counter.inc()
         histogram.observe(seconds)
 
-    def _log(self, state: dict[str, Any], answered: Answered, seconds: float, span: SpanRef | None) -> None:
-        """Write the line of a request that was let in, or that is in the sample of strangers'."""
+    def _log(self, state: dict[str, Any], answered: AnsweredRequest, seconds: float, span: SpanRef | None) -> None:
+        """Log a request that was admitted, or that is in the sample of strangers' requests."""
         if not state.get("admitted") and self._strangers.leaves_out(answered.route, answered.status):
             return
         fields = {
@@ -108,26 +154,26 @@ class RequestScope:
         _log.info("request", extra={"fields": fields})
 
 
-class _Sample:
-    """Which of strangers' requests have a line: of each route and status the first in a second.
+class _LogSampler:
+    """Logs the first of strangers' requests of each route and status in a second, and the number of the others.
 
-    A line at the end of the second says how many more there were. The metrics count every one.
+    The line with their number comes at the end of the second. The metrics count every one.
     """
 
     def __init__(self) -> None:
         self._left_out: dict[tuple[str, int], int] = {}  # since the line of the same kind
 
     def leaves_out(self, route: str, status: int) -> bool:
-        """Whether one that was just answered has no line."""
+        """Count a request that was answered, and tell whether it gets no line."""
         kind = route, status
         if kind in self._left_out:
             self._left_out[kind] += 1
             return True
         self._left_out[kind] = 0
-        asyncio.get_running_loop().call_later(_SAMPLE_SECONDS, self._sum_up, kind)
+        asyncio.get_running_loop().call_later(_SAMPLE_SECONDS, self._log_number, kind)
         return False
 
-    def _sum_up(self, kind: tuple[str, int]) -> None:
+    def _log_number(self, kind: tuple[str, int]) -> None:
         route, status = kind
         if left_out := self._left_out.pop(kind):
             fields = {"route": route, "status": status, "left_out": left_out}
@@ -138,7 +184,7 @@ def _request_id(given: bytes) -> str:
     return given.decode("ascii") if _ACCEPTED_ID.fullmatch(given) else new_id()
 
 
-async def _send_internal(send: Send, request_id: str) -> None:
+async def _send_internal_error(send: Send, request_id: str) -> None:
     body = orjson.dumps(error_body("internal", "something broke here; the log has it under this id", request_id))
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 500, "headers": headers})

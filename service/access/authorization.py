@@ -1,0 +1,207 @@
+"""Authorization: what each path asks of an API key, and the keys that are valid now."""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import Counter
+
+from taugate.errors import InputError
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.service.access.keys import ApiKey, KeyScope, digest, keys_required, read_keys
+from taugate.service.errors import Forbidden, Unauthorized
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
+
+_FileStamp = tuple[int, int, int]  # modification time, inode, size: a file that replaces another has a new inode
+_log = logging.getLogger("taugate.access")
+_ADMIN_PREFIX = "/admin/"
+BATCH_PATH = "/search/batch"
+_POLL_SECONDS = 2.0  # between two stats of the file: a key that is taken away is refused that soon
+_NO_KEY = "no API key: send the header Authorization: Bearer KEY, or X-API-Key: KEY"
+_NO_ADMIN_KEY = (
+    "needs a key with the scope admin, and there are no keys here: name a file of them with TAUGATE_KEYS_FILE "
+    "(`taugate key new` makes one); SIGHUP reloads without one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """What a path asks of a key.
+
+    path: as requests have it; scope: the scope that the key needs, None where any key will do; public: no key is
+    needed; filtered: replies stay within the filter of the key. A key with a filter may use filtered paths alone.
+    """
+
+    path: str
+    scope: KeyScope | None = None
+    public: bool = False
+    filtered: bool = False
+
+
+PATH_RULES = {
+    rule.path: rule
+    for rule in (
+        PathRule("/search", "search", filtered=True),
+        PathRule(BATCH_PATH, "search", filtered=True),
+        PathRule("/feedback", "feedback", filtered=True),
+        PathRule("/metrics", "metrics"),
+        PathRule("/admin/reload", "admin"),
+        PathRule("/release"),
+        PathRule("/livez", public=True),
+        PathRule("/readyz", public=True),
+        PathRule("/openapi.json", public=True),
+    )
+}
+_ADMIN_RULE = PathRule(_ADMIN_PREFIX, "admin")
+
+
+def path_rule(path: str) -> PathRule | None:
+    """Find the rule of a path; None where there is no such path.
+
+    path: as it came, not the route that it leads to: a route's pattern also matches a path that ends with a line feed.
+    """
+    return PATH_RULES.get(path) or (_ADMIN_RULE if path.startswith(_ADMIN_PREFIX) else None)
+
+
+class Authorizer:
+    """Decides which requests may pass; belongs to one event loop.
+
+    Keys can be read again at any time; the old ones stay in force where the new ones cannot be read. A release is not
+    served, and keys are not taken, where a key's filter names a field that the release lacks: nobody could tell what
+    such a key may see.
+    """
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        """Read the keys where any are configured.
+
+        settings: say where keys are; metrics: count requests by key, and failures to read the keys.
+        """
+        self._settings, self._metrics = settings, metrics
+        self._required = keys_required(settings)
+        self._keys: Sequence[ApiKey] = ()
+        self._metadata: Metadata | None = None  # of the release in service
+        self._file_stamp: _FileStamp | None = None
+        self._requests: dict[str, Counter] = {}  # by key: looking a series up takes longer than counting
+        if self._required:
+            self.reload()
+
+    def reload(self) -> bool:
+        """Read the keys again; False where they could not be read. Nobody is let in while there never were any."""
+        if not self._required:
+            return True
+        self._file_stamp = self._stamp_file()
+        try:
+            keys = read_keys(self._settings)
+            if self._metadata is not None:
+                _check_filters(keys, self._metadata)
+        except InputError as error:
+            self._metrics.keys_reload_failed.set(1)
+            _log.error("keys could not be read; those before stay", extra={"fields": {"reason": str(error)}})
+            return False
+        self._metrics.keys_reload_failed.set(0)
+        self._keys = keys
+        self._requests = {key.name: self._metrics.key_requests.labels(key.name) for key in keys}
+        _log.info("keys", extra={"fields": {"names": [key.name for key in keys]}})
+        return True
+
+    def serve(self, metadata: Metadata) -> None:
+        """Accept a release that goes into service.
+
+        metadata: of its documents. Raises InputError where the filter of a key does not fit it.
+        """
+        _check_filters(self._keys, metadata)
+        self._metadata = metadata
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Read the keys again whenever their file changes, until the context ends."""
+        task = asyncio.ensure_future(self._watch_file())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def authorize(self, rule: PathRule, path: str, headers: Mapping[bytes, bytes]) -> ApiKey | None:
+        """Return the key that a request may pass with, None where it needs none.
+
+        rule: of the path; path: as it came; headers: of the request, by lower-case name. Raises Unauthorized where the
+        key is missing, unknown or expired, Forbidden where it may not use this path.
+        """
+        if rule.public:
+            return None
+        if not self._required:
+            if rule.scope == "admin":  # a page in a browser on this machine can post here, too
+                raise Forbidden(f"{path[:100]} {_NO_ADMIN_KEY}")
+            return None
+        key = self._authenticate(headers)
+        if rule.scope is not None and rule.scope not in key.scopes:
+            raise Forbidden(f"this API key has not the scope {rule.scope}")
+        if key.filter and not rule.filtered:
+            raise Forbidden("this API key has a filter, and this path is about all documents")
+        self._requests[key.name].inc()
+        return key
+
+    def _authenticate(self, headers: Mapping[bytes, bytes]) -> ApiKey:
+        sent = _sent_key(headers)
+        if not sent:
+            raise Unauthorized(_NO_KEY)
+        key = find_key(self._keys, sent)
+        if key is None:
+            raise Unauthorized("this API key is not known here")
+        if key.expires is not None and key.expires <= time.time():
+            raise Unauthorized("this API key has expired")
+        return key
+
+    async def _watch_file(self) -> None:
+        while self._settings.keys_file is not None:
+            await asyncio.sleep(_POLL_SECONDS)
+            if await asyncio.to_thread(self._stamp_file) != self._file_stamp:
+                self.reload()
+
+    def _stamp_file(self) -> _FileStamp | None:
+        return None if self._settings.keys_file is None else _stamp(self._settings.keys_file)
+
+
+def find_key(keys: Sequence[ApiKey], sent: bytes) -> ApiKey | None:
+    """Find the key that was sent; None where it is unknown.
+
+    keys: those that are valid; sent: the key as the request has it. Every key is compared in full, so that the time
+    taken does not tell which one matched, if any.
+    """
+    hashed, found = digest(sent), None
+    for key in keys:
+        if hmac.compare_digest(hashed, key.digest):
+            found = key
+    return found
+
+
+def _sent_key(headers: Mapping[bytes, bytes]) -> bytes:
+    scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+    return key.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+
+
+def _check_filters(keys: Sequence[ApiKey], metadata: Metadata) -> None:
+    """Raise InputError for the first key whose filter asks for a field, or a kind of value, that no document has."""
+    for key in keys:
+        try:
+            metadata.check_kinds(key.filter)
+        except InputError as error:
+            raise InputError(
+                f"the filter of the key {key.name} does not fit the release: {error}; change the filter, or serve a "
+                "release that it fits"
+            ) from error
+
+
+def _stamp(path: Path) -> _FileStamp | None:
+    """Return what changes whenever the file does; None where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size

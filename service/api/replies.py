@@ -1,0 +1,117 @@
+"""JSON replies: of handlers, and of every error in its one shape {"error": {"code", "message", "request_id"}}.
+
+Replies are built from our own values, so FastAPI does not validate them a second time.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Scope
+
+from taugate.service.errors import ApiError, Invalid, TooLarge
+
+_MAX_LISTED_FAULTS = 3  # of a body with many: enough to correct it, and the message stays shorter than the body
+_MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
+
+# Codes for the statuses of the framework's own exception, as which BodyLimits raises 413.
+_FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
+
+
+def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Reply with a JSON object.
+
+    value: what orjson can write; status: HTTP status; headers: further headers.
+    """
+    return json_bytes(orjson.dumps(value), status, headers)
+
+
+def json_bytes(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Reply with JSON that is written already.
+
+    body: JSON in UTF-8; status: HTTP status; headers: further headers.
+    """
+    return Response(body, status, headers=dict(headers or {}), media_type="application/json")
+
+
+def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:
+    """Build the body that every error has.
+
+    code: stable name of the error; message: for people; request_id: under which the log has the request.
+    """
+    return {"error": {"code": code, "message": message, "request_id": request_id}}
+
+
+def error_reply(scope: Scope, error: ApiError) -> Response:
+    """Reply with an error.
+
+    scope: ASGI scope of the request, whose state has its id; error: what to reply with.
+    """
+    return json_reply(error_body(error.code, str(error), scope["state"]["request_id"]), error.status, error.headers)
+
+
+def no_such_path(path: str) -> str:
+    """Write the message for an unknown path.
+
+    path: as it was requested, of any length; it is cut to 100 characters.
+    """
+    return f"there is no {path[:_MAX_PATH_CHARS]}; /openapi.json lists what there is"
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Give errors of the framework and of our own the one shape.
+
+    app: the application whose handlers are set.
+    """
+    # Starlette types every handler as one of Exception, though it calls each with the type it was added for.
+    app.add_exception_handler(ApiError, _reply_to_api_error)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _reply_to_invalid_body)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _reply_to_framework_error)  # type: ignore[arg-type]
+
+
+async def _reply_to_api_error(request: Request, error: ApiError) -> Response:
+    return error_reply(request.scope, error)
+
+
+async def _reply_to_invalid_body(request: Request, error: RequestValidationError) -> Response:
+    faults = error.errors()
+    if faults[0]["type"] == TooLarge.code:
+        return _reply(request, TooLarge.status, TooLarge.code, describe_faults(faults))
+    if any(fault["type"] == "json_invalid" for fault in faults):
+        return _reply(request, 400, "bad_json", f"the body is not JSON: {faults[0]['ctx']['error']}")
+    return _reply(request, 422, "invalid", describe_faults(faults))
+
+
+async def _reply_to_framework_error(request: Request, error: HTTPException) -> Response:
+    code = _FRAMEWORK_CODES.get(error.status_code, Invalid.code)
+    messages = {
+        400: "the body cannot be read as JSON in UTF-8",
+        404: no_such_path(request.url.path),
+        405: f"{request.url.path} does not take {request.method}",
+    }
+    return _reply(request, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)
+
+
+def _reply(
+    request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    return json_reply(error_body(code, message, request.scope["state"]["request_id"]), status, headers)
+
+
+def describe_faults(faults: Sequence[Mapping[str, Any]]) -> str:
+    """Name the first faulty fields of a body, but never repeat a value: it may be a query's text.
+
+    faults: as pydantic lists them, with `loc` and `msg`; `loc` begins with "body".
+    """
+    return "; ".join(f"{_field_path(fault['loc'])}: {fault['msg']}" for fault in faults[:_MAX_LISTED_FAULTS])
+
+
+def _field_path(location: Sequence[object]) -> str:
+    """Join a field's path below the body. Unknown names are the client's own words, so they are cut short."""
+    names = (str(name) for name in location[1:])
+    cut = (name if len(name) <= _MAX_NAME_CHARS else f"{name[:_MAX_NAME_CHARS]}…" for name in names)
+    return ".".join(cut) or "body"
