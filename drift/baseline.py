@@ -20,7 +20,8 @@ from taugate.drift.observations import Float64, Observations
 from taugate.drift.signals import Bounds
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import STAGING_PREFIX
-from taugate.storage.files import put_plain, read_plain, staging_folder
+from taugate.storage.files import atomic_write, read_bounded
+from taugate.storage.folders import staging_folder
 
 # A week has a weekend; without it the first Sunday could be an alarm.
 FEWEST_DAYS = 7
@@ -93,7 +94,7 @@ class Baseline(BaseModel):
         """Write the file in one step; what was there before stays whole until then. Raises OSError."""
         sealed = _Sealed(baseline=self, sha256=self.digest)
         with staging_folder(path.parent, STAGING_PREFIX) as staging:
-            put_plain(path, sealed.model_dump_json(indent=1).encode() + b"\n", staging)
+            atomic_write(path, sealed.model_dump_json(indent=1).encode() + b"\n", folder=staging)
 
     @property
     def digest(self) -> str:
@@ -115,7 +116,7 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     remedy = "make it again with `taugate drift baseline`"
     try:
         # Who runs the service names the file, which may be a link, as Kubernetes mounts them.
-        sealed = _Sealed.model_validate_json(read_plain(path.resolve(), _BYTES))
+        sealed = _Sealed.model_validate_json(read_bounded(path.resolve(), _BYTES))
     except (OSError, RuntimeError) as error:
         raise InputError(
             f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'no plain file of its size'}); {remedy}"

@@ -17,7 +17,7 @@ from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
 from taugate.retrieval.encoder.encoder import processors
 from taugate.retrieval.index.flat import gpus
 from taugate.retrieval.release.reader import AskedPrecision
-from taugate.storage.files import cache_folder
+from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.storage.files import open_plain
+from taugate.storage.files import open_regular
 
 _BLOCK = 8 << 20  # bytes: S3's own clients ask for as much at a time
 # Seconds: a store answers in less than one, and a service that starts has a copy to fall back on. s3fs asks five times
@@ -105,7 +105,7 @@ class Store:
         with ExitStack() as opened:
             with self._faults(name):
                 if self._local:
-                    source: Any = opened.enter_context(open_plain(self._inside(name)))[0]
+                    source: Any = opened.enter_context(open_regular(self._inside(name)))[0]
                 else:
                     found = self._files.open(self._path(name), "rb", block_size=_BLOCK, cache_type="readahead")
                     source = opened.enter_context(found)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
-from taugate.storage.files import read_plain
+from taugate.storage.files import read_bounded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -33,7 +33,7 @@ class TrustedKeys:
     @classmethod
     def load(cls, source: Path) -> Self:
         """All keys of a PEM file, or of the files *.pem of a folder. Raises InputError where there is anything else."""
-        cryptography_there()
+        require_cryptography()
         files = sorted(source.glob("*.pem")) if source.is_dir() else [source]
         found = {key_id(key): key for file in files for key in _read(file)}
         if not found:
@@ -56,7 +56,7 @@ def key_id(key: "Ed25519PublicKey") -> str:
     return sha256(key.public_bytes_raw()).hexdigest()
 
 
-def cryptography_there() -> None:
+def require_cryptography() -> None:
     """Raise InputError where the extra is missing."""
     try:
         import cryptography  # noqa: F401 (only whether it is there)
@@ -113,7 +113,7 @@ def read_signatures(release: Path) -> dict[str, str]:
     """Signatures by key id, both in hexadecimal, none where there is no file. Raises ReleaseError."""
     path = release / SIGNATURE
     try:
-        content = read_plain(path, SIGNATURE_BYTES)
+        content = read_bounded(path, SIGNATURE_BYTES)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -124,6 +124,6 @@ def read_signatures(release: Path) -> dict[str, str]:
     return {name.decode(): signature.decode() for name, signature in found}
 
 
-def written(signatures: Mapping[str, str]) -> bytes:
+def encode_signatures(signatures: Mapping[str, str]) -> bytes:
     """The file that `read_signatures` reads."""
     return b"".join(f"{name} {signatures[name]}\n".encode() for name in sorted(signatures))

@@ -22,7 +22,7 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
-from taugate.storage.files import open_plain, read_plain
+from taugate.storage.files import open_regular, read_bounded
 
 _REMEDY = "calibrate again, or promote another release"
 _MOST_SHOWN = 200  # characters of what a manifest says, in a message
@@ -77,7 +77,7 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
 
 def _manifest_bytes(path: Path) -> bytes:
     try:
-        return read_plain(path, MANIFEST_BYTES)
+        return read_bounded(path, MANIFEST_BYTES)
     except FileNotFoundError as error:
         raise ReleaseError(f"{path}: missing; {_REMEDY}") from error
     except OSError as error:
@@ -117,7 +117,7 @@ def _verify_files(release: Path, manifest: Manifest) -> None:
 
 def _verify_file(path: Path, record: FileRecord) -> None:
     """Opened once, so that what is measured is what is hashed."""
-    with open_plain(path) as (file, size):
+    with open_regular(path) as (file, size):
         if size != record.bytes:
             raise ReleaseError(f"{path}: {size} bytes, the manifest says {record.bytes}; {_REMEDY}")
         if hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:

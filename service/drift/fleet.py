@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.redis_client import limited
-from taugate.storage.locks import ALONE, acquire
+from taugate.storage.locks import EXCLUSIVE, acquire
 
 _log = logging.getLogger("taugate.drift")
 # A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
@@ -189,7 +189,7 @@ class InFile(Shared):
             return False
         with os.fdopen(descriptor, "r+b") as file:
             try:
-                if not acquire(file.fileno(), ALONE, _LOCK_SECONDS):
+                if not acquire(file.fileno(), EXCLUSIVE, _LOCK_SECONDS):
                     return False
                 made = work(file.read() or None)
                 if made is not None:

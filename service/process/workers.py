@@ -29,7 +29,7 @@ from taugate.service.process.server import accepting, announce, options
 from taugate.service.runtime.logs import configure
 from taugate.service.runtime.resources import one_for_blas, settle
 from taugate.service.settings import Settings
-from taugate.storage.files import staging_folder
+from taugate.storage.folders import staging_folder
 
 _PREFIX = "taugate-workers-"
 # One for each type of metric and way of combining gauges (service/metrics.py), as prometheus_client names them.
