@@ -23,9 +23,9 @@ from taugate.retrieval.documents.store import Document, DocumentStore, DocumentW
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import AnyIndex, subset
 from taugate.retrieval.index.lexical import ForwardIndex
-from taugate.retrieval.index.top_k import Within
+from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
-from taugate.retrieval.policy.relevance import Background, Relevance, against, mean_and_covariance
+from taugate.retrieval.policy.relevance import Background, Relevance, mean_and_covariance, similarity_moments
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.contents import CorpusContents
 from taugate.retrieval.release.evidence import StrataRecord
@@ -172,7 +172,7 @@ def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32)
     """Measure similarity with random documents again; lengths, and similarity with random queries, stay."""
     mean, covariance = mean_and_covariance(vectors)
     rows = relevance.background.documents[kept]
-    rows[:, :2] = np.column_stack(against(vectors, mean, covariance))
+    rows[:, :2] = np.column_stack(similarity_moments(vectors, mean, covariance))
     return Background(mean, covariance, rows)
 
 
@@ -214,7 +214,7 @@ def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: i
     if not isinstance(index, ApproximateIndex) or depth is None:
         return None
     vectors = retriever.vectors([query.text for query in queries])
-    exact = index.search_within(vectors, depth, Within(np.ones(len(index), dtype=np.bool_))).positions
+    exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
     found = index.search(vectors, depth).positions
     return float((exact[:, :, None] == found[:, None, :]).any(axis=2).mean())
 

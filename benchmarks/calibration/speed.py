@@ -21,11 +21,11 @@ from taugate.calibration.relevance.estimate import Evidence, estimate
 from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide
+from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.manifest import Metrics
-from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 # The literal transcription is in no package that is installed.

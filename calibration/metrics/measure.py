@@ -6,10 +6,10 @@ from sklearn.metrics import roc_auc_score
 
 from taugate.calibration.metrics.bootstrap import Draw
 from taugate.calibration.metrics.scored import Scored
+from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Estimate, Interval
 from taugate.retrieval.release.manifest import Abstention, Metrics
-from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
 from taugate.retrieval.vectors.similarity import Float32
 
 

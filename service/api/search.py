@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.service.access.access import permitted
 from taugate.service.access.rate import Spending
 from taugate.service.api.body import add_json_route

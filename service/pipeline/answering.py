@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.cache.cache import Cache, Flights, Keys
 from taugate.service.cache.redis_store import Outcome

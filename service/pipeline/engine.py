@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.encoder import Tokens
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Answer, Observe, Query
+from taugate.retrieval.retriever import Observe
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.batcher import Batcher, Job, tell
 from taugate.service.runtime.resources import for_search, give_way

@@ -6,8 +6,8 @@ from typing import Self
 import numpy as np
 import orjson
 
+from taugate.retrieval.query import Answer, Reason
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.retriever import Answer, Reason
 from taugate.service.pipeline.engine import Found
 
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).

@@ -11,8 +11,8 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from taugate.errors import InputError, TaugateError
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Query
 from taugate.service.lifecycle.loading import Opener
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.engine import Engine

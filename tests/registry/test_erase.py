@@ -18,12 +18,12 @@ from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.policy.relevance import mean_and_covariance
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
-from taugate.retrieval.retriever import Query
 from tests.calibration.commands import arguments, small
 from tests.keys import write_keys
 

@@ -17,7 +17,8 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.retriever import Answer, Query, Retriever
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.retriever import Retriever
 from tests.retrieval.documents.test_filter_properties import meets
 
 N, D, K, TAU = 240, 16, 5, np.float32(0.3)

@@ -7,7 +7,8 @@ from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.query import Query
+from taugate.retrieval.retriever import Retriever
 
 SCORES = {"near": [0.9, 0.5, 0.25, 0.1], "far": [0.4, 0.39, 0.2, 0.1], "edge": [0.5, 0.3, 0.2, 0.1]}
 TAU = 0.5  # of the best similarity, below which a query is refused

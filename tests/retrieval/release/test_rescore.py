@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from taugate.registry.catalog import find
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Answer, Query
 from taugate.retrieval.vectors.similarity import Float32
 
 QUERY = Query("Do I need a building permit?", 5)
