@@ -16,7 +16,7 @@ from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
 from taugate.drift.overlap import FEWEST
 from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.index.base import gpu_count
-from taugate.retrieval.release.reader import AskedPrecision
+from taugate.retrieval.release.reader import RequestedPrecision
 from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     trusted_keys: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
-    precision: AskedPrecision = "auto"
+    precision: RequestedPrecision = "auto"
     workers: int = Field(default_factory=_workers, ge=1)
     encoder_threads: int = Field(default_factory=lambda given: max(1, processors() // given.get("workers", 1)), ge=1)
     search_threads: int = Field(default=1, ge=1)

@@ -36,7 +36,7 @@ from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
 
-AskedPrecision = Literal["auto", "float32", "int8"]
+RequestedPrecision = Literal["auto", "float32", "int8"]
 
 
 class Closable(Protocol):
@@ -79,7 +79,7 @@ class Release:
 def load(
     release: Path,
     threads: int | None = None,
-    precision: AskedPrecision = "auto",
+    precision: RequestedPrecision = "auto",
     trusted: TrustedKeys | None = None,
 ) -> Release:
     """Verify and open a release, then check that its golden queries are answered as recorded.
@@ -117,7 +117,7 @@ def load(
     return Release(manifest, retriever, documents, encoder.config.precision, queries, reference)
 
 
-def encoder_folders(release: Path, manifest: Manifest, precision: AskedPrecision) -> list[Path]:
+def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:
     """Return the folders of the encoders that may answer, the preferred one first.
 
     release: its folder. manifest: of the release. precision: as in `load`. Raises ReleaseError where manifest and files
@@ -131,7 +131,7 @@ def encoder_folders(release: Path, manifest: Manifest, precision: AskedPrecision
     found = [folder for folder, record in records.items() if precision in ("auto", record.precision)]
     if not found:
         has = " and ".join(record.precision for record in records.values())
-        choices = ", ".join(get_args(AskedPrecision))
+        choices = ", ".join(get_args(RequestedPrecision))
         raise InputError(f"TAUGATE_PRECISION {precision}: the release has {has} ({choices})")
     return found
 

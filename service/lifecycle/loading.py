@@ -16,7 +16,7 @@ from taugate.registry.remote.download import remote_current_id
 from taugate.registry.remote.private import PRIVATE, copy_to_private, open_in_place
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.reader import AskedPrecision, Release, load
+from taugate.retrieval.release.reader import Release, RequestedPrecision, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.engine import Engine, Threads
@@ -25,7 +25,7 @@ from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
 # Opens a release folder, with a number of encoder threads and an encoder of a precision.
-Load = Callable[[Path, int, AskedPrecision], Release]
+Load = Callable[[Path, int, RequestedPrecision], Release]
 _log = logging.getLogger("taugate.loading")
 
 
@@ -59,7 +59,7 @@ def trusting(settings: Settings) -> Load:
     Where keys are trusted, a release is opened in a folder that only this user can write to.
     """
 
-    def load_trusted(release: Path, threads: int, precision: AskedPrecision) -> Release:
+    def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
         trusted = trusted_keys(settings)
         if trusted is None:
             return load(release, threads, precision)
