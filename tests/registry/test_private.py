@@ -103,7 +103,7 @@ def test_nothing_that_nobody_trusted_signed_is_copied(release: Path, folder: Pat
 def test_a_disk_without_room_is_said_before_anything_is_copied(
     release: Path, folder: Path, trusted: TrustedKeys
 ) -> None:
-    with patch("taugate.registry.remote.copy.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match=rf"{folder}.*1000 are free.*TAUGATE_RELEASES_COPY"):
             copy_to_private(release, folder, trusted)

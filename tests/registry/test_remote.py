@@ -237,7 +237,7 @@ def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
     release: Path, store: ObjectStorage, tmp_path: Path
 ) -> None:
     pushed(release, store)
-    with patch("taugate.registry.remote.copy.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="1000 are free"):
             update_copy(store.url, tmp_path / "copy")
