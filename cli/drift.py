@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
-from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT, BlockRule, Rules
+from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.errors import InputError
 
 
@@ -20,7 +20,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
     action.add_argument(
         "--smallest-effect", metavar="X", type=float, default=SMALLEST_EFFECT, help="TAUGATE_DRIFT_SMALLEST_EFFECT"
     )
-    action.add_argument("--seldom", metavar="N", type=float, default=SELDOM, help="TAUGATE_DRIFT_SELDOM")
+    action.add_argument("--seldom", metavar="N", type=float, default=AVERAGE_RUN_LENGTH, help="TAUGATE_DRIFT_SELDOM")
     action.add_argument(
         "--baseline", metavar="FILE", type=Path, help="TAUGATE_DRIFT_BASELINE, what `taugate drift baseline` wrote"
     )

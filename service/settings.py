@@ -12,12 +12,12 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from taugate.drift.blocks import BLOCK
 from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
 from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
-from taugate.drift.live import FEWEST
-from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
-from taugate.retrieval.encoder.encoder import processors
-from taugate.retrieval.index.flat import gpus
-from taugate.retrieval.release.reader import AskedPrecision
-from taugate.storage.files import cache_folder
+from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
+from taugate.drift.overlap import FEWEST
+from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.index.base import gpu_count
+from taugate.retrieval.release.reader import RequestedPrecision
+from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 
@@ -28,7 +28,7 @@ def _workers() -> int:
     HTTP takes a small part of what encoding takes of a processor (docs/benchmarks/serving.md), so that one process
     keeps four busy.
     """
-    return 1 if gpus() else -(-processors() // 4)
+    return 1 if gpu_count() else -(-processors() // 4)
 
 
 def _path_or_url(value: object) -> object:
@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     trusted_keys: Path | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
-    precision: AskedPrecision = "auto"
+    precision: RequestedPrecision = "auto"
     workers: int = Field(default_factory=_workers, ge=1)
     encoder_threads: int = Field(default_factory=lambda given: max(1, processors() // given.get("workers", 1)), ge=1)
     search_threads: int = Field(default=1, ge=1)
@@ -120,7 +120,7 @@ class Settings(BaseSettings):
     drift_window_queries: int = Field(default=10_000, ge=FEWEST)
     drift_window_seconds: float = Field(default=3600, gt=0)
     drift_smallest_effect: float = Field(default=SMALLEST_EFFECT, ge=0, le=1)
-    drift_seldom: float = Field(default=SELDOM, gt=1)
+    drift_seldom: float = Field(default=AVERAGE_RUN_LENGTH, gt=1)
     drift_block: Annotated[int, Field(ge=FEWEST_OF_A_BLOCK, le=MOST_OF_A_BLOCK)] | Literal["auto"] = BLOCK
     drift_baseline: Path | None = None
     canary_seconds: float = Field(default=300, gt=0)

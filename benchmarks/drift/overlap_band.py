@@ -5,8 +5,8 @@ from page import share, table, verdict
 from plan import Plan
 from traffic import Pool, encoded, heldout, judged, released
 
-from taugate.drift.live import live_overlap
 from taugate.drift.observations import Judgements
+from taugate.drift.overlap import live_overlap
 
 HEADING = "COE and ROE of live traffic"
 _QUERIES = 10_000

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
+from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.errors import InputError
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
 
 # Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
 MARGIN = 0.005

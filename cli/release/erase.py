@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from taugate.errors import InputError
-from taugate.registry.remnants import look
+from taugate.registry.remnants import find_remnants
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import SIGNATURE
 
@@ -72,7 +72,7 @@ def _erase(releases: Path, name: str, documents: list[str]) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     """What is left goes to stdout."""
-    left = look([arguments.releases, *arguments.also], arguments.names, arguments.text)
+    left = find_remnants([arguments.releases, *arguments.also], arguments.names, arguments.text)
     for line in left.found:
         sys.stdout.write("".join(letter if letter.isprintable() else "?" for letter in line) + "\n")
     sys.stderr.write(f"{'something' if left.found else 'nothing'} is left, in {left.files:,} files\n")

@@ -5,9 +5,8 @@ import sys
 
 from taugate.calibration.report.compare import comparison, same_queries
 from taugate.errors import InputError, ReleaseError
-from taugate.registry import catalog as outline
 from taugate.registry import history
-from taugate.registry.catalog import current_id, find, pointed_id, release_ids
+from taugate.registry.catalog import calibration_state, current_id, find, pointed_id, release_ids
 from taugate.registry.correlations import FEWEST_RELEASES, correlations
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
@@ -24,7 +23,7 @@ def ids(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"taugate: {error}\n")
     marks = {pointed_id(arguments.releases, SHADOW): "~", current: "*"}
     for name in names:
-        state = "  provisional" if outline.state(arguments.releases, name) == "provisional" else ""
+        state = "  provisional" if calibration_state(arguments.releases, name) == "provisional" else ""
         sys.stdout.write(f"{marks.get(name, ' ')} {name}{state}\n")
     return 0
 
@@ -32,7 +31,7 @@ def ids(arguments: argparse.Namespace) -> int:
 def manifest(arguments: argparse.Namespace) -> int:
     """The manifest, as stored; of a provisional release stderr says so."""
     release = find(arguments.releases, arguments.id)
-    if outline.state(arguments.releases, release.name) == "provisional":
+    if calibration_state(arguments.releases, release.name) == "provisional":
         sys.stderr.write(f"{release.name} is provisional: calibration.reasons says why\n")
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0

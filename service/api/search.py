@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.json_route import add_json_route
 from taugate.service.api.openapi import errors, judging, replies

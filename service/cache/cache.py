@@ -10,8 +10,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from cachetools import LRUCache
 
 from taugate.errors import InputError
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Query
 from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings

@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from taugate.drift.live import kolmogorov_smirnov, live_overlap, population_stability, wasserstein
+from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
 from taugate.drift.monitor import Monitor, theta_of
-from taugate.drift.observations import Judgements, Observations, Window, effect
+from taugate.drift.observations import Judgements, Observations
+from taugate.drift.overlap import live_overlap
+from taugate.drift.signals import cohens_h
+from taugate.drift.window import SlidingWindow
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.alarms import DriftAlarms
@@ -53,8 +56,8 @@ class LiveWindow:
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
         self._gauges, self._monitor = gauges, monitor
         most, seconds = settings.drift_window_queries, settings.drift_window_seconds
-        self._queries = Window[Observations](most, seconds)
-        self._judged = Window[Judgements](most, seconds)
+        self._queries = SlidingWindow[Observations](most, seconds)
+        self._judged = SlidingWindow[Judgements](most, seconds)
         self._rng = np.random.default_rng()
 
     def add_queries(self, seen: Observations) -> None:
@@ -93,7 +96,7 @@ class LiveWindow:
 
 
 def _largest(values: np.ndarray, means: np.ndarray) -> float:
-    return float(np.abs(effect(values.mean(axis=0), means)).max())
+    return float(np.abs(cohens_h(values.mean(axis=0), means)).max())
 
 
 class TrafficAnalysis:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taugate.errors import EncoderError, ReleaseError
-from taugate.retrieval.release.golden import ask, differences
+from taugate.retrieval.release.golden import differences, search
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 
@@ -42,7 +42,7 @@ class Canary:
         hits, furthest = [], 0.0
         for query in self._release.golden:
             try:
-                top = ask(self._retriever, [query])
+                top = search(self._retriever, [query])
             except EncoderError:  # its vectors are no numbers
                 hits.append(False)
                 furthest = np.inf

@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from taugate.drift.live import LiveOverlap
 from taugate.drift.observations import Judgements, Observations
+from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32

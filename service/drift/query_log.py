@@ -12,7 +12,8 @@ import numpy as np
 import orjson
 
 from taugate.drift.observations import Judgements, Observations, hashed, judgement_key, query_keys
-from taugate.storage.locks import ALONE, acquire
+from taugate.storage.append_log import append_lines
+from taugate.storage.locks import EXCLUSIVE, acquire
 
 
 class ServedReply(NamedTuple):
@@ -126,21 +127,7 @@ class QueryLog:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
-                acquire(descriptor, ALONE, _LOCK_SECONDS)
-            _append_whole(descriptor, content)
+                acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
+            append_lines(descriptor, content)
         finally:
             os.close(descriptor)
-
-
-def _append_whole(descriptor: int, content: bytes) -> None:
-    """All of it or nothing: half a line, as a full disk leaves it, is none that a replay reads. Raises OSError."""
-    size = os.fstat(descriptor).st_size
-    if size and os.pread(descriptor, 1, size - 1) != b"\n":  # its writer was killed
-        content = b"\n" + content
-    try:
-        while content:
-            content = content[os.write(descriptor, content) :]
-    except OSError:
-        with suppress(OSError):  # no file that could be cut, such as a pipe
-            os.ftruncate(descriptor, size)
-        raise

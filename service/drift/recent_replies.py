@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.storage.locks import ALONE, acquire, is_at
+from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 RING_BYTES = 8 << 20  # some 110,000 replies of five results: 30 a second for the hour that they can be judged
 _ID = struct.Struct("<Q")  # the first half of a reply's id; 0 is none
@@ -215,7 +215,7 @@ class RecentReplies:
             path = folder / f"{self._pattern % number}.ring"
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                if acquire(descriptor, ALONE) and is_at(descriptor, path):
+                if acquire(descriptor, EXCLUSIVE) and is_at(descriptor, path):
                     # All of its room: a hole that the disk has no room for would end the process that writes to it.
                     os.posix_fallocate(descriptor, 0, RING_BYTES)
                     memory = mmap.mmap(descriptor, RING_BYTES)
@@ -238,7 +238,7 @@ class RecentReplies:
             descriptor = os.open(self._folder / "judged.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 with suppress(OSError):  # a file system without locks
-                    acquire(descriptor, ALONE, _LOCK_SECONDS)
+                    acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
                 yield
             finally:
                 os.close(descriptor)

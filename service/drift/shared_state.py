@@ -7,7 +7,7 @@ from typing import Protocol
 
 from taugate.service.drift.fleet import Fleet
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.storage.locks import ALONE, acquire
+from taugate.storage.locks import EXCLUSIVE, acquire
 
 # Kept without traffic: a night without queries, or a deployment that is down for hours, loses no evidence.
 _STATE_SECONDS = 24 * 3600
@@ -61,7 +61,7 @@ class FileState(SharedState):
             return False
         with os.fdopen(descriptor, "r+b") as file:
             try:
-                if not acquire(file.fileno(), ALONE, _LOCK_SECONDS):
+                if not acquire(file.fileno(), EXCLUSIVE, _LOCK_SECONDS):
                     return False
                 made = work(file.read() or None)
                 if made is not None:

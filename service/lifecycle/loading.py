@@ -10,12 +10,13 @@ from typing import TypeVar
 
 from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.registry.catalog import current_id, find, shadow_id
-from taugate.registry.lock import hold
-from taugate.registry.remote.copy import bring, current_of
-from taugate.registry.remote.private import PRIVATE, copied, entered
+from taugate.registry.lock import lock_for_reading
+from taugate.registry.remote.copy import update_copy
+from taugate.registry.remote.download import remote_current_id
+from taugate.registry.remote.private import PRIVATE, copy_to_private, open_in_place
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.reader import AskedPrecision, Release, load
+from taugate.retrieval.release.reader import Release, RequestedPrecision, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.search import SearchPipeline
@@ -24,7 +25,7 @@ from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
 # Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
-Load = Callable[[Path, int, AskedPrecision], Release]
+Load = Callable[[Path, int, RequestedPrecision], Release]
 _log = logging.getLogger("taugate.loading")
 
 
@@ -37,7 +38,7 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
     directory = settings.directory
     if isinstance(settings.releases, str):
         try:
-            bring(settings.releases, directory, trusted_keys(settings), mend=at_start)
+            update_copy(settings.releases, directory, trusted_keys(settings), repair=at_start)
         except ReleaseError as error:
             if not at_start or not (directory / CURRENT).is_file():
                 raise
@@ -51,7 +52,7 @@ def promoted_id(settings: Settings) -> str | None:
     Raises ReleaseError or InputError.
     """
     if isinstance(settings.releases, str):
-        return current_of(Store(settings.releases))
+        return remote_current_id(Store(settings.releases))
     return current_id(settings.directory)
 
 
@@ -62,17 +63,17 @@ def trusting(settings: Settings) -> Load:
     that only this user can write to.
     """
 
-    def load_trusted(release: Path, threads: int, precision: AskedPrecision) -> Release:
+    def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
         trusted = trusted_keys(settings)
         if trusted is None:
             return load(release, threads, precision)
         own = (
-            entered(release)
+            open_in_place(release)
             if isinstance(settings.releases, str)
-            else copied(release, settings.copies / PRIVATE, trusted)
+            else copy_to_private(release, settings.copies / PRIVATE, trusted)
         )
         try:
-            return replace(load(own.release, threads, precision, trusted), holds=(own,))
+            return replace(load(own.release, threads, precision, trusted), resources=(own,))
         except BaseException as error:
             own.close()
             if isinstance(error, TaugateError):  # which is to name the release, not the copy
@@ -136,10 +137,10 @@ class ReleaseLoader:
         self._thread.shutdown(wait=False)
 
     def _load_locked(self, release: Path, threads: int) -> Release:
-        held = hold(release)
+        held = lock_for_reading(release)
         try:
             loaded = self._load(release, threads, self._settings.precision)
-            return replace(loaded, holds=(held, *loaded.holds))
+            return replace(loaded, resources=(held, *loaded.resources))
         except BaseException:
             held.close()
             raise

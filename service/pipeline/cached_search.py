@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
 from taugate.service.metrics import Metrics

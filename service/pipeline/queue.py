@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.errors import DeadlineExceeded, NotReady, Overloaded
 from taugate.service.pipeline.reply import SearchResult

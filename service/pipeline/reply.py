@@ -7,8 +7,8 @@ import numpy as np
 import orjson
 
 from taugate.retrieval.documents.store import Document
+from taugate.retrieval.query import Answer, Reason
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.retriever import Answer, Reason
 from taugate.retrieval.vectors.similarity import Float32
 
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Answer, Observe, Query
+from taugate.retrieval.retriever import Observe
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing
 from taugate.service.pipeline.reply import SearchResult

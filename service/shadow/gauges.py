@@ -8,8 +8,9 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.retriever import Retriever
 from taugate.service.metrics import STAGE_SECONDS
 
 _NO_THRESHOLD = float(np.finfo(np.float32).min)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry
 
 from taugate.errors import InputError
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Query
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.shadow.gauges import ShadowAnswer, ShadowGauges, answer

@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from taugate.registry.catalog import find
-from taugate.retrieval.documents.filters import OneOf, all_of, key
+from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Answer, Query
 from taugate.retrieval.vectors.similarity import Float32
 
 QUERY = Query("Do I need a building permit?", 5)
@@ -48,7 +48,7 @@ def test_it_is_the_answer_of_the_search(release: Release, query: Query) -> None:
 
 def test_so_it_is_within_a_filter(release: Release) -> None:
     for field, value in release.documents[0].metadata.items():
-        within = all_of(OneOf(field, (key(value),)))
+        within = all_of(OneOf(field, (sort_key(value),)))
         for query in (
             replace(QUERY, filter=within),
             replace(QUERY, permitted=within),
@@ -80,7 +80,7 @@ def test_others_are_refused(release: Release, change: object) -> None:
 def test_a_document_outside_the_filter_is_refused(release: Release) -> None:
     """Also where it scores as one inside would, in an order that fits."""
     (field, value), *_ = release.documents[0].metadata.items()
-    within = all_of(OneOf(field, (key(value),)))
+    within = all_of(OneOf(field, (sort_key(value),)))
     everything, vector = searched(release, replace(QUERY, k=len(release.documents)))
     mask = release.metadata.where(within)
     outside = everything.found[~mask[everything.found]][:5]

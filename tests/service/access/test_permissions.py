@@ -15,8 +15,8 @@ from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Query
 from taugate.service.access.authorization import PATH_RULES
 from taugate.service.access.keys import ApiKey, digest
 from taugate.service.drift.alarms import drift_field

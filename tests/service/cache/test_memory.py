@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query
 from taugate.service.cache.cache import CacheValue, MemoryCache
 from taugate.service.drift.recent_replies import RecentReplies
 from taugate.service.pipeline.reply import Reply, SearchResult

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from taugate.drift.baseline import Baseline, Range
+from taugate.drift.baseline import Baseline, OrdinaryRange
 from taugate.drift.observations import Judgements, Observations
 from taugate.retrieval.release.reader import Release
 from taugate.service.drift import alarms
@@ -198,7 +198,7 @@ def with_a_baseline(release: Release, folder: Path, lower: float, upper: float) 
     """Of a week in which everything was between the two."""
     monitor = Process(release, None).alarms.monitor
     ranges = {
-        alarm.signal: Range(lower=[lower] * len(alarm.bounds.lower), upper=[upper] * len(alarm.bounds.lower))
+        alarm.signal: OrdinaryRange(lower=[lower] * len(alarm.bounds.lower), upper=[upper] * len(alarm.bounds.lower))
         for alarm in monitor.queries.alarms
     }
     days = {"first": "2026-01-01T00:00:00+00:00", "last": "2026-01-08T00:00:00+00:00", "days": 8}

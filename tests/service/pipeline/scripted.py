@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.service.pipeline.search import SearchPipeline
 
 PATIENCE = 10

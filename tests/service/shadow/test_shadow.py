@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.shadow.gauges import answer, overlap
 from taugate.service.shadow.shadow import Shadow

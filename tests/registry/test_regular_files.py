@@ -12,7 +12,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
-from taugate.storage.files import read_plain
+from taugate.storage.files import read_bounded
 from tests.keys import write_keys
 
 
@@ -65,9 +65,9 @@ def test_signatures_likewise(releases: Path, tmp_path: Path, change: Callable[[P
 def test_no_more_is_read_than_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"1234")
-    assert read_plain(path, 4) == b"1234"
+    assert read_bounded(path, 4) == b"1234"
     with pytest.raises(OSError, match="more than 3 bytes"):
-        read_plain(path, 3)
+        read_bounded(path, 3)
 
 
 def test_what_a_manifest_says_is_cut_short_in_a_message(releases: Path, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.drift.live import FEWEST, live_overlap
 from taugate.drift.observations import Judgements, calibration_observations
+from taugate.drift.overlap import FEWEST, live_overlap
 from taugate.registry.catalog import find
 from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.reader import load

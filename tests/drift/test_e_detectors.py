@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taugate.drift.alarm import Evidence
+from taugate.drift.e_detectors import EDetectors
 
 STAKES = (1 / 8, 1 / 2, 0.95)
 LOWER, UPPER = np.array([0.2, 0.0, 0.6, 0.0]), np.array([0.4, 0.05, 1.0, 1.0])
@@ -40,7 +40,7 @@ def literal(blocks: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> list[fl
 )
 def test_it_is_the_recursion(draw: Callable[[np.random.Generator], np.ndarray]) -> None:
     blocks = draw(np.random.default_rng(0))
-    evidence = Evidence(LOWER, UPPER)
+    evidence = EDetectors(LOWER, UPPER)
     logs = []
     for means in blocks:
         evidence.update(means)
@@ -50,14 +50,14 @@ def test_it_is_the_recursion(draw: Callable[[np.random.Generator], np.ndarray]) 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_bound_at_the_end_is_not_watched(value: float) -> None:
-    nothing = Evidence(np.zeros(2), np.ones(2))
+    nothing = EDetectors(np.zeros(2), np.ones(2))
     nothing.update(np.full(2, value))
     assert nothing.log == -np.inf
-    assert Evidence(LOWER, UPPER).logs.shape == (4, len(STAKES))  # two lower ones and two upper ones
+    assert EDetectors(LOWER, UPPER).logs.shape == (4, len(STAKES))  # two lower ones and two upper ones
 
 
 def test_evidence_beyond_every_float_is_still_a_number() -> None:
-    evidence = Evidence(LOWER, UPPER)
+    evidence = EDetectors(LOWER, UPPER)
     for _ in range(2000):
         evidence.update(np.array([1.0, 1.0, 0.0, 0.5]))
     assert 2000 < evidence.log < np.inf
@@ -65,7 +65,7 @@ def test_evidence_beyond_every_float_is_still_a_number() -> None:
 
 def test_a_long_calm_is_no_credit() -> None:
     """What follows it weighs as much as for a detector that has just begun."""
-    evidence, fresh = Evidence(LOWER, UPPER), Evidence(LOWER, UPPER)
+    evidence, fresh = EDetectors(LOWER, UPPER), EDetectors(LOWER, UPPER)
     for _ in range(5000):
         evidence.update(np.array([0.3, 0.0, 0.8, 0.5]))
     assert evidence.log < 0
@@ -75,7 +75,7 @@ def test_a_long_calm_is_no_credit() -> None:
 
 
 def test_restarted_it_remembers_nothing() -> None:
-    evidence, fresh = Evidence(LOWER, UPPER), Evidence(LOWER, UPPER)
+    evidence, fresh = EDetectors(LOWER, UPPER), EDetectors(LOWER, UPPER)
     for means in np.random.default_rng(1).random((20, 4)):
         evidence.update(means)
     evidence.restart()
@@ -94,10 +94,10 @@ def test_growth_is_what_a_simulation_gives(bounds: tuple[float, float], mean: fl
     """20,000 blocks of 200 independent queries, whose variable is 0 or 1."""
     many = 20_000
     means = np.random.default_rng(2).binomial(200, mean, size=many) / 200
-    evidence = Evidence(np.full(many, bounds[0]), np.full(many, bounds[1]))
+    evidence = EDetectors(np.full(many, bounds[0]), np.full(many, bounds[1]))
     evidence.update(means)  # from 0, so that this is log L
     simulated = evidence.logs.reshape(-1, many, len(STAKES))  # bounds, blocks, stakes
-    growth, spread = Evidence(np.array(bounds[:1]), np.array(bounds[1:])).growth(np.array([mean]), 200)
+    growth, spread = EDetectors(np.array(bounds[:1]), np.array(bounds[1:])).growth(np.array([mean]), 200)
     assert growth == pytest.approx(simulated.mean(axis=1), rel=0.02, abs=0.002)
     assert spread == pytest.approx(simulated.std(axis=1), rel=0.1)
 
@@ -110,13 +110,13 @@ BOUND = 0.02
 AVERAGE_STAKE = sum(STAKES) / len(STAKES)
 
 
-def evidence_of_each(evidence: Evidence, runs: int) -> np.ndarray:
+def evidence_of_each(evidence: EDetectors, runs: int) -> np.ndarray:
     """Mean of M over the bounds and stakes of each of the runs, whose variables lie side by side."""
     bounds = evidence.logs.reshape(-1, runs, len(STAKES))
     return np.asarray(np.exp(np.minimum(bounds, 50)).mean(axis=(0, 2)))
 
 
-def blocks_until(c: float, evidence: Evidence, draw: Callable[[np.ndarray], np.ndarray], longest: int) -> np.ndarray:
+def blocks_until(c: float, evidence: EDetectors, draw: Callable[[np.ndarray], np.ndarray], longest: int) -> np.ndarray:
     """How many blocks each stream takes, at most `longest`; draw: means of all variables from the evidence so far."""
     times = np.full(RUNS, longest)
     running = np.ones(RUNS, dtype=bool)
@@ -177,7 +177,7 @@ def test_at_the_bound_itself_c_takes_c_blocks_on_average_at_least(
 ) -> None:
     rng = np.random.default_rng(3)
     zeros, ones = np.zeros(RUNS), np.ones(RUNS)
-    evidence = Evidence(ones - BOUND, ones) if below else Evidence(zeros, zeros + BOUND)
+    evidence = EDetectors(ones - BOUND, ones) if below else EDetectors(zeros, zeros + BOUND)
     draw = case(c)
     times = blocks_until(c, evidence, lambda now: 1 - draw(rng, now) if below else draw(rng, now), int(12 * c))
     assert times.mean() - 3 * times.std() / np.sqrt(RUNS) > c  # those that were cut short take longer
@@ -187,7 +187,7 @@ def test_the_worst_case_takes_as_long_as_can_be_computed() -> None:
     """Each trial is lost for the price of what a new beginning forgives, so that c is reached as soon as can be."""
     c = 20.0
     rng, draw = np.random.default_rng(4), all_or_nothing(c * (1 - 1e-9))
-    evidence = Evidence(np.zeros(RUNS), np.full(RUNS, BOUND))
+    evidence = EDetectors(np.zeros(RUNS), np.full(RUNS, BOUND))
     times = blocks_until(c * (1 - 1e-6), evidence, lambda now: draw(rng, now), int(20 * c))
     assert times.mean() == pytest.approx(1 + (c - 1) / AVERAGE_STAKE, rel=0.1)
 
@@ -198,7 +198,7 @@ def test_several_variables_that_depend_on_one_another_take_as_long(together: flo
     c = 10.0
     rng = np.random.default_rng(5)
     centre = np.concatenate([np.full(RUNS, 0.1), np.full(RUNS, 0.5), np.full(RUNS, 0.5)])
-    evidence = Evidence(centre - 0.01, centre + 0.01)
+    evidence = EDetectors(centre - 0.01, centre + 0.01)
     upper, lower = centre[:RUNS] + 0.01, centre[RUNS:] - 0.01
 
     def draw(now: np.ndarray) -> np.ndarray:
@@ -216,6 +216,6 @@ def test_several_variables_that_depend_on_one_another_take_as_long(together: flo
 
 def test_beyond_the_bound_it_takes_less() -> None:
     rng = np.random.default_rng(6)
-    evidence = Evidence(np.zeros(RUNS), np.full(RUNS, BOUND))
+    evidence = EDetectors(np.zeros(RUNS), np.full(RUNS, BOUND))
     times = blocks_until(20.0, evidence, lambda now: (rng.random(RUNS) < 10 * BOUND).astype(np.float64), 200)
     assert times.mean() < 20

@@ -1,4 +1,4 @@
-"""Files that lie within digests that fit: sizes, widths and places that a library would believe."""
+"""Files that are inconsistent though their digests fit: sizes, widths and places that a library would believe."""
 
 import json
 import shutil
@@ -28,10 +28,10 @@ def vectors() -> np.ndarray:
     return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
 
 
-def lying(kind: str, folder: Path, lie: Callable[[Any], None]) -> None:
+def saved_and_changed(kind: str, folder: Path, change: Callable[[Any], None]) -> None:
     save(build(kind, vectors()), folder)
     index = faiss.read_index(str(folder / INDEX))
-    lie(index)
+    change(index)
     faiss.write_index(index, str(folder / INDEX))
 
 
@@ -60,13 +60,13 @@ def nowhere(index: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "lie"), [("hnsw", wide), ("ivf-flat", elsewhere), ("ivf-flat", twice), ("ivf-flat", nowhere)]
+    ("kind", "change"), [("hnsw", wide), ("ivf-flat", elsewhere), ("ivf-flat", twice), ("ivf-flat", nowhere)]
 )
-def test_an_index_that_lies_is_refused(tmp_path: Path, kind: str, lie: Callable[[Any], None]) -> None:
-    lying(kind, tmp_path, lie)
+def test_an_index_that_contradicts_itself_is_refused(tmp_path: Path, kind: str, change: Callable[[Any], None]) -> None:
+    saved_and_changed(kind, tmp_path, change)
     with pytest.raises(ReleaseError, match=INDEX):
         load(tmp_path, kind, D)
-    lying(kind, tmp_path, lambda index: None)
+    saved_and_changed(kind, tmp_path, lambda index: None)
     assert len(load(tmp_path, kind, D)) == 400
 
 
@@ -116,7 +116,7 @@ def golden(release: Path, raw: dict) -> None:
     (release / "golden.jsonl").write_text("\n".join([json.dumps(json.loads(lines[0]) | {"text": 5}), *lines[1:]]))
 
 
-LIES = {
+CHANGES = {
     "padding": (encoder(pad_multiple=1 << 31), "pad_multiple"),
     "no tokens": (encoder(max_length=0), "max_length"),
     "dimension": (encoder(dimension=1 << 40), "dimension"),
@@ -128,10 +128,12 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize(("lie", "said"), LIES.values(), ids=LIES.keys())
-def test_a_release_that_lies_is_refused(releases: Path, tmp_path: Path, lie: Callable, said: str) -> None:
+@pytest.mark.parametrize(("tamper", "said"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_release_that_contradicts_itself_is_refused(
+    releases: Path, tmp_path: Path, tamper: Callable, said: str
+) -> None:
     def change(release: Path, raw: dict) -> None:
-        lie(release, raw)
+        tamper(release, raw)
         raw["encoder"]["sha256"] = sha256_files(release / "encoder", FILES)
 
     forged = forge(find(shutil.copytree(releases, tmp_path / "releases")), change)

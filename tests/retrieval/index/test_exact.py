@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.top_k import MOST_CANDIDATES, SPARE, complete
+from taugate.retrieval.index.exact import MOST_CANDIDATES, SPARE, exact_top_k
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 N, D = 4000, 24
@@ -45,7 +45,7 @@ def test_it_is_proven_or_everything_is_scored(bound: float, members: np.ndarray 
         return np.take_along_axis(rough, order, 1).astype(np.float32), allowed[order]
 
     for k in (1, 5, 50):
-        top = complete(index, propose, bound, queries, k, members)
+        top = exact_top_k(index, propose, bound, queries, k, members)
         order = allowed[np.argsort(-scores[:, allowed], axis=1, kind="stable")[:, :k]]
         np.testing.assert_array_equal(top.positions, order)
         np.testing.assert_array_equal(top.scores, np.take_along_axis(scores, order, 1))
