@@ -170,7 +170,7 @@ def test_a_ring_of_noise_is_read_without_an_error() -> None:
     memory = mmap.mmap(-1, 1 << 16)
     memory[:] = np.random.default_rng(0).bytes(1 << 16)
     ring = ReplyRing(memory, RESULTS)
-    ring.go_on()
+    ring.resume()
     ids = [bytes(memory[8 * slot : 8 * slot + 8]) for slot in range(ring.slots)]
     for slot, half in enumerate(ids):
         place = 8 * ring.slots + slot * 69
