@@ -28,7 +28,7 @@ TIME_OF_DAY = {
     "service/drift/watch.py": "queries of all replicas are compared and logged by date",
     "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
     "service/drift/analysis.py": "now, as windows have it",
-    "storage/files.py": "the age of a file, which only counts where nobody has locked it",
+    "storage/folders.py": "the age of a file, which only counts where nobody has locked it",
 }
 
 
