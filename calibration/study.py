@@ -28,7 +28,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.build import AnyIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
-from taugate.retrieval.release.manifest import Metrics, PolicyRecord
+from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -63,7 +63,7 @@ class Findings:
     roles: Parts | None
     estimated: Estimated | None
     policy: PolicyRecord
-    metrics: dict[str, Metrics]
+    metrics: dict[str, MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
     isotropy: Isotropy
@@ -199,7 +199,7 @@ def _parts(units: Units, vectors: Float32, index: AnyIndex, settings: Calibratio
     return parts
 
 
-def _measure(part: Part, scored: Scored, policy: PolicyRecord, settings: CalibrationSettings) -> Metrics:
+def _measure(part: Part, scored: Scored, policy: PolicyRecord, settings: CalibrationSettings) -> MetricsRecord:
     tau = None if policy.tau is None else np.float32(policy.tau)
     queries = scored.take(part.members)
     return measure(queries, part.random_scores, part.draw, policy.kind, tau, settings.overlap_percentile)

@@ -6,7 +6,7 @@ from typing import Any
 
 from taugate.cli.options import add_action, variable_help
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
-from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT, BlockRule, Rules
+from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.errors import InputError
 
 
@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         "--seldom",
         metavar="N",
         type=float,
-        default=SELDOM,
+        default=AVERAGE_RUN_LENGTH,
         help=variable_help("drift_average_run_length"),
     )
     action.add_argument("--baseline", metavar="FILE", type=Path, help=variable_help("drift_baseline"))

@@ -1,10 +1,8 @@
 """`taugate key new`: make an API key, which is shown once, and the entry that the service checks it against."""
 
 import argparse
-import os
 import secrets
 import sys
-import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +11,8 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.service.access.keys import KeyScope, digest, keys_from_entries, parse_entries
-from taugate.storage.locks import alone
+from taugate.storage.files import atomic_write
+from taugate.storage.locks import exclusive_lock
 
 _BYTES = 32
 _LOCK_SECONDS = 30  # as for a change of releases: adding a key takes milliseconds
@@ -85,7 +84,7 @@ def _check(entries: list[dict[str, Any]], where: str) -> None:
 def _add_entry(entry: dict[str, Any], path: Path) -> None:
     """Add an entry to the file of keys, one command at a time: two at once would each lose the other's key."""
     lock = path.with_name(f".{path.name}.lock")
-    with alone(lock, _LOCK_SECONDS) as holder:
+    with exclusive_lock(lock, _LOCK_SECONDS) as holder:
         if holder is not None:
             raise InputError(f"{path}: {holder} has been adding a key for {_LOCK_SECONDS} s; end it, and try again")
         try:
@@ -101,14 +100,5 @@ def _replace_file(entry: dict[str, Any], path: Path) -> None:
         parse_entries(path.read_bytes(), str(path))
         entries = orjson.loads(path.read_bytes())
     _check([*entries, entry], str(path))
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        try:
-            file.write(orjson.dumps([*entries, entry], option=orjson.OPT_INDENT_2) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-            if path.exists():
-                os.fchmod(file.fileno(), path.stat().st_mode & 0o777)  # a service may run as somebody else
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600  # a service may run as somebody else
+    atomic_write(path, orjson.dumps([*entries, entry], option=orjson.OPT_INDENT_2) + b"\n", mode=mode)

@@ -1,8 +1,8 @@
-"""The ordinary range of a service's traffic: by day and by night, on weekdays and on Sundays.
+"""The baseline: the ordinary range of a service's traffic, by day and by night, on weekdays and on Sundays.
 
-Learnt from the means of blocks over days of a query log. These also vary by chance and by bursts, which differ from one
-block to the next; what lasts is what neighbours have in common. So the range is that of the block means, drawn towards
-their average by the square root of the share of their variance that is not between neighbours.
+It is learnt from the means of blocks over days of a query log. These also vary by chance and by bursts, which differ
+from one block to the next; what lasts is what neighbours have in common. So the range is that of the block means, drawn
+towards their average by the square root of the share of their variance that is not between neighbours.
 """
 
 import hashlib
@@ -20,7 +20,8 @@ from taugate.drift.observations import Float64, Observations
 from taugate.drift.signals import Bounds
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import STAGING_PREFIX
-from taugate.storage.files import put_plain, read_plain, staging_folder
+from taugate.storage.files import atomic_write, read_bounded
+from taugate.storage.folders import staging_folder
 
 # A week has a weekend; without it the first Sunday could be an alarm.
 FEWEST_DAYS = 7
@@ -31,8 +32,11 @@ _BYTES = 1 << 20  # a hundred times as many as any has
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Range(BaseModel):
-    """Lowest and highest ordinary mean of each variable of a signal."""
+class OrdinaryRange(BaseModel):
+    """The ordinary range of one signal's block means.
+
+    lower, upper: of each variable, in 0…1.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +45,12 @@ class Range(BaseModel):
 
 
 class Baseline(BaseModel):
-    """What `taugate drift baseline` writes. block: distinct queries in a block; first, last: times in UTC."""
+    """The ordinary range of all signals, as `taugate drift baseline` writes it.
+
+    release: id of the release whose traffic it is of. first, last: times of the first and last query, ISO 8601 in UTC.
+    days: with queries. queries: how many. block: distinct queries in a block. blocks: how many. signals: the range of
+    each.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,13 +62,14 @@ class Baseline(BaseModel):
     queries: int
     block: int
     blocks: int
-    signals: dict[str, Range]
+    signals: dict[str, OrdinaryRange]
 
     @classmethod
     def learn(cls, release: str, queries: Observations, monitor: Monitor) -> Self:
-        """Of a log, by a monitor at the settings of the service that has seen nothing yet.
+        """Learn the baseline of a release from its query log.
 
-        Raises InputError where the log has too few days or too few blocks.
+        release: its id. queries: of the log. monitor: at the settings of the service, and with nothing seen yet. Raises
+        InputError where the log has too few days or too few blocks.
         """
         stream = monitor.queries
         means = [weighed.fifth.block for weighed in monitor.weigh(queries) if weighed.fifth.block is not None]
@@ -83,7 +93,7 @@ class Baseline(BaseModel):
 
     @property
     def bounds(self) -> Mapping[str, Bounds]:
-        """By signal."""
+        """The bounds of each signal's block means, by signal."""
         return {
             name: Bounds(np.array(each.lower, dtype=np.float64), np.array(each.upper, dtype=np.float64))
             for name, each in self.signals.items()
@@ -91,17 +101,17 @@ class Baseline(BaseModel):
 
     def save(self, path: Path) -> None:
         """Write the file in one step; what was there before stays whole until then. Raises OSError."""
-        sealed = _Sealed(baseline=self, sha256=self.digest)
+        sealed = _BaselineFile(baseline=self, sha256=self.digest)
         with staging_folder(path.parent, STAGING_PREFIX) as staging:
-            put_plain(path, sealed.model_dump_json(indent=1).encode() + b"\n", staging)
+            atomic_write(path, sealed.model_dump_json(indent=1).encode() + b"\n", folder=staging)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, which tells whether a file is as it was written."""
+        """SHA-256 of the content, in hexadecimal, which tells whether a file is as it was written."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
 
-class _Sealed(BaseModel):
+class _BaselineFile(BaseModel):
     """The file: a baseline and its digest."""
 
     model_config = ConfigDict(extra="forbid")
@@ -111,11 +121,15 @@ class _Sealed(BaseModel):
 
 
 def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
-    """Read what `save` wrote. Raises InputError, in one sentence, where it is damaged, or of another release."""
+    """Read what `Baseline.save` wrote.
+
+    path: the file. release: id of the release that it has to be of. monitor: whose signals it has to have. Raises
+    InputError, in one sentence, where it is damaged, or of another release.
+    """
     remedy = "make it again with `taugate drift baseline`"
     try:
         # Who runs the service names the file, which may be a link, as Kubernetes mounts them.
-        sealed = _Sealed.model_validate_json(read_plain(path.resolve(), _BYTES))
+        sealed = _BaselineFile.model_validate_json(read_bounded(path.resolve(), _BYTES))
     except (OSError, RuntimeError) as error:
         raise InputError(
             f"{path}: cannot be read ({getattr(error, 'strerror', None) or 'no plain file of its size'}); {remedy}"
@@ -140,8 +154,8 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     return found
 
 
-def _ranges(means: Float64, stream: Stream[Observations]) -> dict[str, Range]:
-    """Of block means, (n, V), n in the order of time."""
+def _ranges(means: Float64, stream: Stream[Observations]) -> dict[str, OrdinaryRange]:
+    """Compute the ordinary ranges from block means, (n, V), in the order of time."""
     average = means.mean(axis=0)
     apart = means - average
     variance = (apart**2).mean(axis=0)
@@ -153,6 +167,6 @@ def _ranges(means: Float64, stream: Stream[Observations]) -> dict[str, Range]:
     lasting = np.clip(average + np.sqrt(share) * apart, 0, 1)
     lower, upper = lasting.min(axis=0), lasting.max(axis=0)
     return {
-        signal.name: Range(lower=lower[columns].tolist(), upper=upper[columns].tolist())
+        signal.name: OrdinaryRange(lower=lower[columns].tolist(), upper=upper[columns].tolist())
         for signal, columns in zip(stream.signals, stream.columns, strict=True)
     }

@@ -31,9 +31,10 @@ _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 6
 
 @dataclass(frozen=True, slots=True)
 class Fifth:
-    """A fifth of a block that is complete. row: where, in what was given, its last query is; mean: (V,).
+    """A fifth of a block that is complete.
 
-    queries: distinct ones in it; block: (V,) mean of the whole block where this is its last fifth.
+    row: of its last query in the batch. mean: (V,) float64 means. queries: distinct ones in it. block: (V,) float64
+    means of the whole block where this is its last fifth, else None.
     """
 
     row: int
@@ -43,10 +44,13 @@ class Fifth:
 
 
 class Blocks:
-    """neutral: (V,) means at calibration; size: distinct queries in a block."""
+    """Collects queries into blocks, fifth by fifth.
+
+    neutral: (V,) float64 means at calibration. size: distinct queries in a block; it may be set between two blocks.
+    """
 
     def __init__(self, neutral: Float64, size: int = BLOCK) -> None:
-        self.size = size  # may be set between two blocks
+        self.size = size
         self._neutral = neutral
         self._recent: deque[dict[int, int]] = deque()  # how often each query of a block was asked
         self._asked: dict[int, int] = {}  # in all recent blocks
@@ -56,7 +60,10 @@ class Blocks:
         self._sum = np.zeros(len(neutral))
 
     def feed(self, keys: Keys, values: Float64) -> Iterator[Fifth]:
-        """Every fifth that n queries complete, in their order; keys: (n,), equal for equal queries; values: (n, V)."""
+        """Add n queries in their order; yields every fifth that they complete.
+
+        keys: (n,) uint64, equal for equal queries. values: (n, V) float64 variables in 0…1.
+        """
         new: list[int] = []  # rows of queries that the block did not hold
         lighter: list[tuple[int, float]] = []  # which of them weigh less than 1
         opened, end = self._open, self._end(len(self._fifths) + 1)
@@ -77,7 +84,7 @@ class Blocks:
         self._add(values[new], lighter)
 
     def _end(self, fifths: int) -> int:
-        """Distinct queries that the block holds when so many fifths of it are complete."""
+        """Return how many distinct queries the block holds when so many fifths of it are complete."""
         return self.size * fifths // FIFTHS
 
     def _add(self, values: Float64, lighter: Sequence[tuple[int, float]]) -> None:
@@ -111,10 +118,10 @@ class Blocks:
                     asked[key] -= count
                 else:
                     del asked[key]
-        self._typical = self._median()
+        self._typical = self._median_count()
 
-    def _median(self) -> float:
-        """How often the typical query was asked in the recent blocks, 1 before there are any."""
+    def _median_count(self) -> float:
+        """Return how often the median query was asked in the recent blocks, 1 before there are any."""
         if not self._asked:
             return 1.0
         counts = np.fromiter(self._asked.values(), np.float64, len(self._asked))
@@ -122,7 +129,7 @@ class Blocks:
         return float(np.partition(counts, middle)[middle].mean())  # np.median takes twice as long
 
     def pack(self) -> dict[str, NDArray[Any]]:
-        """The state as arrays, for other processes; `restore` reads it."""
+        """Return the state as arrays, for other processes; `restore` reads it."""
         counters = [*self._recent, self._open]
         return {
             "keys": np.array([key for counter in counters for key in counter], dtype=np.uint64),
@@ -134,8 +141,8 @@ class Blocks:
         }
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
-        if not _fits(packed, len(self._neutral)):
+        """Take over a state from `pack`. Raises ValueError for anything else, and nothing has changed then."""
+        if not _is_valid(packed, len(self._neutral)):
             raise ValueError("no state of blocks")
         ends = packed["lengths"].cumsum()
         pairs = [*zip(packed["keys"].tolist(), packed["counts"].tolist(), strict=True)]
@@ -147,11 +154,11 @@ class Blocks:
         for block in recent:
             for key, count in block.items():
                 self._asked[key] = self._asked.get(key, 0) + count
-        self._typical = self._median()
+        self._typical = self._median_count()
 
 
-def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
-    """Whether arrays from outside are a state at all."""
+def _is_valid(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
+    """Tell whether arrays from outside are a state of blocks with so many variables."""
     forms = {"keys": "u8", "counts": "i8", "lengths": "i8", "size": "i8", "fifths": "f8", "sum": "f8"}
     if {*packed} != {*forms} or any(packed[name].dtype != np.dtype(form) for name, form in forms.items()):
         return False
@@ -180,75 +187,3 @@ def _fits(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
         and ((sums >= -ROUNDING) & (sums <= most[:, None] + ROUNDING)).all()
         and all(len(np.unique(block)) == len(block) for block in np.split(keys, np.cumsum(lengths)[:-1]))
     )
-
-
-_STEP = 40  # queries that one value of the series is the mean of: a fifth of the smallest block
-_MOST_STEPS = 500  # the series: the last 20,000 queries
-_FEWEST_STEPS = 50
-_LARGEST = 16 * BLOCK  # what lasts longer than 1,600 queries is no burst; a baseline is for that
-
-
-def autocorrelation_time(series: Float64) -> float:
-    """In steps of the series, at least 1; series: (n, V), its V variables taken together."""
-    centred = series - series.mean(axis=0)
-    variance = float((centred**2).sum())
-    if variance == 0:
-        return 1.0
-    n, time = len(series), -1.0
-    for lag in range(0, n // 4, 2):
-        pair = sum(float((centred[: n - k] * centred[k:]).sum()) for k in (lag, lag + 1)) / variance
-        if pair <= 0:
-            break
-        time += 2 * pair
-    return max(1.0, time)
-
-
-class BlockSize:
-    """Follows the traffic; the size that it gives to the next block depends on what came before it alone."""
-
-    def __init__(self, variables: int) -> None:
-        self._steps: deque[Float64] = deque(maxlen=_MOST_STEPS)
-        self._sum, self._count = np.zeros(variables), 0
-
-    def observe(self, mean: Float64, queries: int) -> None:
-        """Take the mean, (V,), of some more distinct queries."""
-        self._sum = self._sum + mean * queries
-        self._count += queries
-        # A fifth of a long block is several steps with one mean: steps are as long whatever the block is.
-        while self._count >= _STEP:
-            self._steps.append(self._sum / self._count)
-            self._sum = self._sum * ((self._count - _STEP) / self._count)
-            self._count -= _STEP
-
-    @property
-    def size(self) -> int:
-        """Distinct queries for the next block, a multiple of BLOCK."""
-        if len(self._steps) < _FEWEST_STEPS:
-            return BLOCK
-        queries = 2 * _STEP * autocorrelation_time(np.array(self._steps))
-        return int(np.clip(BLOCK * np.ceil(queries / BLOCK), BLOCK, _LARGEST))
-
-    def pack(self) -> dict[str, NDArray[Any]]:
-        """The state as arrays, for other processes; `restore` reads it."""
-        return {"steps": np.array(self._steps).reshape(-1, len(self._sum)), "rest": np.append(self._sum, self._count)}
-
-    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `pack` made. Raises ValueError for anything else, and nothing has changed then."""
-        variables = len(self._sum)
-        if {*packed} != {"steps", "rest"} or any(
-            array.dtype != np.float64 or not np.isfinite(array).all() for array in packed.values()
-        ):
-            raise ValueError("no state of a block size")
-        steps, rest = packed["steps"], packed["rest"]
-        if (
-            steps.shape[1:] != (variables,)
-            or len(steps) > _MOST_STEPS
-            or rest.shape != (variables + 1,)
-            or not 0 <= rest[-1] < _STEP
-            or rest[-1] % 1
-            or not ((steps >= -ROUNDING) & (steps <= 1 + ROUNDING)).all()
-            or not ((rest >= -ROUNDING) & (rest <= rest[-1] + ROUNDING)).all()
-        ):
-            raise ValueError("no state of a block size")
-        self._steps = deque(steps[-_MOST_STEPS:].copy(), maxlen=_MOST_STEPS)
-        self._sum, self._count = rest[:-1].copy(), int(rest[-1])

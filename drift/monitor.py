@@ -1,4 +1,4 @@
-"""All alarms of a release, on what is seen of its traffic."""
+"""The monitor: all alarms of a release, fed with what is observed of its traffic."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from taugate.drift.alarm import Alarm, Change, threshold
-from taugate.drift.blocks import BLOCK, Blocks, BlockSize, Fifth
+from taugate.drift.block_size import BlockSize
+from taugate.drift.blocks import BLOCK, Blocks, Fifth
 from taugate.drift.observations import Judgements, Keys, Observations
 from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
 from taugate.retrieval.release.reference import Reference
@@ -21,21 +22,27 @@ from taugate.retrieval.release.reference import Reference
 SMALLEST_EFFECT = 0.1
 # A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
 _OF_A_FIFTH = 2.0
-# A false alarm of any signal within N distinct queries has at most the probability N over this while all means are just
-# within their bounds: one in four for a hundred queries a second all month. Further inside there are none.
-SELDOM = 1e9
+# Distinct queries between false alarms: while all means are just within their bounds, a false alarm of any signal
+# within N queries has at most the probability N over this: one in four for a hundred queries a second all month.
+# Further inside there are none.
+AVERAGE_RUN_LENGTH = 1e9
 _ROWS = 8192  # at a time: of more, the variables would take megabytes
 
 BlockRule = int | Literal["auto"]
-Seen = TypeVar("Seen")
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True)
 class Rules:
-    """When there is an alarm. block: distinct queries in a block, or `auto` for as many as the bursts ask for."""
+    """When there is an alarm.
+
+    smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration. average_run_length: distinct
+    queries between false alarms, see `threshold`. block: distinct queries in a block, or `auto` for as many as the
+    bursts ask for.
+    """
 
     smallest_effect: float = SMALLEST_EFFECT
-    seldom: float = SELDOM
+    average_run_length: float = AVERAGE_RUN_LENGTH
     block: BlockRule = BLOCK
 
 
@@ -43,14 +50,14 @@ DEFAULT_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class FifthResult:
     """A fifth of a block, with the alarms that began or ended with it."""
 
     fifth: Fifth
     changes: list[Change]
 
     def later(self, rows: int) -> Self:
-        """The same with rows counted from earlier on."""
+        """Return the same with all rows larger by `rows`."""
         return replace(
             self,
             fifth=replace(self.fifth, row=self.fifth.row + rows),
@@ -63,10 +70,13 @@ class _State(Protocol):
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None: ...
 
 
-class Stream(Generic[Seen]):
-    """Signals whose variables are those of the same queries, or of the same judgements, in the same blocks."""
+class Stream(Generic[Sample]):
+    """Signals of the same queries, or of the same judgements, in the same blocks.
 
-    def __init__(self, signals: list[Signal[Seen]], alarms: list[Alarm], rules: Rules) -> None:
+    signals: what is watched. alarms: one for each signal. rules: when there is an alarm.
+    """
+
+    def __init__(self, signals: list[Signal[Sample]], alarms: list[Alarm], rules: Rules) -> None:
         self.signals, self.alarms = signals, alarms
         means = [signal.means for signal in signals]
         ends = np.cumsum([len(each) for each in means]).tolist()
@@ -74,8 +84,11 @@ class Stream(Generic[Seen]):
         self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
-    def weigh(self, keys: Keys, seen: Seen) -> Iterator[Weighed]:
-        """Every fifth of a block that n things complete; keys: (n,), equal for what is the same thing again."""
+    def weigh(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
+        """Add n observations; yields every fifth of a block that they complete.
+
+        keys: (n,) uint64, equal for the same query or judgement. seen: the observations.
+        """
         values = np.concatenate([signal.variables(seen) for signal in self.signals], axis=1)
         for fifth in self.blocks.feed(keys, values):
             changes = [
@@ -87,18 +100,18 @@ class Stream(Generic[Seen]):
                 self._auto.observe(fifth.mean, fifth.queries)
                 if fifth.block is not None:
                     self.blocks.size = self._auto.size
-            yield Weighed(fifth, changes)
+            yield FifthResult(fifth, changes)
 
     def _parts(self) -> dict[str, _State]:
         parts: dict[str, _State] = {"blocks": self.blocks, **{alarm.signal: alarm for alarm in self.alarms}}
         return parts if self._auto is None else parts | {"auto": self._auto}
 
     def pack(self) -> dict[str, NDArray[Any]]:
-        """The state as arrays; `restore` reads it."""
+        """Return the state as arrays; `restore` reads it."""
         return {f"{part}.{name}": array for part, own in self._parts().items() for name, array in own.pack().items()}
 
     def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what `pack` made. Raises ValueError for anything else."""
+        """Take over a state from `pack`. Raises ValueError for anything else."""
         if {*packed} != {*self.pack()} or (self._auto is None and packed["blocks.size"].tolist() != [self.blocks.size]):
             raise ValueError("no state of these signals")
         for part, own in self._parts().items():
@@ -107,7 +120,11 @@ class Stream(Generic[Seen]):
 
 
 class Monitor:
-    """theta: see `query_signals`; ordinary: bounds of a baseline by signal, which widen those of the calibration."""
+    """The alarms of one release.
+
+    reference: similarities of the calibration queries. theta: θ of the calibration, see `theta_of`. rules: when there
+    is an alarm. ordinary: bounds of a baseline by signal, which widen those of the calibration.
+    """
 
     def __init__(
         self,
@@ -118,45 +135,47 @@ class Monitor:
     ) -> None:
         self._rules, self._reference, self._theta = rules, reference, theta
         of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
-        self.threshold = threshold(rules.seldom, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block)
+        self.threshold = threshold(
+            rules.average_run_length, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block
+        )
 
         def alarm(signal: Signal[Any]) -> Alarm:
-            within = signal.calibrated
+            bounds = signal.calibrated
             if signal.name in ordinary:
-                within = within.widened(ordinary[signal.name])
+                bounds = bounds.widened(ordinary[signal.name])
             small = rules.smallest_effect
-            return Alarm(signal.name, within.shifted(small), within.shifted(_OF_A_FIFTH * small), self.threshold)
+            return Alarm(signal.name, bounds.shifted(small), bounds.shifted(_OF_A_FIFTH * small), self.threshold)
 
         self.queries = Stream(of_queries, [alarm(signal) for signal in of_queries], rules)
         self.feedback = Stream([of_feedback], [alarm(of_feedback)], rules)
 
     @property
     def alarms(self) -> list[Alarm]:
-        """Of every signal."""
+        """The alarms of all signals."""
         return [*self.queries.alarms, *self.feedback.alarms]
 
     def update(self, seen: Observations) -> list[Change]:
-        """What queries, in their order, begin or end."""
+        """Add queries in their order; returns the alarms that they begin or end."""
         return [change for weighed in self.weigh(seen) for change in weighed.changes]
 
-    def weigh(self, seen: Observations) -> Iterator[Weighed]:
-        """The same, with every fifth of a block that they complete."""
+    def weigh(self, seen: Observations) -> Iterator[FifthResult]:
+        """Add queries in their order; yields every fifth of a block that they complete."""
         for start in range(0, len(seen), _ROWS):
             part = seen.take(slice(start, start + _ROWS))
             for weighed in self.queries.weigh(part.key, part):
                 yield weighed.later(start)
 
     def judge(self, judged: Judgements) -> list[Change]:
-        """What judgements, in their order, begin or end."""
+        """Add judgements in their order; returns the alarms that they begin or end."""
         return [change for weighed in self.weigh_judged(judged) for change in weighed.changes]
 
-    def weigh_judged(self, judged: Judgements) -> Iterator[Weighed]:
-        """The same, with every fifth of a block that they complete."""
+    def weigh_judged(self, judged: Judgements) -> Iterator[FifthResult]:
+        """Add judgements in their order; yields every fifth of a block that they complete."""
         return self.feedback.weigh(judged.key, judged.correct)
 
     @property
     def fingerprint(self) -> str:
-        """Equal for monitors that may share one state: of the same release, rules and baseline."""
+        """16 hexadecimal digits, equal for monitors that may share one state: of one release, rules and baseline."""
         digest = hashlib.sha256(repr((self.threshold, self._rules.block)).encode())
         for alarm in self.alarms:
             digest.update(np.concatenate(alarm.bounds).tobytes())
@@ -164,13 +183,13 @@ class Monitor:
         return digest.hexdigest()[:16]
 
     def pack(self) -> bytes:
-        """The state, for other processes and the next one: counts, sums and evidence, some 70 kB."""
+        """Return the state, for other processes and the next one: counts, sums and evidence, some 70 kB."""
         arrays = {f"queries.{name}": array for name, array in self.queries.pack().items()}
         arrays |= {f"feedback.{name}": array for name, array in self.feedback.pack().items()}
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     def restore(self, packed: bytes) -> None:
-        """Take over what `pack` made. Raises ValueError for anything else; the state is then of no use."""
+        """Take over a state from `pack`. Raises ValueError for anything else; the monitor is then of no use."""
         try:
             arrays = load(packed)
         except (SafetensorError, KeyError, TypeError, AttributeError) as error:
@@ -182,5 +201,5 @@ class Monitor:
 
 
 def theta_of(reference: Reference, percentile: float) -> float:
-    """θ of all calibration queries together: the percentile, 0…100, of their top-K similarities."""
+    """Return θ of all calibration queries together: a percentile, 0…100, of their top-K similarities."""
     return float(np.percentile(reference.top, percentile))

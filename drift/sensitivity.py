@@ -1,7 +1,7 @@
-"""The smallest shift that an alarm finds, computed: of a smaller one neither the certificate nor an alarm says a word.
+"""Sensitivity: the smallest shift of the traffic that an alarm finds, computed and not simulated.
 
-For blocks of independent queries the logarithm of a bet has a known mean and spread (`Evidence.growth`), and so has the
-evidence after n of them. A shift is found within n blocks, nine times out of ten, where the mean less 1.28 standard
+For blocks of independent queries the logarithm of a bet has a known mean and spread (`EDetectors.growth`), and so has
+the evidence after n of them. A shift is found within n blocks, nine times out of ten, where the mean less 1.28 standard
 deviations is that of an alarm. `make drift-benchmarks` checks it by simulation.
 """
 
@@ -13,7 +13,8 @@ import numpy as np
 from taugate.drift.alarm import Alarm
 from taugate.drift.blocks import BLOCK
 from taugate.drift.monitor import Monitor, theta_of
-from taugate.drift.observations import Float64, calibration_observations, effect, shifted
+from taugate.drift.observations import Float64, calibration_observations
+from taugate.drift.signals import cohens_h, shifted
 from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
 from taugate.retrieval.release.reference import Reference
 
@@ -24,36 +25,37 @@ _LARGEST_SIMILARITY = 2.0
 
 
 def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
-    """What the alarms of a release find at the default settings; percentile: that of θ, 0…100.
+    """Compute the smallest shifts that the alarms of a release find at the default settings.
 
-    A release without a calibration query that could be shifted has no entry for that direction.
+    reference: similarities of the calibration queries. percentile: that θ is of their top-K similarities, 0…100.
     """
     monitor = Monitor(reference, theta_of(reference, percentile))
     signals = {each.name: each.means for each in monitor.queries.signals}
     signals |= {each.name: each.means for each in monitor.feedback.signals}
     found = {
-        alarm.signal: Shifts(lower=_share(alarm, means, -1), higher=_share(alarm, means, 1))
+        alarm.signal: Shifts(lower=_shift_of_share(alarm, means, -1), higher=_shift_of_share(alarm, means, 1))
         for alarm in monitor.alarms
         if len(means := signals[alarm.signal]) == 1
     }
     (topk,) = (alarm for alarm in monitor.queries.alarms if alarm.signal not in found)
     found[topk.signal] = Shifts(
-        lower=_similarity(topk, monitor, reference, -1), higher=_similarity(topk, monitor, reference, 1)
+        lower=_shift_of_similarity(topk, monitor, reference, -1),
+        higher=_shift_of_similarity(topk, monitor, reference, 1),
     )
     return DriftRecord(within=WITHIN, block=BLOCK, signals=found)
 
 
-def _share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
-    """In points of a share, such as COE."""
-    h = _smallest(lambda size: _found(alarm, shifted(means, direction * size)), _LARGEST_EFFECT)
+def _shift_of_share(alarm: Alarm, means: Float64, direction: int) -> Shift | None:
+    """Return the smallest shift of a share, such as COE, in one direction: −1 or 1."""
+    h = _smallest(lambda size: _is_found(alarm, shifted(means, direction * size)), _LARGEST_EFFECT)
     if h is None:
         return None
     points = shifted(means, direction * h) - means
-    return Shift(points=float(points[0]), effect=float(effect(means + points, means)[0]))
+    return Shift(points=float(points[0]), effect=float(cohens_h(means + points, means)[0]))
 
 
-def _similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction: int) -> Shift | None:
-    """In points of similarity, of all results of all queries."""
+def _shift_of_similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction: int) -> Shift | None:
+    """Return the smallest shift of the similarity of all results of all queries, in one direction: −1 or 1."""
     (signal,) = (each for each in monitor.queries.signals if each.name == alarm.signal)
     calibration = calibration_observations(reference)
 
@@ -62,19 +64,19 @@ def _similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction:
         shifted_means: Float64 = signal.variables(replace(calibration, top=top)).mean(axis=0)
         return shifted_means
 
-    size = _smallest(lambda size: _found(alarm, means(size)), _LARGEST_SIMILARITY)
+    size = _smallest(lambda size: _is_found(alarm, means(size)), _LARGEST_SIMILARITY)
     if size is None:
         return None
-    effects = effect(means(size), signal.means)
+    effects = cohens_h(means(size), signal.means)
     return Shift(points=direction * size, effect=float(effects[np.abs(effects).argmax()]))
 
 
-def _found(alarm: Alarm, means: Float64) -> bool:
+def _is_found(alarm: Alarm, means: Float64) -> bool:
     return alarm.finds(means, WITHIN // BLOCK, BLOCK)
 
 
 def _smallest(found: Callable[[float], bool], largest: float) -> float | None:
-    """The smallest size that is found, None where not even the largest is."""
+    """Return the smallest size that is found, by bisection; None where not even the largest is."""
     if not found(largest):
         return None
     low, high = 0.0, largest

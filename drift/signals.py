@@ -1,4 +1,4 @@
-"""What is watched: variables in 0…1 of each query, with their means at calibration."""
+"""Signals: variables in 0…1 of each query that drift is watched by, with their means at calibration."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from taugate.drift.observations import Float64, Observations, calibration_observations, shifted
+from taugate.drift.observations import Float64, Observations, calibration_observations
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -19,40 +19,63 @@ _PERCENTILES = (0.1, 5, 50, 95, 99.9)
 _UNLUCKY = 0.05
 _MOST_VARIABLES = 2 * len(_PERCENTILES) + 4
 
-Seen = TypeVar("Seen")
+Sample = TypeVar("Sample")  # Observations, or similarities of judged documents
+
+
+def cohens_h(share: Float64, reference: Float64) -> Float64:
+    """Return the effect size Cohen's h of two shares, positive where `share` is the larger one.
+
+    share, reference: in 0…1, of shapes that broadcast.
+    """
+    return 2 * (np.arcsin(np.sqrt(share)) - np.arcsin(np.sqrt(reference)))
+
+
+def shifted(reference: Float64, effects: Float64 | float) -> Float64:
+    """Return the share that is a given effect away from a reference; 0 or 1 where there is none that far.
+
+    reference: shares in 0…1. effects: Cohen's h, negative for a smaller share.
+    """
+    return np.sin(np.clip(np.arcsin(np.sqrt(reference)) + effects / 2, 0, np.pi / 2)) ** 2
 
 
 class Bounds(NamedTuple):
-    """Between which V means are no drift, (V,) each in 0…1."""
+    """The range of V means that counts as no drift.
+
+    lower, upper: (V,) float64 in 0…1.
+    """
 
     lower: Float64
     upper: Float64
 
-    def hold(self, means: Float64) -> bool:
-        """Whether all means, (V,), are within."""
+    def contain(self, means: Float64) -> bool:
+        """Tell whether all means, (V,) float64, are within the bounds."""
         return bool(((means >= self.lower) & (means <= self.upper)).all())
 
     def widened(self, other: "Bounds") -> "Bounds":
-        """The smallest bounds that hold what either does."""
+        """Return the smallest bounds that contain these and others."""
         return Bounds(np.minimum(self.lower, other.lower), np.maximum(self.upper, other.upper))
 
     def shifted(self, effect: float) -> "Bounds":
-        """Further out by an effect, Cohen's h."""
+        """Return bounds that are wider by an effect, Cohen's h, on either side."""
         return Bounds(shifted(self.lower, -effect), shifted(self.upper, effect))
 
 
 @dataclass(frozen=True)
-class Signal(Generic[Seen]):
-    """variables: of n things seen, (n, V) in 0…1; means: (V,) theirs at calibration, over `queries` queries."""
+class Signal(Generic[Sample]):
+    """A signal with V variables.
+
+    name: as metrics have it. variables: computes the variables of n observations, (n, V) float64 in 0…1. means: (V,)
+    float64, their means at calibration. queries: how many calibration queries these are means of.
+    """
 
     name: str
-    variables: Callable[[Seen], Float64]
+    variables: Callable[[Sample], Float64]
     means: Float64
     queries: int
 
     @property
     def calibrated(self) -> Bounds:
-        """Where the true means are, as the calibration knows them.
+        """Confidence bounds of the true means, as the calibration knows them.
 
         The mean of q queries is off by 1/√q in Cohen's h (standard deviation).
         """
@@ -61,7 +84,10 @@ class Signal(Generic[Seen]):
 
 
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:
-    """What is watched of every query; theta: θ of the calibration, the percentile of all its top-K similarities."""
+    """Return the signals of queries.
+
+    reference: similarities of the calibration queries. theta: θ of the calibration, see `theta_of`.
+    """
     ranks = sorted({0, reference.top.shape[1] - 1})
     levels = np.percentile(reference.top[:, ranks], _PERCENTILES, axis=0).astype(np.float32)
     calibration = calibration_observations(reference)
@@ -90,9 +116,11 @@ def query_signals(reference: Reference, theta: float) -> list[Signal[Observation
 
 
 def feedback_signal(reference: Reference, theta: float) -> Signal[Float32]:
-    """What is watched of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
+    """Return the signal of similarities with documents that were judged relevant, (n,): the share above θ, as in COE.
 
-    Judged is what was shown, so that it is compared with correct documents that the policy keeps.
+    Only documents that were shown are judged, so it is compared with correct documents that the policy keeps.
+
+    reference: similarities of the calibration queries. theta: θ of the calibration, see `theta_of`.
     """
 
     def coe(correct: Float32) -> Float64:

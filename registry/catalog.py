@@ -1,6 +1,8 @@
-"""Which releases a directory holds, and which of them is current or shadow. Reading takes no lock."""
+"""What a releases directory holds: which releases there are, which is current or shadow, and what their manifests say.
 
-import os
+Reading takes no lock, and nothing here is verified: whoever opens or promotes a release verifies it.
+"""
+
 from pathlib import Path
 from typing import Any
 
@@ -8,53 +10,26 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, POINTER_BYTES, SHADOW, is_release_id
-from taugate.retrieval.release.records import State
-from taugate.storage.files import read_plain
+from taugate.retrieval.release.state import State
+from taugate.storage.files import read_bounded
 
 
 def release_ids(releases: Path) -> list[str]:
-    """Ids of all releases, oldest first. What does not carry a release's name is not one."""
+    """Return the ids of all releases, oldest first; entries without a release's name are passed over.
+
+    releases: the releases directory. Raises ReleaseError where there is no such directory.
+    """
     if not releases.is_dir():
         raise ReleaseError(f"{releases}: no such directory; `taugate calibrate DATA --releases {releases}` makes it")
     return sorted(entry.name for entry in releases.iterdir() if is_release_id(entry.name) and entry.is_dir())
 
 
-def current_id(releases: Path) -> str | None:
-    """The promoted release's id, or None before the first promotion. Raises ReleaseError when it names none."""
-    return _named(releases, CURRENT, "promote one that is")
-
-
-def shadow_id(releases: Path) -> str | None:
-    """The id of the release to be tried beside the current one, or None. Raises ReleaseError when it names none."""
-    return _named(releases, SHADOW, "name one that is with `taugate release shadow`, or give --none")
-
-
-def pointed_id(releases: Path, pointer: str) -> str | None:
-    """What a pointer says, whether there is such a release or not; None where it says nothing of that form."""
-    try:
-        name = read_plain(releases / pointer, POINTER_BYTES).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return name if is_release_id(name) else None
-
-
-def _named(releases: Path, pointer: str, remedy: str) -> str | None:
-    path = releases / pointer
-    try:
-        name = read_plain(path, POINTER_BYTES).decode("ascii").strip()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReleaseError(f"{path}: cannot be read as one line with a release id; {remedy}") from error
-    if is_release_id(name) and (releases / name / MANIFEST).is_file():
-        return name
-    if pointed_id(releases, pointer) not in {None, name}:  # moved meanwhile, and what it named before was pruned
-        return _named(releases, pointer, remedy)
-    raise ReleaseError(f"{path}: names {name!r}, which is no release in {releases}; {remedy}")
-
-
 def find(releases: Path, name: str | None = None) -> Path:
-    """Folder of a release; `None` is the current one. Raises ReleaseError when there is no such release."""
+    """Return the folder of a release.
+
+    releases: the releases directory. name: the release's id; None for the current release. Raises ReleaseError where
+    there is no such release.
+    """
     if name is None:
         name = current_id(releases)
         if name is None:
@@ -66,37 +41,86 @@ def find(releases: Path, name: str | None = None) -> Path:
     return releases / name
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames and new names in a folder survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def current_id(releases: Path) -> str | None:
+    """Return the id of the promoted release, or None before the first promotion.
+
+    releases: the releases directory. Raises ReleaseError where the pointer names no release that is there.
+    """
+    return _existing_id(releases, CURRENT, "promote one that is")
+
+
+def shadow_id(releases: Path) -> str | None:
+    """Return the id of the release that is tried beside the current one, or None.
+
+    releases: the releases directory. Raises ReleaseError where the pointer names no release that is there.
+    """
+    return _existing_id(releases, SHADOW, "name one that is with `taugate release shadow`, or give --none")
+
+
+def pointed_id(releases: Path, pointer: str) -> str | None:
+    """Return the id that a pointer names, whether there is such a release or not; None where it names none.
+
+    releases: the releases directory. pointer: CURRENT or SHADOW.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        name = read_bounded(releases / pointer, POINTER_BYTES).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return name if is_release_id(name) else None
 
 
-def parent(releases: Path, name: str | None) -> str | None:
-    """The release that was current when this one was written; None where that cannot be said."""
+def _existing_id(releases: Path, pointer: str, remedy: str) -> str | None:
+    path = releases / pointer
+    try:
+        name = read_bounded(path, POINTER_BYTES).decode("ascii").strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ReleaseError(f"{path}: cannot be read as one line with a release id; {remedy}") from error
+    if is_release_id(name) and (releases / name / MANIFEST).is_file():
+        return name
+    if pointed_id(releases, pointer) not in {None, name}:  # moved meanwhile, and what it named before was pruned
+        return _existing_id(releases, pointer, remedy)
+    raise ReleaseError(f"{path}: names {name!r}, which is no release in {releases}; {remedy}")
+
+
+def parent_of(releases: Path, name: str | None) -> str | None:
+    """Return the id of the release that was current when a release was written.
+
+    releases: the releases directory. name: the release's id; for None, and where its manifest does not say, the answer
+    is None.
+    """
     found = _manifest(releases, name).get("parent")
     return found if isinstance(found, str) and is_release_id(found) else None
 
 
-def erased_from(releases: Path, name: str | None) -> str | None:
-    """The release that this one was made of by an erasure; None where there was none, or that cannot be said."""
+def erasure_source(releases: Path, name: str | None) -> str | None:
+    """Return the id of the release that a release was made of by erasing documents; None where it was not.
+
+    releases: the releases directory. name: the release's id, or None.
+    """
     record = _manifest(releases, name).get("erasure")
     found = record.get("release") if isinstance(record, dict) else None
     return found if isinstance(found, str) and is_release_id(found) else None
 
 
-def encoder(releases: Path, name: str | None) -> dict[str, Any]:
-    """The record of a release's float32 encoder, empty where that cannot be said."""
+def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
+    """Return the manifest's record of a release's float32 encoder; empty where there is none that can be read.
+
+    releases: the releases directory. name: the release's id, or None.
+    """
     manifest = _manifest(releases, name)
     found = manifest.get("float32_encoder") or manifest.get("encoder")
     return found if isinstance(found, dict) else {}
 
 
-def state(releases: Path, name: str | None) -> State | None:
-    """Whether a release is calibrated, as one is that says nothing of it; None where there is none that can be read."""
+def calibration_state(releases: Path, name: str | None) -> State | None:
+    """Tell whether a release is calibrated or provisional; None where there is no manifest that can be read.
+
+    A manifest from before there was such a record counts as calibrated.
+
+    releases: the releases directory. name: the release's id, or None.
+    """
     manifest = _manifest(releases, name)
     if not manifest:
         return None
@@ -105,10 +129,11 @@ def state(releases: Path, name: str | None) -> State | None:
 
 
 def _manifest(releases: Path, name: str | None) -> dict[str, Any]:
+    """Read a manifest as plain JSON; empty where that cannot be done."""
     if name is None:
         return {}
     try:
-        raw = orjson.loads(read_plain(releases / name / MANIFEST, MANIFEST_BYTES))
+        raw = orjson.loads(read_bounded(releases / name / MANIFEST, MANIFEST_BYTES))
     except (OSError, orjson.JSONDecodeError):
         return {}
     return raw if isinstance(raw, dict) else {}

@@ -1,4 +1,4 @@
-"""How the papers' measures go together over several releases of one data set: their Table 3, for your encoders."""
+"""Correlations of the papers' measures over several releases of one data set: their Table 3, for your encoders."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,11 @@ _PAIRS = (
 
 @dataclass(frozen=True)
 class Correlations:
-    """Pearson correlations over `releases` encoders, one data set and K; None where one of the two never changes."""
+    """Pearson correlations between pairs of measures, over the releases of one data set and K.
+
+    data: name of the data set. k: K. releases: how many, each of another encoder. values: by pair of measures; None
+    where one of the two never changes.
+    """
 
     data: str
     k: int
@@ -30,14 +34,17 @@ class Correlations:
 
 
 def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
-    """One for each data set, K and way to measure with three encoders or more (thresholds paper §4, Table 3).
+    """Correlate the measures of releases that can be compared (thresholds paper §4, Table 3).
 
-    Bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in force. Of
-    several releases with one encoder the last counts: they differ in nothing that is compared here.
+    The measures are bootstrapped means of the calibration queries, and τ(ψ) of the papers' rule whether or not it is in
+    force. Of several releases with one encoder the last counts: they differ in nothing that is compared here.
+
+    manifests: of the releases, oldest first. Returns one result for each data set, K and way to measure with three
+    encoders or more.
     """
     groups: dict[str, dict[str, Manifest]] = {}
     for manifest in manifests:
-        groups.setdefault(repr(_measured(manifest)), {})[manifest.encoder.sha256] = manifest
+        groups.setdefault(repr(_comparison_key(manifest)), {})[manifest.encoder.sha256] = manifest
     return [
         Correlations(first.data.name, first.policy.k, len(group), _correlate(list(group.values())))
         for group in groups.values()
@@ -45,8 +52,8 @@ def correlations(manifests: Sequence[Manifest]) -> list[Correlations]:
     ]
 
 
-def _measured(manifest: Manifest) -> tuple[object, ...]:
-    """What two releases need to have in common to be compared: the data, how they were measured, the rule's metric."""
+def _comparison_key(manifest: Manifest) -> tuple[object, ...]:
+    """Return what two releases have in common where they can be compared: data, draws and the policy's metric."""
     data = manifest.data
     digests = (data.sha256["corpus"], data.sha256["queries"], data.sha256["qrels"])
     return (data.name, data.split, *digests, manifest.bootstrap, manifest.policy.k, manifest.policy.metric)

@@ -1,4 +1,4 @@
-"""A release without some of its documents: what is made of documents is made again of those that stay.
+"""Erasure: a release without some of its documents, in which whatever was made of documents is made again.
 
 Nothing is encoded but golden queries, and nothing is measured or chosen again: the threshold and its evidence are those
 of the calibration (docs/runbooks/erase-a-document.md says what that means for them).
@@ -17,43 +17,32 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.registry import writer
 from taugate.registry.catalog import find
-from taugate.registry.lock import hold
+from taugate.registry.lock import lock_for_reading
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
-from taugate.retrieval.index import files
 from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import subset
+from taugate.retrieval.index.build import AnyIndex, subset
 from taugate.retrieval.index.lexical import ForwardIndex
-from taugate.retrieval.index.top_k import Within
+from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
-from taugate.retrieval.policy.relevance import Background, Relevance, against, mean_and_covariance
+from taugate.retrieval.policy.relevance import Background, Relevance, mean_and_covariance, similarity_moments
 from taugate.retrieval.release import golden
+from taugate.retrieval.release.contents import CorpusContents
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
-from taugate.retrieval.release.layout import (
-    ABSTENTION,
-    ENCODER_FOLDER,
-    FLOAT32_FOLDER,
-    GOLDEN,
-    METADATA,
-    OUTCOMES,
-    PROJECTION,
-    REFERENCE,
-    RELEVANCE,
-    REPORT,
-)
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, OUTCOMES, PROJECTION, REFERENCE
 from taugate.retrieval.release.manifest import ErasureRecord, Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
 
-# Neither holds anything of a document: the encoder, the projection of queries, and what calibration queries scored.
-_AS_IT_IS = frozenset({PROJECTION, REFERENCE, OUTCOMES})
-_WRITTEN = frozenset(
-    {"schema_version", "release_id", "created_at", "parent", "files"}
-)  # by the writer, for each release
-_NAMED = 3  # unknown documents that an error lists
+# Copied as they are, as the encoders are: neither the projection of queries nor what queries scored holds anything of a
+# document.
+_COPIED = frozenset({PROJECTION, REFERENCE, OUTCOMES})
+# Facts of the manifest that the writer adds for each release.
+_ADDED_BY_WRITER = frozenset({"schema_version", "release_id", "created_at", "parent", "files"})
+_MAX_LISTED = 3  # unknown documents that an error lists
 _REPORT = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -66,47 +55,63 @@ here: it shows texts.</p>
 
 
 @dataclass(frozen=True)
-class Erased:
-    """The manifest of the new release; answered, dropped: golden queries with another answer, and without any."""
+class Erasure:
+    """The outcome of an erasure.
+
+    manifest: of the new release. answered: how many golden queries have another answer now. dropped: how many golden
+    queries are gone, as they asked for erased documents alone.
+    """
 
     manifest: Manifest
     answered: int
     dropped: int
 
 
-def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erased:
-    """Write a release as another one is, without the documents of these ids. It is not promoted.
+def erase(releases: Path, name: str, ids: Sequence[str], trusted: TrustedKeys | None = None) -> Erasure:
+    """Write a new release without some documents of another one. It is not promoted.
 
-    trusted: one of these keys must have signed the one it is made of. Raises InputError for an id that it does not
-    have, and where too little would be left; ReleaseError, EncoderError or OSError. Then nothing has been written.
+    releases: the releases directory. name: id of the release that it is made of. ids: of the documents to leave out,
+    as in the corpus. trusted: keys of which one must have signed the release that it is made of; None asks for no
+    signature. Raises InputError for an id that the release does not have, and where too little would be left;
+    ReleaseError, EncoderError or OSError. Then nothing has been written.
     """
     source = find(releases, name)
-    with hold(source):
+    with lock_for_reading(source):
         release = load(source, trusted=trusted)
-        kept = _kept(release, ids)
-        documents = _Kept(release.documents, kept)
-        retriever = _retriever(release.retriever, kept, documents)
-        queries, changed = _golden(release, retriever, documents)
+        kept = _kept_positions(release, ids)
+        documents = _DocumentView(release.documents, kept)
+        retriever = _without_erased(release.retriever, kept, documents)
+        queries, changed = _golden_queries(release, retriever, documents)
         golden.check(retriever, queries, release.manifest.golden_tolerance)
         before = 0 if release.manifest.erasure is None else release.manifest.erasure.documents
         erasure = ErasureRecord(
             release=source.name,
             documents=before + len(release.documents) - len(kept),
-            recall=_recall(retriever, queries, release.manifest.index.depth),
+            recall=_index_recall(retriever, queries, release.manifest.index.depth),
+        )
+        contents = CorpusContents(
+            index=_built_index(retriever),
+            metadata=retriever.metadata,
+            relevance=retriever.relevance,
+            answer_score=None if retriever.abstention is None else retriever.abstention.score,
+            golden=queries,
+            report=_REPORT.format(**erasure.model_dump()),
         )
 
         def fill(folder: Path) -> None:
-            _copy(source, release.manifest, folder)
-            _write(folder, documents, retriever)
-            golden.write(folder / GOLDEN, queries)
-            (folder / REPORT).write_text(_REPORT.format(**erasure.model_dump()), encoding="utf-8")
+            _copy_unchanged(source, release.manifest, folder)
+            _write_texts(folder, documents)
+            contents.write(folder)
 
         manifest = writer.write(releases, _facts(release.manifest, erasure, documents), fill, parent=source.name)
-    return Erased(manifest, changed, len(release.golden) - len(queries))
+    return Erasure(manifest, changed, len(release.golden) - len(queries))
 
 
-class _Kept(Sequence[Document]):
-    """The documents at some positions, none of them held in memory."""
+class _DocumentView(Sequence[Document]):
+    """The documents at some positions of a store, none of them held in memory.
+
+    documents: the store. positions: (M,) int64 positions in it.
+    """
 
     def __init__(self, documents: DocumentStore, positions: NDArray[np.int64]) -> None:
         self._documents = documents
@@ -125,13 +130,13 @@ class _Kept(Sequence[Document]):
         return self._documents[self._positions[place]]
 
 
-def _kept(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
-    """Positions that stay, (M,), rising."""
+def _kept_positions(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
+    """Return the positions of the documents that stay, (M,) int64, rising."""
     name, wanted = release.manifest.release_id, set(ids)
     gone = {position: document.id for position, document in enumerate(release.documents) if document.id in wanted}
     if unknown := sorted(wanted - set(gone.values())):
-        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-        shown = ", ".join(map(repr, unknown[:_NAMED]))
+        more = f" and {len(unknown) - _MAX_LISTED} more" if len(unknown) > _MAX_LISTED else ""
+        shown = ", ".join(map(repr, unknown[:_MAX_LISTED]))
         raise InputError(f"{name}: has no document {shown}{more}; give ids as in the corpus (`_id`)")
     kept = np.setdiff1d(np.arange(len(release.documents)), [*gone])
     k = release.manifest.policy.k
@@ -142,9 +147,9 @@ def _kept(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
     return kept
 
 
-def _retriever(before: Retriever, kept: NDArray[np.int64], documents: Sequence[Document]) -> Retriever:
-    """All that answers, of the documents that stay."""
-    index = subset(before.index, kept)  # type: ignore[arg-type]  # what a release is opened with
+def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Sequence[Document]) -> Retriever:
+    """Make everything that answers queries again, of the documents that stay."""
+    index = subset(_built_index(before), kept)
     vectors = index.vectors[np.arange(len(kept))]
     relevance, abstention = before.relevance, before.abstention
     if relevance is not None:
@@ -156,11 +161,18 @@ def _retriever(before: Retriever, kept: NDArray[np.int64], documents: Sequence[D
     return replace(before, index=index, relevance=relevance, metadata=metadata, abstention=abstention)
 
 
+def _built_index(retriever: Retriever) -> AnyIndex:
+    """Return the retriever's index as what it is: a release is opened with one that Taugate built."""
+    if not isinstance(retriever.index, AnyIndex):
+        raise TypeError(f"{type(retriever.index).__name__} is no index of a release")
+    return retriever.index
+
+
 def _background(relevance: Relevance, kept: NDArray[np.int64], vectors: Float32) -> Background:
-    """Lengths, and how a document scores against queries, stay; against documents, it is against those that stay."""
+    """Measure similarity with random documents again; lengths, and similarity with random queries, stay."""
     mean, covariance = mean_and_covariance(vectors)
     rows = relevance.background.documents[kept]
-    rows[:, :2] = np.column_stack(against(vectors, mean, covariance))
+    rows[:, :2] = np.column_stack(similarity_moments(vectors, mean, covariance))
     return Background(mean, covariance, rows)
 
 
@@ -171,11 +183,13 @@ def _signals(rule: AnswerRule, vectors: Float32, documents: Sequence[Document]) 
     return Signals(signals.k, moments, lexical)
 
 
-def _golden(release: Release, retriever: Retriever, documents: Sequence[Document]) -> tuple[list[GoldenQuery], int]:
-    """Golden queries as they are answered without the documents, and how many have another answer.
+def _golden_queries(
+    release: Release, retriever: Retriever, documents: Sequence[Document]
+) -> tuple[list[GoldenQuery], int]:
+    """Return the golden queries as they are answered without the documents, and how many have another answer.
 
-    One that asks for erased documents alone goes with them: its text is about them. Where the answer is the same, the
-    record is, too, whatever machine this is.
+    A query that asks for erased documents alone goes with them: its text is about them. Where the answer is the same,
+    so is the record, whatever machine this is.
     """
     there = {document.id for document in documents}
     asked = [query for query in release.golden if not query.relevant or not there.isdisjoint(query.relevant)]
@@ -184,7 +198,7 @@ def _golden(release: Release, retriever: Retriever, documents: Sequence[Document
             f"{release.manifest.release_id}: every golden query asks for these documents alone, and none would be left "
             "to check the release by; calibrate again without them"
         )
-    top = golden.ask(retriever, asked)
+    top = golden.search(retriever, asked)
     queries, changed = [], 0
     for query, positions, scores in zip(asked, top.positions.tolist(), top.scores.tolist(), strict=True):
         found = [documents[position].id for position in positions]
@@ -194,40 +208,34 @@ def _golden(release: Release, retriever: Retriever, documents: Sequence[Document
     return queries, changed
 
 
-def _recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
+def _index_recall(retriever: Retriever, queries: Sequence[GoldenQuery], depth: int | None) -> float | None:
+    """Return the share of the exact top `depth` that an approximate index finds; None for an exact index."""
     index = retriever.index
     if not isinstance(index, ApproximateIndex) or depth is None:
         return None
     vectors = retriever.vectors([query.text for query in queries])
-    exact = index.search_within(vectors, depth, Within(np.ones(len(index), dtype=np.bool_))).positions
+    exact = index.search_within(vectors, depth, DocumentSubset(np.ones(len(index), dtype=np.bool_))).positions
     found = index.search(vectors, depth).positions
     return float((exact[:, :, None] == found[:, None, :]).any(axis=2).mean())
 
 
-def _copy(source: Path, manifest: Manifest, folder: Path) -> None:
+def _copy_unchanged(source: Path, manifest: Manifest, folder: Path) -> None:
     for name in manifest.files:
-        if name in _AS_IT_IS or name.startswith((f"{ENCODER_FOLDER}/", f"{FLOAT32_FOLDER}/")):
+        if name in _COPIED or name.startswith((f"{ENCODER_FOLDER}/", f"{FLOAT32_FOLDER}/")):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, folder / name)
 
 
-def _write(folder: Path, documents: Sequence[Document], retriever: Retriever) -> None:
+def _write_texts(folder: Path, documents: Sequence[Document]) -> None:
     texts = DocumentWriter(folder)
     for document in documents:
         texts.append(document)
     texts.close()
-    files.save(retriever.index, folder)  # type: ignore[arg-type]  # as `subset` made it
-    if retriever.metadata.columns:
-        retriever.metadata.save(folder / METADATA)
-    if retriever.relevance is not None:
-        retriever.relevance.save(folder / RELEVANCE)
-    if retriever.abstention is not None:
-        retriever.abstention.score.save(folder / ABSTENTION)
 
 
 def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Document]) -> dict[str, Any]:
-    """What the manifest says, of as many documents; nothing of a value that none of them has."""
-    facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _WRITTEN}
+    """Return the manifest's facts for the documents that stay, without values of a field that none of them has."""
+    facts = {name: getattr(manifest, name) for name in Manifest.model_fields if name not in _ADDED_BY_WRITER}
     return facts | {
         "taugate_version": version("taugate"),
         "data": manifest.data.model_copy(update={"documents": len(documents)}),

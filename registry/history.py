@@ -1,7 +1,7 @@
-"""Who promoted what and when: one JSON object a line, written before the pointer moves.
+"""The history of a releases directory: who promoted, rolled back, shadowed or pruned what, and when.
 
-A line whose move did not follow (its process was killed in between, or the disk was full) is no lie: the next line, or
-the pointer itself, says what was current after it.
+It is one JSON object a line, written before the pointer moves. A line whose move did not follow, as its process was
+killed in between, does no harm: the next line, or the pointer itself, says what was current after it.
 """
 
 import os
@@ -17,23 +17,24 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import ReleaseError
-from taugate.registry import catalog as outline
-from taugate.registry.catalog import pointed_id, release_ids, sync_folder
 from taugate.retrieval.release.layout import CURRENT, HISTORY, SHADOW
-from taugate.storage.files import read_plain
-from taugate.storage.locks import open_shared
+from taugate.storage.append_log import append_lines
+from taugate.storage.files import read_bounded
+from taugate.storage.locks import open_or_create
 
-_MOST_BYTES = 64 << 20  # a line has some 200: 300,000 promotions
+_MAX_BYTES = 64 << 20  # a line has some 200: 300,000 promotions
 Action = Literal["promote", "rollback", "shadow", "prune"]
-# Which pointer an action moves; what is pruned is no pointer's any more.
+# Which pointer an action moves; a pruned release is no pointer's any more.
 POINTERS: Mapping[str, str] = {"promote": CURRENT, "rollback": CURRENT, "shadow": SHADOW}
 
 
 class Event(BaseModel):
-    """One line of the file.
+    """One line of the history.
 
-    at: ISO 8601, UTC; action: an Action, or one of a later version; previous: what the pointer named before; forced:
-    rules that were set aside; rule: what was asked of a release before it was promoted, None where nothing was.
+    at: ISO 8601 time, UTC. action: an Action, or one that a later version knows. release: the id that the pointer was
+    to name, or that was pruned; None for a pointer that was removed. previous: the id that the pointer named before.
+    by: user and host. forced: the rules that were set aside. rule: the rule that the release had to meet to be
+    promoted; None where there was none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,17 +50,20 @@ class Event(BaseModel):
 
 @dataclass(frozen=True)
 class History:
-    """events: oldest first; unreadable: numbers of the lines, from 1, that are none, of a write that was cut short."""
+    """The events of a directory, oldest first; unreadable: numbers, from 1, of lines that are torn or no events."""
 
     events: Sequence[Event]
     unreadable: Sequence[int]
 
 
 def read(releases: Path) -> History:
-    """The history of a directory, empty where nothing was recorded. Raises ReleaseError where it cannot be read."""
+    """Read the history of a releases directory; empty where nothing was recorded.
+
+    Raises ReleaseError where the file cannot be read.
+    """
     path = releases / HISTORY
     try:
-        lines = read_plain(path, _MOST_BYTES).split(b"\n")
+        lines = read_bounded(path, _MAX_BYTES).split(b"\n")
     except FileNotFoundError:
         return History([], [])
     except OSError as error:
@@ -84,19 +88,25 @@ def record(
     forced: Sequence[str] = (),
     rule: str | None = None,
 ) -> None:
-    """Append a line and see it on the disk; the caller holds the lock. Raises OSError; then nothing may be moved."""
+    """Append an event and wait until it is on the disk; the caller has the change lock.
+
+    releases: the releases directory. The other parameters are the fields of Event. Raises OSError; then nothing may be
+    moved.
+    """
     event = Event(
-        at=_now(), action=action, release=release, previous=previous, by=_who(), forced=tuple(forced), rule=rule
+        at=_now(),
+        action=action,
+        release=release,
+        previous=previous,
+        by=_user_at_host(),
+        forced=tuple(forced),
+        rule=rule,
     )
     line = orjson.dumps(event.model_dump(exclude=None if rule else {"rule"})) + b"\n"
     path = releases / HISTORY
-    descriptor = open_shared(path, os.O_RDWR | os.O_APPEND)
+    descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
     try:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":  # the last writer was cut short
-            line = b"\n" + line
-        if os.write(descriptor, line) != len(line):
-            raise OSError("the disk is full")
+        append_lines(descriptor, line)
         os.fsync(descriptor)
     except OSError as error:
         raise OSError(f"{path}: cannot be written ({error.strerror or error}); nothing was changed") from error
@@ -104,12 +114,12 @@ def record(
         os.close(descriptor)
 
 
-def took_effect(events: Sequence[Event], releases: Mapping[str, str | None]) -> list[bool]:
-    """Of each event whether its pointer moved.
+def took_effect(events: Sequence[Event], pointers: Mapping[str, str | None]) -> list[bool]:
+    """Tell of each event whether its pointer moved; an event that moves no pointer counts as one that did.
 
-    releases: what each pointer names now. An event of no pointer counts as one that did.
+    events: oldest first. pointers: the release id that each pointer names now.
     """
-    after = dict(releases)
+    after = dict(pointers)
     done = []
     for event in reversed(events):
         pointer = POINTERS.get(event.action)
@@ -123,86 +133,11 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _who() -> str:
-    """The user by the process and not by the environment, which anybody sets as they like."""
+def _user_at_host() -> str:
+    """Name the user by the process and not by the environment, which anybody sets as they like."""
     user = os.geteuid()
     try:
         name = pwd.getpwuid(user).pw_name
     except KeyError:  # a container's user often has no name
         name = str(user)
     return f"{name}@{socket.gethostname()}"
-
-
-def move(releases: Path, action: Action, name: str | None, forced: Sequence[str] = (), rule: str | None = None) -> None:
-    """Let the pointer of an action name a release, or nothing; the caller holds the lock.
-
-    A reader sees the old id or the new one, never less. Raises OSError; then the pointer is as it was.
-    """
-    pointer = POINTERS[action]
-    record(releases, action, name, pointed_id(releases, pointer), forced, rule)
-    if name is None:
-        (releases / pointer).unlink(missing_ok=True)
-    else:
-        _replace(releases / pointer, name)
-    sync_folder(releases)
-
-
-def _replace(pointer: Path, name: str) -> None:
-    partial = pointer.with_name(f".{pointer.name}.new")  # only who holds the lock writes it
-    partial.unlink(missing_ok=True)  # of another user who was killed
-    try:
-        with partial.open("x", encoding="ascii") as file:
-            file.write(name + "\n")
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)  # whoever serves may be another user
-            os.fsync(file.fileno())
-        partial.replace(pointer)
-    except OSError as error:
-        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is as it was") from error
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def earlier(releases: Path) -> list[str]:
-    """Ids of releases that are still there, the one before the current one first.
-
-    A rollback takes back the promotions after the release that it went to, so that a second one goes further back and
-    not forth. Beyond the history, and without one, it is the parents that the manifests name.
-    """
-    current = pointed_id(releases, CURRENT)
-    stack = _replayed(_moves(releases))
-    names = [*reversed(stack), *_parents(releases, stack[0] if stack else current)]
-    there = set(release_ids(releases)) - {current}
-    return [name for name in dict.fromkeys(names) if name in there]
-
-
-def _moves(releases: Path) -> list[Event]:
-    """What moved `current`, oldest first."""
-    events = read(releases).events
-    done = took_effect(events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
-    return [event for event, moved in zip(events, done, strict=True) if moved and POINTERS.get(event.action) == CURRENT]
-
-
-def _replayed(moves: list[Event]) -> list[str]:
-    """The current release last, before it those that led to it."""
-    stack: list[str] = []
-    for event in moves:
-        if event.previous is not None and stack[-1:] != [event.previous]:  # the first, or one that was not recorded
-            stack.append(event.previous)
-        if event.release is None:
-            continue
-        if event.action == "rollback":  # to one of the stack, or beyond it to a parent
-            while stack and stack[-1] != event.release:
-                stack.pop()
-        if stack[-1:] != [event.release]:
-            stack.append(event.release)
-    return stack
-
-
-def _parents(releases: Path, name: str | None) -> list[str]:
-    found: list[str] = []
-    parent = outline.parent(releases, name)
-    while parent is not None and parent not in found:
-        found.append(parent)
-        parent = outline.parent(releases, parent)
-    return found

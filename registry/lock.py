@@ -1,6 +1,6 @@
-"""Who may change a releases directory, who calibrates into it, and who has a release of it open.
+"""Locks of a releases directory: for changing it, for calibrating into it, and for keeping an open release there.
 
-All of it is flock: nothing has to be cleared away after a kill -9. Reading takes none of these.
+All of them are flock: nothing has to be cleared away after a kill -9. Reading the directory takes none of these.
 """
 
 import os
@@ -12,24 +12,25 @@ from typing import Self
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import MANIFEST
-from taugate.storage.locks import ALONE, SHARED, acquire, alone, is_at
+from taugate.storage.locks import EXCLUSIVE, SHARED, acquire, exclusive_lock, is_at
 
-LOCK = ".lock"
-CALIBRATING = ".calibrating.lock"
-# A change takes the lock for the milliseconds of one line and one rename: who has it longer is stopped, or has a disk
-# that hangs.
+CHANGE_LOCK = ".lock"
+CALIBRATION_LOCK = ".calibrating.lock"
+# A change takes the lock for the milliseconds of one line and one rename: whoever has it longer is stopped, or has a
+# disk that hangs.
 _CHANGE_SECONDS = 30
-# Prune has a release alone for one rename.
+# Prune has a release locked for one rename.
 _PRUNE_SECONDS = 5
 
 
 @contextmanager
-def locked(releases: Path) -> Iterator[None]:
-    """The right to change `current`, `shadow` and the history, and to remove releases; waits for whoever has it.
+def change_lock(releases: Path) -> Iterator[None]:
+    """Take the right to change `current`, `shadow` and the history, and to remove releases; wait for whoever has it.
 
-    Raises ReleaseError when that takes more than half a minute, or when the directory cannot be written to.
+    releases: the releases directory. Raises ReleaseError where that takes more than half a minute, or where the
+    directory cannot be written to.
     """
-    with alone(releases / LOCK, _CHANGE_SECONDS) as holder:
+    with exclusive_lock(releases / CHANGE_LOCK, _CHANGE_SECONDS) as holder:
         if holder is not None:
             raise ReleaseError(
                 f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; look what that process does, end "
@@ -39,16 +40,17 @@ def locked(releases: Path) -> Iterator[None]:
 
 
 @contextmanager
-def calibrating(releases: Path) -> Iterator[None]:
-    """The right to calibrate into a directory, which is made where needed; nothing is left of it but the release.
+def calibration_lock(releases: Path) -> Iterator[None]:
+    """Take the right to calibrate into a directory; of the lock nothing is left afterwards.
 
-    Raises ReleaseError at once while another calibration runs there.
+    releases: the releases directory, which is made where needed, and removed again where it stays empty. Raises
+    ReleaseError at once while another calibration runs there.
     """
     made = [folder for folder in (releases, *releases.parents) if not folder.exists()]
     releases.mkdir(parents=True, exist_ok=True)
-    path = releases / CALIBRATING
+    path = releases / CALIBRATION_LOCK
     try:
-        with alone(path, 0) as holder:
+        with exclusive_lock(path, 0) as holder:
             if holder is not None:
                 raise ReleaseError(
                     f"{releases}: {holder} is calibrating into it; wait until that is done, or name another --releases"
@@ -63,14 +65,17 @@ def calibrating(releases: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-class Hold:
-    """A release that is open: prune leaves it alone until `close`, or until the process ends."""
+class ReadLock:
+    """A shared lock on a release: prune leaves the release alone until `close`, or until the process ends.
+
+    descriptor: of its manifest, open and locked; the lock owns it from now on.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def close(self) -> None:
-        """Let go of it; a second time does nothing."""
+        """Release the lock; a second time does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -84,10 +89,12 @@ class Hold:
         self.close()
 
 
-def hold(release: Path) -> Hold:
-    """Keep a release from being pruned; take it before anything of the release is read. Needs no right to write.
+def lock_for_reading(release: Path) -> ReadLock:
+    """Keep a release from being pruned; take the lock before anything of the release is read.
 
-    Raises ReleaseError when the release is not there, or is being pruned.
+    It needs no right to write. Where the file system has no locks, it succeeds: serving goes before pruning.
+
+    release: the release's folder. Raises ReleaseError where the release is not there, or is being pruned.
     """
     path = release / MANIFEST
     try:
@@ -96,30 +103,35 @@ def hold(release: Path) -> Hold:
         raise ReleaseError(f"{path}: cannot be opened ({error.strerror}); promote another release") from error
     try:
         got = acquire(descriptor, SHARED, _PRUNE_SECONDS)
-    except OSError:  # a file system without locks, as of some object stores: serving goes before pruning
+    except OSError:  # a file system without locks, as of some object stores
         got = True
     if not got or not is_at(descriptor, path):
         os.close(descriptor)
         raise ReleaseError(f"{release}: is being pruned; promote another release")
-    return Hold(descriptor)
+    return ReadLock(descriptor)
 
 
 @contextmanager
-def unheld(release: Path) -> Iterator[bool]:
-    """Whether nobody has a release open; while True, nobody can open it. False also where that cannot be known."""
+def try_lock_for_removal(release: Path) -> Iterator[bool]:
+    """Lock a release exclusively where nobody has it open; yields whether that succeeded.
+
+    While it is locked, nobody can open the release. Where the file system has no locks, it fails.
+
+    release: the release's folder.
+    """
     try:
         descriptor = _open_to_lock(release / MANIFEST)
     except FileNotFoundError:  # no service opens what has no manifest
         yield True
         return
     try:
-        yield _alone_now(descriptor)
+        yield _try_exclusive(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _open_to_lock(path: Path) -> int:
-    """For writing where that may be, because NFS locks nothing alone that is open for reading."""
+    """Open for writing where that is allowed, as NFS locks nothing exclusively that is open for reading only."""
     flags = os.O_CLOEXEC | os.O_NONBLOCK
     try:
         return os.open(path, os.O_RDWR | flags)
@@ -129,8 +141,8 @@ def _open_to_lock(path: Path) -> int:
         return os.open(path, os.O_RDONLY | flags)
 
 
-def _alone_now(descriptor: int) -> bool:
+def _try_exclusive(descriptor: int) -> bool:
     try:
-        return acquire(descriptor, ALONE)
+        return acquire(descriptor, EXCLUSIVE)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Remove old releases with their baselines, and never one that somebody needs."""
+"""Pruning: remove old releases with their baselines, and never one that somebody needs."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,64 +6,74 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from taugate.registry import catalog as outline
-from taugate.registry.catalog import current_id, release_ids, shadow_id, sync_folder
-from taugate.registry.history import earlier, record
-from taugate.registry.lock import locked, unheld
+from taugate.registry.catalog import current_id, erasure_source, parent_of, release_ids, shadow_id
+from taugate.registry.history import record
+from taugate.registry.lock import change_lock, try_lock_for_removal
+from taugate.registry.pointer import rollback_targets
 from taugate.retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
-from taugate.storage.files import clear_left
+from taugate.storage.files import sync_folder
+from taugate.storage.folders import remove_abandoned
 
 KEEP = 10  # as many as Helm and a Kubernetes Deployment keep to go back to
 _OPEN = "a service has it open, or that cannot be known"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a release that is not among the newest. kept: why it stays, None where it does not."""
+class PruneDecision:
+    """What became of a release that is not among the newest.
+
+    name: its id. kept: why it stays, None where it is removed.
+    """
 
     name: str
     kept: str | None
 
 
-def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterator[Outcome]:
-    """Remove all but the newest `keep` releases and those that are needed, one by one, and what killed commands left.
+def prune(releases: Path, keep: int = KEEP, *, dry_run: bool = False) -> Iterator[PruneDecision]:
+    """Remove old releases one by one, and what killed commands left behind; yields each decision once it is done.
 
-    Yields what was decided, oldest first, once it is done; nothing of a release that another prune removes meanwhile.
-    Raises ReleaseError or OSError where the directory cannot be changed; a release is then there as a whole or not at
-    all.
+    Releases that are needed stay, however old. Decisions come oldest first, without those on a release that another
+    prune removes meanwhile.
+
+    releases: the releases directory. keep: how many of the newest releases stay in any case. dry_run: decide, and
+    change nothing. Raises ReleaseError or OSError where the directory cannot be changed; a release is then there as a
+    whole or not at all.
     """
     if not dry_run:
         _clear(releases)
     names = release_ids(releases)
     for name in names[: max(len(names) - keep, 0)]:
-        outcome = Outcome(name, _reason(releases, name)) if dry_run else _remove(releases, name)
-        if outcome is not None:
-            yield outcome
+        decision = PruneDecision(name, _why_kept(releases, name)) if dry_run else _remove(releases, name)
+        if decision is not None:
+            yield decision
 
 
-def _remove(releases: Path, name: str) -> Outcome | None:
-    """Out of sight in one step under the lock, then off the disk, which may take long. None where it is gone."""
+def _remove(releases: Path, name: str) -> PruneDecision | None:
+    """Rename a release out of sight under the lock, then delete it, which may take long. None where it is gone."""
     gone = releases / f"{PRUNED_PREFIX}{name}"
-    with locked(releases), unheld(releases / name) as free:
+    with change_lock(releases), try_lock_for_removal(releases / name) as locked:
         if not (releases / name).is_dir():  # another prune had the lock first, removed it and recorded it
             return None
-        kept = _needed(releases).get(name) or (None if free else _OPEN)
+        kept = _needed(releases).get(name) or (None if locked else _OPEN)
         if kept is not None:
-            return Outcome(name, kept)
-        failed = _recorded(releases, name)
+            return PruneDecision(name, kept)
+        failed = _try_record(releases, name)
         (releases / name).rename(gone)
         baseline_path(releases, name).unlink(missing_ok=True)
         sync_folder(releases)
     with suppress(FileNotFoundError):  # another prune takes it for left behind, and ends what was begun
         shutil.rmtree(gone)
     if failed is not None:
-        with locked(releases):
+        with change_lock(releases):
             record(releases, "prune", name, None)
-    return Outcome(name, None)
+    return PruneDecision(name, None)
 
 
-def _recorded(releases: Path, name: str) -> OSError | None:
-    """Why it could not be recorded. It is pruned all the same, and recorded after: that makes room on a full disk."""
+def _try_record(releases: Path, name: str) -> OSError | None:
+    """Record a removal; returns the error where that fails.
+
+    The release is pruned all the same, and recorded afterwards: its removal makes room on a full disk.
+    """
     try:
         record(releases, "prune", name, None)
     except OSError as error:
@@ -71,29 +81,29 @@ def _recorded(releases: Path, name: str) -> OSError | None:
     return None
 
 
-def _reason(releases: Path, name: str) -> str | None:
+def _why_kept(releases: Path, name: str) -> str | None:
     needed = _needed(releases).get(name)
     if needed is not None:
         return needed
-    with unheld(releases / name) as free:
-        return None if free else _OPEN
+    with try_lock_for_removal(releases / name) as locked:
+        return None if locked else _OPEN
 
 
 def _needed(releases: Path) -> dict[str | None, str]:
-    """Why releases stay, by id; the last reason counts. Raises ReleaseError where a pointer cannot be believed.
+    """Return why releases are needed, by id. Raises ReleaseError where a pointer cannot be believed.
 
     Behind an erasure nothing is needed: whatever was current before may have what was erased.
     """
     current = current_id(releases)
     back: dict[str | None, str] = {}
-    if outline.erased_from(releases, current) is None:
-        back[outline.parent(releases, current)] = "parent of the current release"
-        back[next(iter(earlier(releases)), None)] = "where a rollback goes to"
-    return {**back, shadow_id(releases): "shadow", current: "current"}
+    if erasure_source(releases, current) is None:
+        back[parent_of(releases, current)] = "parent of the current release"
+        back[next(iter(rollback_targets(releases)), None)] = "where a rollback goes to"
+    return {**back, shadow_id(releases): "shadow", current: "current"}  # the last reason counts
 
 
 def _clear(releases: Path) -> None:
-    """What a killed prune or calibration left. One that runs beside this one may take the same files away."""
-    for left in releases.glob(f"{PRUNED_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)
-    clear_left(releases, STAGING_PREFIX)
+    """Remove what a killed prune or calibration left; another prune may remove the same files meanwhile."""
+    for folder in releases.glob(f"{PRUNED_PREFIX}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    remove_abandoned(releases, STAGING_PREFIX)

@@ -1,4 +1,4 @@
-"""To sign a release with a private key, for whoever has one; the service never does."""
+"""Signing: put a signature beside a release with a private key, which the service never has."""
 
 import os
 from pathlib import Path
@@ -6,19 +6,30 @@ from typing import TYPE_CHECKING
 
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import SIGNATURE, STAGING_PREFIX
-from taugate.retrieval.release.signature import TrustedKeys, cryptography_there, key_id, read_signatures, written
+from taugate.retrieval.release.signature import (
+    TrustedKeys,
+    encode_signatures,
+    key_id,
+    read_signatures,
+    require_cryptography,
+)
 from taugate.retrieval.release.verify import verified
-from taugate.storage.files import put_plain, staging_folder
+from taugate.storage.files import atomic_write
+from taugate.storage.folders import staging_folder
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 PASSPHRASE = "TAUGATE_SIGNING_PASSPHRASE"  # noqa: S105 (the variable that holds it)
+TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
 
 
 def read_private_key(path: Path) -> "Ed25519PrivateKey":
-    """A key from a PEM file, which TAUGATE_SIGNING_PASSPHRASE opens where it is locked. Raises InputError."""
-    cryptography_there()
+    """Read an Ed25519 private key from a PEM file; TAUGATE_SIGNING_PASSPHRASE opens an encrypted one.
+
+    path: the PEM file. Raises InputError.
+    """
+    require_cryptography()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -37,38 +48,35 @@ def read_private_key(path: Path) -> "Ed25519PrivateKey":
 
 
 def sign(release: Path, key: "Ed25519PrivateKey") -> str:
-    """Verify a release and put a signature of its manifest beside it, in place of an older one by the same key.
+    """Verify a release and put a signature of its manifest beside it; returns the key's id.
 
-    Returns the key's id. Raises ReleaseError when the release does not verify, OSError.
+    An older signature by the same key is replaced, those by others stay.
+
+    release: the release's folder. key: the private key to sign with. Raises ReleaseError where the release does not
+    verify, OSError.
     """
     _, manifest = verified(release)
     signer = key_id(key.public_key())
     signatures = {**read_signatures(release), signer: key.sign(manifest).hex()}
     with staging_folder(release.parent, STAGING_PREFIX) as staging:  # nothing half written has a name in a release
-        put_plain(release / SIGNATURE, written(signatures), staging)
+        atomic_write(release / SIGNATURE, encode_signatures(signatures), folder=staging)
     return signer
 
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-TRUSTED_KEYS = "TAUGATE_TRUSTED_KEYS"
-
-
 def trusted_keys(path: Path | None = None) -> TrustedKeys | None:
-    """The keys of a file or folder, else those that TAUGATE_TRUSTED_KEYS names; None where neither does.
+    """Load the trusted public keys; None where none are named.
 
-    Raises InputError.
+    path: a PEM file or a folder of them; by default what TAUGATE_TRUSTED_KEYS names. Raises InputError.
     """
     chosen = path or os.environ.get(TRUSTED_KEYS)
     return TrustedKeys.load(Path(chosen)) if chosen else None
 
 
 def signing_key(path: Path | None, *, promoting: bool) -> "Ed25519PrivateKey | None":
-    """The key to sign a new release with, None where none was asked for.
+    """Read the key to sign a new release with; None where none was asked for.
 
-    promoting: whether the release is to be current, which where TAUGATE_TRUSTED_KEYS is set takes a key that it holds.
-    Raises InputError.
+    path: the PEM file of the key, or None. promoting: whether the release is to become current; where
+    TAUGATE_TRUSTED_KEYS is set, that takes a key which it holds. Raises InputError.
     """
     key = None if path is None else read_private_key(path)
     trusted = trusted_keys() if promoting else None

@@ -1,4 +1,4 @@
-"""Write a release so that it is complete or absent: staged beside the others, synced, renamed; `current` moves last."""
+"""Writing a release so that it is complete or absent: staged beside the others, synced, then renamed."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -9,10 +9,11 @@ from typing import Any
 import orjson
 
 from taugate.errors import ReleaseError
-from taugate.registry.catalog import current_id, sync_folder
+from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import MANIFEST, STAGING_PREFIX, content_digest, release_id, stored_files
 from taugate.retrieval.release.manifest import Manifest
-from taugate.storage.files import publish, sha256_file, staging_folder
+from taugate.storage.files import sha256_file, sync_folder
+from taugate.storage.folders import publish, staging_folder
 
 
 def write(
@@ -23,18 +24,19 @@ def write(
     *,
     parent: str | None = None,
 ) -> Manifest:
-    """Add a release to a directory.
+    """Add a release to a releases directory; returns its manifest. Nothing is promoted.
 
-    facts: the manifest less schema_version, release_id, created_at, parent and files; fill: writes every file into the
-    folder that it is given; parent: by default the current release. Returns the manifest. Raises OSError; nothing is
-    left behind then.
+    releases: the releases directory, which is made where needed. facts: the manifest less schema_version, release_id,
+    created_at, parent and files. fill: writes every file of the release into the empty folder that it is given. now:
+    returns the time of creation, UTC; by default the clock's, in whole seconds. parent: id of the release that it
+    comes after; by default the current one. Raises OSError; nothing is left behind then.
     """
     try:
         with staging_folder(releases, STAGING_PREFIX) as staging:
             fill(staging)
-            manifest = _manifest(staging, facts, parent or _parent(releases), (now or _utc_now)())
+            manifest = _manifest(staging, facts, parent or _current_or_none(releases), (now or _utc_now)())
             (staging / MANIFEST).write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
-            _finish(staging)
+            _make_readable_and_sync(staging)
             publish(staging, releases / manifest.release_id)
             sync_folder(releases)
     except OSError as error:
@@ -52,8 +54,8 @@ def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, creat
     return draft.model_copy(update={"release_id": identifier})
 
 
-def _parent(releases: Path) -> str | None:
-    """The current release, where there is one: a pointer to none must not keep a new release from being written."""
+def _current_or_none(releases: Path) -> str | None:
+    """Return the current release's id, or None: a broken pointer must not keep a new release from being written."""
     try:
         return current_id(releases)
     except ReleaseError:
@@ -64,8 +66,8 @@ def _utc_now() -> datetime:
     return datetime.now(UTC).replace(microsecond=0)
 
 
-def _finish(folder: Path) -> None:
-    """Readable by whoever serves it, and on the disk: neither is given for files that a library wrote."""
+def _make_readable_and_sync(folder: Path) -> None:
+    """Let whoever serves it read the folder, and wait for the disk: a library that wrote a file did neither."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             path.chmod(0o644)

@@ -16,8 +16,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from taugate.retrieval.query import Reason
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.retriever import Reason
 
 RELEASE_INFO, SIMILARITY = "taugate_release_info", "taugate_similarity"
 SHADOW_INFO = "taugate_shadow_release_info"

@@ -1,29 +1,28 @@
-"""Where things are kept that can be made or fetched again."""
+"""Regular files: opened without surprises, read up to a limit, replaced in one step, and digested."""
 
 import errno
 import hashlib
 import os
-import shutil
 import stat
-import tempfile
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from taugate.storage.locks import ALONE, SHARED, acquire
-
-# A link is not followed, and a pipe that nobody writes to does not hold up who opens it. Windows has neither.
+# A link is not followed, and a pipe that nobody writes to does not block whoever opens it. Windows has neither.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 @contextmanager
-def open_plain(path: Path) -> Iterator[tuple[BufferedReader, int]]:
-    """A plain file and its size in bytes. Raises OSError, FileNotFoundError where there is none."""
+def open_regular(path: Path) -> Iterator[tuple[BufferedReader, int]]:
+    """Open a regular file for reading; yields it with its size in bytes.
+
+    path: the file. A symbolic link, a pipe, a device or a folder is refused. Raises OSError, which is FileNotFoundError
+    where there is no such file.
+    """
     descriptor = os.open(path, _FLAGS)
     try:
         found = os.fstat(descriptor)
@@ -35,102 +34,76 @@ def open_plain(path: Path) -> Iterator[tuple[BufferedReader, int]]:
         os.close(descriptor)
 
 
-def read_plain(path: Path, most: int) -> bytes:
-    """The bytes of a plain file of at most `most`. Raises OSError, also where there are more."""
-    with open_plain(path) as (file, _):
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(f"{path}: more than {most} bytes")
+def read_bounded(path: Path, max_bytes: int) -> bytes:
+    """Read a whole regular file of at most `max_bytes` bytes.
+
+    path: the file, as in `open_regular`. max_bytes: a longer file is an error, and never read to its end. Raises
+    OSError.
+    """
+    with open_regular(path) as (file, _):
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(f"{path}: more than {max_bytes} bytes")
     return content
 
 
-def put_plain(path: Path, content: bytes, staging: Path) -> None:
-    """Replace a file in one step, readable by all; what is half written is in the folder `staging`. Raises OSError."""
-    partial = staging / path.name
-    with partial.open("wb") as file:
+def atomic_write(path: Path, content: bytes, *, mode: int = 0o644, folder: Path | None = None) -> None:
+    """Replace a file in one step: a reader, or a machine that loses power, sees the old content or the new one.
+
+    Two processes must not write the same path at once; callers hold a lock or a staging folder of their own.
+
+    path: the file, which need not exist. content: all of its new bytes. mode: its permission bits, whatever the umask;
+    by default everybody may read it, as whoever serves may be another user. folder: where it is written before it gets
+    its name, on the same file system; by default beside `path`. Raises OSError; `path` is then as it was.
+    """
+    partial = (folder or path.parent) / f".{path.name}.new"
+    partial.unlink(missing_ok=True)  # of a writer that was killed, who may be another user
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file that nobody reads yet, and wait until it is on the disk.
+
+    path: the file, replaced where it exists. content: all of its bytes. Raises OSError.
+    """
+    with path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    partial.chmod(0o644)  # whoever serves may be another user
-    partial.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # so that the new name survives a power cut
-    finally:
-        os.close(descriptor)
 
 
-# A writer locks its folder right after making it; one that has been without a lock for this long has no living writer.
-_UNLOCKED_SECONDS = 60
-# Where nothing can be locked, age has to do: the longest fill, an export or a copy of a release, takes minutes.
-_STALE_SECONDS = 24 * 3600
-
-
-@contextmanager
-def staging_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """An empty folder in `parent`, which is made where needed; gone afterwards unless it was published.
-
-    What writers left that were killed is cleared away.
-    """
-    parent.mkdir(parents=True, exist_ok=True)
-    clear_left(parent, prefix)
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power cut: those of new, renamed and removed files. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a file system without locks
-            acquire(descriptor, SHARED)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(descriptor)
-
-
-def clear_left(parent: Path, prefix: str) -> None:
-    """Remove the staging folders in `parent` whose writers were killed."""
-    for left in parent.glob(f"{prefix}*"):
-        with suppress(OSError):  # its writer may be publishing it right now, or it is another user's
-            if _is_left(left):
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_left(folder: Path) -> bool:
-    age = time.time() - folder.stat().st_mtime
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        return age > _UNLOCKED_SECONDS and acquire(descriptor, ALONE)
-    except OSError:  # NFS locks no folder alone
-        return age > _STALE_SECONDS
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def publish(folder: Path, target: Path) -> None:
-    """Give a staging folder its name. Where `target` is there already, another writer made the same: that one stays."""
-    try:
-        folder.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
 
 
 def sha256_file(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_files(folder: Path, names: Iterable[str]) -> str:
-    """Hex digest of several files of a folder, their names included."""
+    """Return one SHA-256 of several files of a folder and of their names, in hexadecimal.
+
+    folder: where the files are. names: of the files, relative to it; their order does not matter.
+    """
     return sha256_json({name: sha256_file(folder / name) for name in names})
 
 
 def sha256_json(value: Any) -> str:  # noqa: ANN401 (any JSON value)
-    """Hex digest of a JSON value: compact, keys sorted, shortest form of every number."""
+    """Return the SHA-256 of a JSON value in canonical form, in hexadecimal: compact, keys sorted, shortest numbers."""
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def cache_folder() -> Path:
-    """TAUGATE_CACHE, else taugate in the user's cache directory (XDG Base Directory specification)."""
-    if chosen := os.environ.get("TAUGATE_CACHE"):
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "taugate"

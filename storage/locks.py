@@ -1,4 +1,4 @@
-"""A file that one process at a time has, and that says which."""
+"""Locks on files (flock): shared or exclusive, with a deadline, and with the name of whoever has the lock."""
 
 import fcntl
 import os
@@ -10,20 +10,22 @@ from pathlib import Path
 
 from taugate.errors import ReleaseError
 
-SHARED, ALONE = fcntl.LOCK_SH, fcntl.LOCK_EX
+SHARED, EXCLUSIVE = fcntl.LOCK_SH, fcntl.LOCK_EX
 _POLL_SECONDS = 0.02  # flock has no deadline of its own; nobody notices a fiftieth of a second
 
 
-def acquire(descriptor: int, kind: int, seconds: float = 0) -> bool:
-    """Lock an open file, SHARED or ALONE; False when others still keep it after `seconds`.
+def acquire(descriptor: int, mode: int, seconds: float = 0) -> bool:
+    """Lock an open file; returns False where another descriptor still has it locked at the deadline.
 
-    Two descriptors lock each other out also within one process. Raises OSError where the file system has no locks; on
-    NFS, ALONE takes a descriptor that can write.
+    Two descriptors exclude each other also within one process, and closing one releases its lock.
+
+    descriptor: of the open file; on NFS, an exclusive lock takes one that can write. mode: SHARED or EXCLUSIVE.
+    seconds: how long to wait. Raises OSError where the file system has no locks.
     """
     deadline = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
             if time.monotonic() >= deadline:
@@ -32,17 +34,23 @@ def acquire(descriptor: int, kind: int, seconds: float = 0) -> bool:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file still has this path: who waited for a lock may hold that of a file which is gone."""
+    """Tell whether an open file still has this path: by the time a lock is granted, the file may have been removed.
+
+    descriptor: of the open file. path: where it was opened.
+    """
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
 
 
-def open_shared(path: Path, flags: int) -> int:
-    """A descriptor; a file that is not there is made, with the directory's own read and write bits, whatever the umask.
+def open_or_create(path: Path, flags: int) -> int:
+    """Open a file, or create it with its directory's own read and write permissions, whatever the umask.
 
-    Raises ReleaseError where the directory cannot be written to.
+    So all users who may change the directory may open the file. Returns a descriptor.
+
+    path: the file; a symbolic link is refused. flags: as of `os.open`. Raises ReleaseError where the directory cannot
+    be written to.
     """
     flags |= os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -60,20 +68,21 @@ def open_shared(path: Path, flags: int) -> int:
 
 
 @contextmanager
-def alone(path: Path, seconds: float) -> Iterator[str | None]:
-    """Have a file alone; yields None, or, where others still have it after `seconds`, who that is.
+def exclusive_lock(path: Path, seconds: float) -> Iterator[str | None]:
+    """Lock a file exclusively; yields None with the lock, or, past the deadline, the name of the process that has it.
 
-    Raises ReleaseError where the directory cannot be written to.
+    path: the lock file, created where needed; whoever has the lock may remove it. seconds: how long to wait. Raises
+    ReleaseError where the directory cannot be written to.
     """
     while True:
-        descriptor = open_shared(path, os.O_RDWR)
+        descriptor = open_or_create(path, os.O_RDWR)
         try:
-            if not acquire(descriptor, ALONE, seconds):
+            if not acquire(descriptor, EXCLUSIVE, seconds):
                 yield os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
                 return
-            if not is_at(descriptor, path):  # removed by its last holder, and perhaps made anew
+            if not is_at(descriptor, path):  # removed by its last holder, and perhaps created again
                 continue
-            with suppress(OSError):  # who it is helps others only; a full disk must not keep anyone from pruning
+            with suppress(OSError):  # the name only helps others; a full disk must not keep anyone from pruning
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
             yield None

@@ -1,7 +1,6 @@
-"""Object storage as a folder of a URL (fsspec): small objects whole, large ones in blocks, one error for all faults.
+"""Object storage below a URL (fsspec): small objects whole, large ones in blocks, and few errors in place of many.
 
-Nothing is ever listed: a listing may be late, and what names are there is known from the layout of a release or of a
-data set.
+Nothing is ever listed: a listing may be late, and names are known from the layout of a release or of a data set.
 """
 
 import errno
@@ -14,7 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.storage.files import open_plain
+from taugate.storage.files import open_regular
 
 _BLOCK = 8 << 20  # bytes: S3's own clients ask for as much at a time
 # Seconds: a store answers in less than one, and a service that starts has a copy to fall back on. s3fs asks five times
@@ -23,16 +22,17 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 10, "retries": {"max_attempts": 0}}},
     "file": {"auto_mkdir": True},
 }
-# Of an object that can never be read: of a folder, what is no plain file, a socket, a link to itself.
+# Error codes of an object that can never be read: a folder, no regular file, a socket, a link to itself.
 _NOT_A_FILE = {errno.EINVAL, errno.ENXIO, errno.ELOOP}
 _FRESH = {"skip_instance_cache": True, "use_listings_cache": False}  # credentials and objects may have changed
 
 
 class Store:
-    """Objects below a URL, by names with forward slashes.
+    """The objects below a URL, by names with forward slashes.
 
-    Raises InputError for a URL that cannot be used, StoreError where the store does not answer, ReleaseError where it
-    refuses, as every method does; those that read, FileNotFoundError where there is no such object.
+    url: such as s3://bucket/prefix, without credentials. Raises InputError for a URL that cannot be used. The
+    constructor and every method raise StoreError where the store does not answer, and ReleaseError where it refuses;
+    methods that read raise FileNotFoundError where there is no such object.
     """
 
     def __init__(self, url: str) -> None:
@@ -57,41 +57,41 @@ class Store:
         self._local = isinstance(self._files, LocalFileSystem)
 
     def read(self, name: str, most: int) -> bytes:
-        """A whole object. ReleaseError where it has more than `most` bytes."""
-        with self._faults(name), self._opened(name) as source:
+        """Read a whole object of at most `most` bytes. Raises ReleaseError where it has more."""
+        with self._translated_errors(name), self._opened(name) as source:
             content: bytes = source.read(most + 1)
         if len(content) > most:
             raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; remove it, and push the release again")
         return content
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, None where there is none."""
+        """Return the size of an object in bytes, None where there is no such object."""
         try:
-            with self._faults(name):
+            with self._translated_errors(name):
                 return int(self._files.info(self._path(name))["size"])
         except FileNotFoundError:
             return None
 
     def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
-        """Read an object, `most` + 1 bytes at most, into a file where one is given. Returns its size and SHA-256."""
+        """Download at most `most` + 1 bytes of an object, into `target` where given; returns its size and SHA-256."""
         with self._opened(name) as source:
 
             def read(size: int) -> bytes:
-                with self._faults(name):
+                with self._translated_errors(name):
                     block: bytes = source.read(size)
                     return block
 
             return copy_bounded(read, target, most)
 
     def upload(self, path: Path, name: str) -> None:
-        """Put a file there, in parts where it is large."""
-        with self._faults(name, missing=True):
+        """Upload a file, in parts where it is large."""
+        with self._translated_errors(name, missing=True):
             self._files.put_file(str(path), self._path(name))
 
     def write(self, name: str, content: bytes) -> None:
-        """Put a small object there, in one step."""
-        with self._faults(name, missing=True):
-            if self._local:  # the one that would show the object half written
+        """Write a small object in one step."""
+        with self._translated_errors(name, missing=True):
+            if self._local:  # without a transaction, only a folder would show the object half written
                 with self._files.transaction:
                     self._files.pipe_file(self._path(name), content)
             else:
@@ -103,26 +103,28 @@ class Store:
     @contextmanager
     def _opened(self, name: str) -> Iterator[Any]:
         with ExitStack() as opened:
-            with self._faults(name):
+            with self._translated_errors(name):
                 if self._local:
-                    source: Any = opened.enter_context(open_plain(self._inside(name)))[0]
+                    source: Any = opened.enter_context(open_regular(self._local_path(name)))[0]
                 else:
                     found = self._files.open(self._path(name), "rb", block_size=_BLOCK, cache_type="readahead")
                     source = opened.enter_context(found)
             yield source
 
-    def _inside(self, name: str) -> Path:
-        """Where a file of a folder is. Raises ReleaseError for a link out of the folder."""
+    def _local_path(self, name: str) -> Path:
+        """Return the path of an object in a local folder. Raises ReleaseError for a link out of the folder."""
         path = Path(os.path.realpath(self._path(name)))
         if not path.is_relative_to(os.path.realpath(self._root)):
             raise ReleaseError(f"{self.url}/{name}: a link to somewhere else; put the file itself there")
         return path
 
     @contextmanager
-    def _faults(self, name: str, *, missing: bool = False) -> Iterator[None]:
-        """Each file system of fsspec has exceptions of its own, and of its HTTP client, with no common base.
+    def _translated_errors(self, name: str, *, missing: bool = False) -> Iterator[None]:
+        """Raise whatever the store raises as ReleaseError or StoreError.
 
-        missing: whether it is a fault that something is not there.
+        Each file system of fsspec has exceptions of its own, and of its HTTP client, with no common base.
+
+        missing: whether FileNotFoundError is translated, too.
         """
         try:
             yield
@@ -131,15 +133,19 @@ class Store:
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not missing:
                 raise
-            said = " ".join(str(error).split())[:200] or type(error).__name__
-            raise (ReleaseError if _refuses(error) else StoreError)(
-                f"{self.url}/{name}: the store does not answer or refuses ({said}); see that it is there, and that "
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise (ReleaseError if _is_refusal(error) else StoreError)(
+                f"{self.url}/{name}: the store does not answer or refuses ({reason}); see that it is there, and that "
                 "the environment has credentials for it"
             ) from error
 
 
 def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, most: int) -> tuple[int, str]:
-    """Copy what `read` gives, `most` + 1 bytes at most, into a file where one is given. Returns size and SHA-256."""
+    """Copy a stream in blocks, at most `most` + 1 bytes; returns how many were copied, and their SHA-256.
+
+    read: returns the next bytes, at most as many as it is asked for, and none at the end. target: where they are
+    written, None for nowhere. most: bytes that are expected at most.
+    """
     digest, size = hashlib.sha256(), 0
     while size <= most and (block := read(min(_BLOCK, most + 1 - size))):
         digest.update(block)
@@ -149,10 +155,10 @@ def copy_bounded(read: Callable[[int], bytes], target: BinaryIO | None, most: in
     return size, digest.hexdigest()
 
 
-def _refuses(error: Exception) -> bool:
-    """Whether it is an answer, and would be the same again.
+def _is_refusal(error: Exception) -> bool:
+    """Tell whether an error is an answer of the store that would be the same again.
 
-    What has no credentials is none: those of a machine's role come from a service that may be down as well.
+    Missing credentials are none: those of a machine's role come from a service that may be down as well.
     """
     if isinstance(error, OSError) and error.errno in _NOT_A_FILE:
         return True

@@ -1,25 +1,40 @@
-"""Arrays from a safetensors file of a release, which may hold anything by now."""
+"""Arrays in safetensors files: nothing else goes in, and whatever a file holds by now comes out or is one error."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 from taugate.errors import ReleaseError
 
+Arrays = dict[str, NDArray[Any]]  # of whatever types and shapes a file holds
 
-def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of the file by name. Raises ReleaseError when it cannot be read as safetensors."""
+
+def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays to one safetensors file: the same bytes for the same arrays.
+
+    path: the file, replaced where it exists. arrays: by name, of any shape and of a dtype that safetensors has. Raises
+    OSError.
+    """
+    path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+
+def read_tensors(path: Path) -> Arrays:
+    """Read all arrays of a safetensors file, by name; nobody has checked their names, shapes or values.
+
+    path: the file. Raises ReleaseError where it cannot be read as safetensors.
+    """
     try:
-        arrays: dict[str, NDArray[Any]] = load_file(path)
+        return load_file(path)
     except (
         OSError,
         SafetensorError,
-        KeyError,
+        KeyError,  # this one and the next two: a dtype that NumPy does not have
         TypeError,
         AttributeError,
-    ) as error:  # the last three: no dtype of NumPy
+    ) as error:
         raise ReleaseError(f"{path}: cannot be read as safetensors; calibrate again") from error
-    return arrays

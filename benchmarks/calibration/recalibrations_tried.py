@@ -69,7 +69,7 @@ def _scores(searched: SearchedSplit, number: int, seed: int) -> list[list[float]
     fitted = [
         each(odds[parts.rest].ravel(), relevant[parts.rest].ravel()) for each in (_none, _platt, _isotonic, _venn_abers)
     ]
-    fitted.insert(_NAMES.index("beta"), lambda odds: _sigmoid(estimated.relevance.model.recalibration.of(odds)))
+    fitted.insert(_NAMES.index("beta"), lambda odds: _sigmoid(estimated.relevance.model.recalibration.apply(odds)))
     scores = []
     for each in fitted:
         said, true = each(odds[judges]), relevant[judges]

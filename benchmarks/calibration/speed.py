@@ -19,11 +19,11 @@ from taugate.calibration.relevance.estimate import Evidence, estimate
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide
+from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.release.manifest import Metrics
-from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
+from taugate.retrieval.release.manifest import MetricsRecord
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 # The literal transcription is in no package that is installed.
@@ -102,7 +102,7 @@ as the papers describe it; Taugate searches once and then counts how often each 
 """
 
 
-def _papers(scored: Scored, data: Synthetic, draw: Draw) -> tuple[float, int, Metrics]:
+def _papers(scored: Scored, data: Synthetic, draw: Draw) -> tuple[float, int, MetricsRecord]:
     found = bootstrap_threshold(scored.judged, draw.rows)
     random_scores = pair_similarity(data.queries, data.documents, draw.random_documents[:, None])[:, 0]
     tau = np.float32(found.tau)
@@ -115,7 +115,7 @@ def _transcribe(data: Synthetic, seed: int) -> Oracle:
     return found
 
 
-def _same(oracle: Oracle, tau: float, psi: int, metrics: Metrics) -> bool:
+def _same(oracle: Oracle, tau: float, psi: int, metrics: MetricsRecord) -> bool:
     theirs: list[float] = [
         oracle.tau,
         oracle.psi,

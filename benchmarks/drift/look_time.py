@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from benchmarks.drift.traffic import Pool
 from benchmarks.drift.worlds import DriftWorld
 from taugate.drift.observations import query_keys
-from taugate.service.drift.look import Look
-from taugate.service.drift.query_log import Seen
-from taugate.service.pipeline.engine import Engine, Threads
+from taugate.service.drift.analysis import TrafficAnalysis
+from taugate.service.drift.query_log import ServedReply
+from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.ids import new_id
 from taugate.service.settings import Settings
 
@@ -52,30 +52,33 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
     """Milliseconds of weighing the queries of 5 s, and of showing the window; the share of a processor of both."""
     release, ordinary = here.release, here.pool
-    engine = Engine(release, Threads(1), lambda *_: None, lambda _: None)
-    look = Look(engine, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
+    pipeline = SearchPipeline(release)
+    analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
     rng = np.random.default_rng(0)
-    look.look([], [])  # the first asks the golden queries
-    looks = [_timed(look, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]
+    analysis.analyze([], [])  # the first asks the golden queries
+    looks = [_timed(analysis, _second(ordinary, 5 * rate, rng)) for _ in range(_LOOKS)]
     shows = []
     for _ in range(_SHOWS):
-        look._shown_at = -np.inf
-        shows.append(_timed(look, []))
-    engine.close()
+        analysis._window_set_at = -np.inf
+        shows.append(_timed(analysis, []))
+    pipeline.close()
     a_look, a_show = float(np.median(looks)), float(np.median(shows))
     return a_look, a_show, (a_look / 5 + a_show / 15) / 1000
 
 
-def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[Seen]:
+def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedReply]:
     seen = ordinary.draw(rate, rng)
     rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
     now = time.time()
-    return [Seen(now, new_id(), f"query {key}", row.tobytes(), b"{}") for key, row in zip(seen.key, rows, strict=True)]
+    return [
+        ServedReply(now, new_id(), f"query {key}", row.tobytes(), b"{}")
+        for key, row in zip(seen.key, rows, strict=True)
+    ]
 
 
-def _timed(look: Look, seen: list[Seen]) -> float:
-    look._weighed_at = -np.inf
-    return _spent(lambda: look.look(seen, []))
+def _timed(analysis: TrafficAnalysis, seen: list[ServedReply]) -> float:
+    analysis._weighed_at = -np.inf
+    return _spent(lambda: analysis.analyze(seen, []))
 
 
 def _spent(work: Callable[[], object]) -> float:

@@ -5,8 +5,8 @@ import numpy as np
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.traffic import Pool, encoded, heldout, judged, released
 from benchmarks.markdown import share, table, verdict
-from taugate.drift.live import live_overlap
 from taugate.drift.observations import Judgements
+from taugate.drift.overlap import live_overlap
 
 HEADING = "COE and ROE of live traffic"
 _QUERIES = 10_000

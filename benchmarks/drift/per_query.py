@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from taugate.drift.observations import Float64, Observations, calibration_observations, shifted
-from taugate.drift.signals import query_signals
+from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.signals import query_signals, shifted
 from taugate.retrieval.release.reference import Reference
 
 _PERCENTILES = (5, 25, 50, 75, 95)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.drift.worlds import DriftWorld
-from taugate.drift.live import kolmogorov_smirnov
+from taugate.drift.distances import kolmogorov_smirnov
 from taugate.drift.observations import Observations
 
 _WINDOW, _EVERY = 1000, 50  # queries that are compared, and between two looks

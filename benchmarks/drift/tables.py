@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks.drift import canaries, detection, overhead, overlap_band, quiet, smallest, swings, theorem
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.page import Option, Page, data_folder
-from taugate.storage.files import cache_folder
+from taugate.storage.folders import cache_folder
 
 PAGE = Page[DriftPlan](
     file="drift.md",

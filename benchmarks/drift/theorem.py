@@ -9,9 +9,9 @@ from benchmarks.drift.plan import DriftPlan
 from benchmarks.markdown import Target, table, targets
 from taugate.drift.alarm import Alarm, threshold
 from taugate.drift.blocks import BLOCK, FIFTHS, Fifth
-from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
-from taugate.drift.observations import Float64, shifted
-from taugate.drift.signals import Bounds
+from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
+from taugate.drift.observations import Float64
+from taugate.drift.signals import Bounds, shifted
 
 HEADING = "The theorem, where the truth is known"
 _STREAMS, _QUERIES = 1000, 20_000
@@ -35,7 +35,7 @@ def section(plan: DriftPlan) -> str:
         wanted.append(Target(f"{name}: largest share of the bound", most, at_most=1))
     beyond, alarms = [], 0
     for name, stream, counts in _BEYOND:
-        found = int((_first_alarms(stream, SELDOM, plan.seed) < _QUERIES).sum())
+        found = int((_first_alarms(stream, AVERAGE_RUN_LENGTH, plan.seed) < _QUERIES).sum())
         alarms += found * counts
         beyond.append([name, found])
     wanted.append(Target("alarms in the rows of the second table up to the one of topics", alarms, at_most=1))
@@ -49,7 +49,7 @@ bound, {_UPPER:.3f}; in the first rows it is exactly there, as bad as it can be 
 {table(["stream", *(f"false alarm within {horizon:,}, bound {horizon / _OFTEN:.0%}" for horizon in _HORIZONS), "mean queries to one, at least"], covered)}
 
 **Beyond the theorem**: streams with the mean of the calibration, {_MEAN:g}, whose bursts carry single blocks over the bound; at the default settings
-(effect {SMALLEST_EFFECT:g}, so that the bound is {_UPPER:.3f}; {SELDOM:.0e} queries). "All 1 or all 0" is the strongest burst that there can be, in which what holds
+(effect {SMALLEST_EFFECT:g}, so that the bound is {_UPPER:.3f}; {AVERAGE_RUN_LENGTH:.0e} queries). "All 1 or all 0" is the strongest burst that there can be, in which what holds
 for one query holds for all of them; topics that differ with a standard deviation of .05 differ about as much as those of the data sets.
 
 {table(["stream", f"streams of {_STREAMS:,} with an alarm"], beyond)}
@@ -58,14 +58,16 @@ for one query holds for all of them; topics that differ with a standard deviatio
 """
 
 
-def _first_alarms(stream: Stream, seldom: float, seed: int) -> Float64:
+def _first_alarms(stream: Stream, average_run_length: float, seed: int) -> Float64:
     """Queries to the first alarm of each stream, its length where there is none."""
     rng = np.random.default_rng(seed)
     bounds = Bounds(np.zeros(1), np.array([_UPPER]))
-    wide = bounds if seldom == _OFTEN else Bounds(np.zeros(1), shifted(np.array([_MEAN]), 2 * SMALLEST_EFFECT))
+    wide = (
+        bounds if average_run_length == _OFTEN else Bounds(np.zeros(1), shifted(np.array([_MEAN]), 2 * SMALLEST_EFFECT))
+    )
     times = []
     for _ in range(_STREAMS):
-        alarm = Alarm("watched", bounds, wide, threshold(seldom, 1, BLOCK))
+        alarm = Alarm("watched", bounds, wide, threshold(average_run_length, 1, BLOCK))
         times.append(_first(alarm, stream(rng)))
     return np.array(times, dtype=np.float64)
 

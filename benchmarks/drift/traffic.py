@@ -17,8 +17,8 @@ from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.policy.policy import decision_scores, keep
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Query
 from taugate.retrieval.vectors.similarity import Float32
 
 _RANDOM = 64  # random documents of each query, of which every draw takes some

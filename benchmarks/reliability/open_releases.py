@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from taugate.errors import TaugateError
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Query
 
 _ADDRESSES = 8 << 30  # bytes: a machine must survive what is measured here
 

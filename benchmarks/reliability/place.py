@@ -10,7 +10,7 @@ from typing import Self
 import zaragoza_construction_faq
 
 from benchmarks.checkout import environment
-from taugate.ingestion.dataset.location import write_sample
+from taugate.ingestion.dataset.sample import write_sample
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import STAGING_PREFIX
 from tests.fake_encoder import write_fake_encoder

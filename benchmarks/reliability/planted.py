@@ -10,11 +10,10 @@ import time
 from dataclasses import replace
 
 from taugate.cli import main as cli
-from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.retriever import Retriever
+from taugate.retrieval.retriever import Retriever, _SearchGroup
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.cache.cache import Keys
+from taugate.service.cache.cache import CacheKeys
 
 
 def main() -> int:
@@ -22,23 +21,23 @@ def main() -> int:
     if microseconds := float(os.environ.get("PLANTED_DELAY", "0")):
         _delay(microseconds / 1e6)
     if "PLANTED_CACHE" in os.environ:
-        own = Keys.vector
-        Keys.vector = lambda self, query: own(self, replace(query, permitted=()))  # type: ignore[method-assign]
+        own = CacheKeys.vector
+        CacheKeys.vector = lambda self, query: own(self, replace(query, permitted=()))  # type: ignore[method-assign]
     return cli.main()
 
 
 def _delay(seconds: float) -> None:
-    top = Retriever._top
+    top_k = Retriever._top_k
 
-    def delayed(self: Retriever, vectors: Float32, depth: int, wanted: Filter) -> TopK:
-        if wanted:
+    def delayed(self: Retriever, vectors: Float32, group: _SearchGroup) -> TopK:
+        if group.scope:
             (nearest,) = self.index.search(vectors[:1], 1).positions[0]
-            until = time.perf_counter() + seconds * (not self.metadata.where(wanted)[nearest])
+            until = time.perf_counter() + seconds * (not self.metadata.where(group.scope)[nearest])
             while time.perf_counter() < until:
                 pass
-        return top(self, vectors, depth, wanted)
+        return top_k(self, vectors, group)
 
-    Retriever._top = delayed  # type: ignore[method-assign]
+    Retriever._top_k = delayed  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from benchmarks.reliability import (
     swaps,
 )
 from benchmarks.reliability.plan import ReliabilityPlan
-from taugate.storage.files import cache_folder
+from taugate.storage.folders import cache_folder
 
 PAGE = Page[ReliabilityPlan](
     file="reliability.md",

@@ -17,7 +17,7 @@ from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import AnyIndex, build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.top_k import Within
+from taugate.retrieval.index.top_k import DocumentSubset
 
 HEADING = "Filters"
 SET = "mixed_large"
@@ -63,7 +63,7 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
     for row in range(-10, len(queries)):  # the first ten warm up
         for number, wanted in enumerate(filters):
             began = time.perf_counter()
-            within = Within(metadata.where(wanted)) if wanted else None
+            within = DocumentSubset(metadata.where(wanted)) if wanted else None
             known = time.perf_counter()
             if within is None:
                 index.search(queries[row : row + 1] if row >= 0 else queries[:1], _K)
@@ -73,7 +73,7 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
             meaning[number, max(row, 0)] = known - began
     lines = []
     for number, wanted in enumerate(filters):
-        count = len(Within(metadata.where(wanted))) if wanted else len(index)
+        count = len(DocumentSubset(metadata.where(wanted))) if wanted else len(index)
         middle, high = np.percentile(seconds[number], [50, 99])
         share = f"{SHARES[number - 1] * 100:g} %: {count:,}" if wanted else f"all: {count:,}"
         means = _milliseconds(np.median(meaning[number])) if wanted else ""

@@ -18,11 +18,11 @@ from starlette.types import Receive, Scope, Send
 from taugate.cli import main as cli
 from taugate.retrieval.retriever import Retriever
 from taugate.service.api.request_context import RequestContext
-from taugate.service.pipeline import engine
-from taugate.service.pipeline.answering import Answering, Search
-from taugate.service.pipeline.batcher import Batcher
-from taugate.service.pipeline.engine import Engine
+from taugate.service.pipeline import search
+from taugate.service.pipeline.cached_search import CachedSearch, SearchTask
+from taugate.service.pipeline.queue import QueryQueue
 from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.search import SearchPipeline
 
 Marks = list[tuple[str, float]]
 Owner = type | ModuleType
@@ -76,8 +76,8 @@ def _write() -> None:
     Path(os.environ["PROFILE"]).write_text(json.dumps(requests))
 
 
-def _known(self: Answering, search: Search) -> Reply | None:
-    reply = _look_up(self, search)
+def _remembered(self: CachedSearch, task: SearchTask) -> Reply | None:
+    reply = _look_up(self, task)
     if reply is not None:
         _mark("cache")
     return reply
@@ -85,19 +85,19 @@ def _known(self: Answering, search: Search) -> Reply | None:
 
 _call = RequestContext.__call__
 RequestContext.__call__ = _whole  # type: ignore[method-assign]
-_look_up = Answering.known
-Answering.known = _known  # type: ignore[method-assign]
-_at_start(Answering, "search", "routes, validation")
-_at_start(Batcher, "submit", "cache key, admission, single flight")
-_at_start(Engine, "_by_length", "to a thread")
-_at_end(Engine, "_by_length", "tokens")
+_look_up = CachedSearch.remembered
+CachedSearch.remembered = _remembered  # type: ignore[method-assign]
+_at_start(CachedSearch, "task", "routes, validation")
+_at_start(QueryQueue, "put", "cache key, admission, single flight")
+_at_start(SearchPipeline, "_tokenize", "to a thread")
+_at_end(SearchPipeline, "_tokenize", "tokens")
 _at_start(Retriever, "embed", "batch")
 _at_end(Retriever, "embed", "encode")
 _at_start(Retriever, "answer", "batch")
 _at_end(Retriever, "answer", "search and cut")
-_at_start(engine, "tell", "documents")
-_at_start(Reply, "of", "back to the event loop")
-_at_end(Reply, "of", "reply")
+_at_start(search, "deliver", "documents")
+_at_start(Reply, "build", "back to the event loop")
+_at_end(Reply, "build", "reply")
 atexit.register(_write)
 
 if __name__ == "__main__":

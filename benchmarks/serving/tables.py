@@ -27,7 +27,7 @@ from benchmarks.serving import (
 )
 from benchmarks.serving.plan import ServingPlan
 from benchmarks.serving.processes import Others
-from taugate.storage.files import cache_folder
+from taugate.storage.folders import cache_folder
 
 _MOST_OTHERS = 0.05  # of the processors
 PAGE = Page[ServingPlan](

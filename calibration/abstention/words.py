@@ -3,7 +3,7 @@
 import math
 
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.retrieval.release.manifest import Data
+from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord
 
 # What a query is scored by, for people (`taugate.retrieval.policy.abstention.ScoreName`).
@@ -62,7 +62,7 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
     )
 
 
-def remedy(record: AbstentionRecord, data: Data) -> str:
+def remedy(record: AbstentionRecord, data: DataRecord) -> str:
     """Why the limits asked for cannot be had together, what can, and how many labels it takes where these are few."""
     answered, refused = record.answered_unanswerable, record.empty_answerable
     labels = [

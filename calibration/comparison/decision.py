@@ -9,7 +9,7 @@ from taugate.calibration.comparison.rule import PromotionRule
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry import promotion
 from taugate.registry.catalog import current_id, find
-from taugate.registry.promotion import Ruled
+from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.outcomes import Outcomes
 from taugate.retrieval.release.signature import TrustedKeys
@@ -64,8 +64,8 @@ def promote_if(
     """
     decision = _decide(releases, name, rule, trusted)
     if decision.promoted:
-        ruled = Ruled(str(decision.judged), decision.current)
-        promotion.promote(releases, name, trusted, new_encoder=new_encoder, ruled=ruled)
+        satisfied = SatisfiedRule(str(decision.judged), decision.current)
+        promotion.promote(releases, name, trusted, new_encoder=new_encoder, rule=satisfied)
     return decision
 
 

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.files import cache_folder
+from taugate.storage.folders import cache_folder
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, vector BLOB) WITHOUT ROWID

@@ -8,10 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from taugate.errors import EncoderError, InputError
-from taugate.registry.promotion import differs, encoder_in_force
+from taugate.registry.promotion import current_encoder_name, encoder_differs
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.storage.files import cache_folder, publish, sha256_files, sha256_json, staging_folder
+from taugate.storage.files import sha256_files, sha256_json
+from taugate.storage.folders import cache_folder, publish, staging_folder
 
 DEFAULT_ENCODER = "sentence-transformers/all-MiniLM-L6-v2"
 # Weights that a package carries, so that the default needs no hub: module and folder in it.
@@ -132,7 +133,7 @@ class AskedEncoder:
 
     def check_name(self, releases: Path) -> None:
         """Before any work. Raises InputError."""
-        in_force = encoder_in_force(releases)
+        in_force = current_encoder_name(releases)
         if not self.new and in_force not in {None, self.name}:
             raise InputError(
                 f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
@@ -140,7 +141,7 @@ class AskedEncoder:
 
     def check(self, releases: Path, encoder: OnnxEncoder) -> None:
         """As soon as it is exported: other versions of PyTorch make other bytes of a model. Raises InputError."""
-        if not self.new and differs(releases, encoder.sha256):
+        if not self.new and encoder_differs(releases, encoder.sha256):
             raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
 
 

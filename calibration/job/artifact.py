@@ -13,21 +13,14 @@ from taugate.calibration.study import Findings
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
-from taugate.retrieval.encoder import encoder
-from taugate.retrieval.index import files
-from taugate.retrieval.release import golden
+from taugate.retrieval.release.contents import CorpusContents, copy_encoder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
-    ABSTENTION,
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
-    GOLDEN,
-    METADATA,
     OUTCOMES,
     PROJECTION,
     REFERENCE,
-    RELEVANCE,
-    REPORT,
 )
 from taugate.retrieval.release.outcomes import Outcomes
 from taugate.retrieval.release.reference import Reference
@@ -56,27 +49,23 @@ class Contents:
 
     def fill(self, release: Path) -> None:
         """Write every file into an empty folder."""
-        for source, folder in ((self.encoder, ENCODER_FOLDER), (self.float32, FLOAT32_FOLDER)):
-            if source is not None:
-                (release / folder).mkdir()
-                for name in encoder.FILES:
-                    shutil.copyfile(source / name, release / folder / name)
+        copy_encoder(self.encoder, release / ENCODER_FOLDER)
+        if self.float32 is not None:
+            copy_encoder(self.float32, release / FLOAT32_FOLDER)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
-        metadata = Metadata.of(DocumentStore(self.documents))
-        if metadata.columns:
-            metadata.save(release / METADATA)
-        files.save(self.found.index, release)
-        golden.write(release / GOLDEN, self.golden)
         reference_of(self.found).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
         if self.projection is not None:
             self.projection.save(release / PROJECTION)
-        if self.found.estimated is not None:
-            self.found.estimated.relevance.save(release / RELEVANCE)
-        if self.found.abstention is not None:
-            self.found.abstention.rule.score.save(release / ABSTENTION)
-        (release / REPORT).write_text(self.report, encoding="utf-8")
+        CorpusContents(
+            index=self.found.index,
+            metadata=Metadata.of(DocumentStore(self.documents)),
+            relevance=None if self.found.estimated is None else self.found.estimated.relevance,
+            answer_score=None if self.found.abstention is None else self.found.abstention.rule.score,
+            golden=self.golden,
+            report=self.report,
+        ).write(release)
 
 
 def reference_of(found: Findings) -> Reference:

@@ -18,7 +18,7 @@ from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.layout import GOLDEN, REFERENCE
 from taugate.retrieval.release.manifest import BootstrapRecord
-from taugate.retrieval.release.records import FEWEST_QUERIES, AgainstChance, CalibrationRecord, StateReason
+from taugate.retrieval.release.state import FEWEST_QUERIES, AgainstChance, CalibrationRecord, StateReason
 
 _MOST_QUERIES = 1_000_000  # who would have to label more has another problem than too few labels
 

@@ -25,7 +25,7 @@ from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import current_id
-from taugate.registry.lock import calibrating
+from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.layout import FLOAT32_FOLDER
 from taugate.retrieval.release.manifest import Manifest
@@ -78,7 +78,7 @@ def calibrate(
     """
     _check_releases(releases, say)
     asked.check_name(releases)
-    with calibrating(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+    with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("read"), local_folder(data, settings.split) as folder:
             dataset = read_dataset(folder, settings.split, Path(spool))
         check_sizes(dataset, settings)

@@ -6,10 +6,10 @@ from sklearn.metrics import roc_auc_score
 
 from taugate.calibration.metrics.bootstrap import Draw
 from taugate.calibration.metrics.scored import Scored
+from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Estimate, Interval
-from taugate.retrieval.release.manifest import Abstention, Metrics
-from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
+from taugate.retrieval.release.manifest import Abstention, MetricsRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 
@@ -61,7 +61,7 @@ def measure(
     kind: PolicyKind,
     threshold: np.float32 | None,
     overlap_percentile: float,
-) -> Metrics:
+) -> MetricsRecord:
     """Metrics of the answerable `queries` under `draw`, of all their results and of those that users get.
 
     random_scores: (q,) float32, S_rand; threshold: in units of the policy's decision scores, None to keep everything.
@@ -70,7 +70,7 @@ def measure(
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
     kept = queries.kept(kind, threshold)
     deciding, unanswerable, least = queries.deciding(kind, threshold)
-    return Metrics(
+    return MetricsRecord(
         accuracy=draw.estimate(judged.accuracy()),
         ndcg=draw.estimate(judged.ndcg()),
         accuracy_at_tau=draw.estimate(judged.accuracy(kept)),

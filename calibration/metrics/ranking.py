@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.ingestion.dataset.beir import LabelledQuery
-from taugate.retrieval.index.top_k import Searched, TopK
+from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.policy import Mask, Metric
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -57,7 +57,7 @@ class JudgedQueries:
     correct: Float32
 
     @classmethod
-    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Searched, k: int) -> Self:
+    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable, k: int) -> Self:
         """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
         top = index.search(vectors, k)
         return cls(
@@ -102,7 +102,7 @@ def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) ->
     return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
 
 
-def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searched) -> Float32:
+def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable) -> Float32:
     """Of several relevant documents the correct one is the most similar (docs/calibration.md)."""
     owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
     documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from taugate.retrieval.release.records import FEWEST_QUERIES
+from taugate.retrieval.release.state import FEWEST_QUERIES
 
 # The papers' bootstrap draws samples of 100 queries (thresholds paper, after Table 1). From fewer it draws more than
 # there are, and its interval is narrower than what they know.

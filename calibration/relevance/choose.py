@@ -9,7 +9,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.policy.policy import PolicyKind, keep
-from taugate.retrieval.release.evidence import Candidate
+from taugate.retrieval.release.evidence import PolicyCandidate
 from taugate.retrieval.vectors.similarity import Float32
 
 # Resamples of the queries for the standard error of a difference: an error of 1/√(2·100) = 7 % of it, which is enough.
@@ -25,7 +25,7 @@ def choose(
     decisions: Mapping[PolicyKind, Float32],
     rule: ThresholdRule,
     rng: np.random.Generator,
-) -> tuple[PolicyKind, list[Candidate]]:
+) -> tuple[PolicyKind, list[PolicyCandidate]]:
     """The policy that keeps the fewest results, and what each of them keeps.
 
     decisions: (q, K) decision scores of each policy for the same queries, the preferred one first. Another is taken
@@ -43,7 +43,7 @@ def choose(
         if difference[0] > difference[1:].std():
             best = kind
     return best, [
-        Candidate(kind=kind, kept_fraction=float(each[0]), standard_error=float(each[1:].std()))
+        PolicyCandidate(kind=kind, kept_fraction=float(each[0]), standard_error=float(each[1:].std()))
         for kind, each in kept.items()
     ]
 

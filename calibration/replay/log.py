@@ -14,7 +14,7 @@ from taugate.drift.monitor import Monitor, Rules, theta_of
 from taugate.drift.observations import Judgements, Observations, judgement_key, query_key
 from taugate.drift.signals import Bounds
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import Fault, read_objects
+from taugate.ingestion.dataset.lines import LineError, read_objects
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REFERENCE
 from taugate.retrieval.release.reference import Reference
@@ -28,15 +28,15 @@ _REMEDY = "the line is not as the service wrote it; remove it"
 
 @dataclass(frozen=True)
 class Line:
-    """number: from 1. Every method raises Fault where the service did not write the field."""
+    """number: from 1. Every method raises LineError where the service did not write the field."""
 
     path: Path
     number: int
     record: dict[str, Any]
 
-    def fault(self, wrong: str) -> Fault:
+    def fault(self, wrong: str) -> LineError:
         """What is wrong, with the place and the remedy."""
-        return Fault(self.path, self.number, wrong, _REMEDY)
+        return LineError(self.path, self.number, wrong, _REMEDY)
 
     def time(self) -> float:
         """When it was, as Unix time."""

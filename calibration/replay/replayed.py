@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.replay.log import QueryLog
-from taugate.drift.monitor import Monitor, Stream, Weighed
+from taugate.drift.monitor import FifthResult, Monitor, Stream
 from taugate.drift.observations import Columns, Float64
 
 _USUAL = 10  # a gap is so many times as long as a block usually takes,
@@ -183,7 +183,7 @@ def replay(log: QueryLog, monitor: Monitor, calibrated: Monitor) -> Replayed:
 
 
 def _course(
-    seen: Columns, weighed: Iterator[Weighed], stream: Stream[Seen], calibrated: Stream[Seen], moments: list[Moment]
+    seen: Columns, weighed: Iterator[FifthResult], stream: Stream[Seen], calibrated: Stream[Seen], moments: list[Moment]
 ) -> Course:
     """Weighs all that was seen; what begins or ends is added to `moments`."""
     shown = [_telling(columns) for columns in stream.columns]

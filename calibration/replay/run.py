@@ -54,7 +54,7 @@ def _signals_beyond_calibration(learnt: Baseline, monitor: Monitor) -> list[str]
     return [
         name
         for name, each in learnt.signals.items()
-        if not allowed[name].hold(np.array(each.lower)) or not allowed[name].hold(np.array(each.upper))
+        if not allowed[name].contain(np.array(each.lower)) or not allowed[name].contain(np.array(each.upper))
     ]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from taugate.calibration.charts.numbers import METRICS, count, fixed, spread
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, Shift
-from taugate.retrieval.release.manifest import Metrics
+from taugate.retrieval.release.manifest import MetricsRecord
 from taugate.retrieval.release.records import QuerySetRecord
 
 _ABOUT = {
@@ -35,7 +35,7 @@ class Line:
     values: list[tuple[str, str]]
 
 
-def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
+def numbers(metrics: Mapping[str, MetricsRecord], k: int) -> list[Line]:
     """One line a metric, one value a part of the queries."""
     parts = list(metrics.values())
     lines = [
@@ -62,7 +62,7 @@ def _estimate(value: Interval) -> tuple[str, str]:
     return fixed(value.mean), f"{spread(value)}{more}"
 
 
-def _abstention(parts: list[Metrics], key: str) -> list[float | None]:
+def _abstention(parts: list[MetricsRecord], key: str) -> list[float | None]:
     return [getattr(part.abstention, key) for part in parts]
 
 

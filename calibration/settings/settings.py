@@ -9,9 +9,9 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
+from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.errors import InputError
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
 
 # Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
 MARGIN = 0.005

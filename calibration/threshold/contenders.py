@@ -21,7 +21,7 @@ from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
-from taugate.retrieval.release.evidence import Candidate, Choice
+from taugate.retrieval.release.evidence import Choice, PolicyCandidate
 
 
 def limits(rule: ThresholdRule, evidence: Evidence, certifying: NDArray[np.int64], kind: PolicyKind) -> list[Limited]:
@@ -154,7 +154,7 @@ def _fewest(
         lacking = max(each.queries_needed / each.queries for each in in_force.certificates)
         ranks.append((tau is None, float(kept.mean()) if tau is not None else lacking))
         candidates.append(
-            Candidate(
+            PolicyCandidate(
                 kind=entry.kind,
                 kept_fraction=float(kept.mean()),
                 standard_error=float(kept.std() / np.sqrt(len(kept))),

@@ -29,7 +29,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.filters import OneOf, Value, all_of
 from taugate.retrieval.documents.metadata import Metadata
-from taugate.retrieval.index.top_k import Index, TopK, Within
+from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import StrataRecord, StratumRecord
 from taugate.retrieval.release.manifest import PolicyRecord
@@ -70,7 +70,7 @@ class _Filtered:
     """An index as a search filtered on one value sees it."""
 
     index: Index
-    within: Within
+    within: DocumentSubset
 
     def search(self, queries: Float32, k: int) -> TopK:
         return self.index.search_within(queries, k, self.within)
@@ -115,7 +115,7 @@ class StrataStudy:
         rule = replace(self.rule, confidence=1 - (1 - self.rule.confidence) / max(1, len(large)))
         records = []
         for value, members in large.items():
-            within = Within(strata.metadata.where(all_of(OneOf.of(strata.field, value))))
+            within = DocumentSubset(strata.metadata.where(all_of(OneOf.of(strata.field, value))))
             filtered = certify(limits(rule, *self._within(members, within), self.kind), rule)
             records.append(self._record(value, members, filtered.tau))
         rest = np.unique(np.concatenate([among[value] for value in small])) if small else np.arange(0)
@@ -147,7 +147,7 @@ class StrataStudy:
             found=loss.found,
         )
 
-    def _within(self, members: Positions, within: Within) -> tuple[Evidence, Positions]:
+    def _within(self, members: Positions, within: DocumentSubset) -> tuple[Evidence, Positions]:
         """The stratum's queries as they are answered within its documents."""
         vectors = self.vectors[members]
         queries = [self.dataset.answerable[position] for position in members.tolist()]

@@ -7,7 +7,7 @@ from typing import Any
 
 from taugate.cli.output import printable, say
 from taugate.errors import InputError
-from taugate.registry.remnants import look
+from taugate.registry.remnants import find_remnants
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import SIGNATURE
 
@@ -77,7 +77,7 @@ def _erase(releases: Path, name: str, documents: list[str]) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     """Look for what is left of the documents, and print it. Returns 1 where anything is."""
-    left = look([arguments.releases, *arguments.also], arguments.names, arguments.text)
+    left = find_remnants([arguments.releases, *arguments.also], arguments.names, arguments.text)
     for line in left.found:
         sys.stdout.write(f"{printable(line)}\n")
     say(f"{'something' if left.found else 'nothing'} is left, in {left.files:,} files")

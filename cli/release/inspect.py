@@ -8,8 +8,8 @@ from typing import Any
 from taugate.cli.options import add_action
 from taugate.cli.output import printable, say
 from taugate.errors import ReleaseError
-from taugate.registry import catalog, history
-from taugate.registry.catalog import current_id, find, pointed_id, release_ids
+from taugate.registry import history
+from taugate.registry.catalog import calibration_state, current_id, find, pointed_id, release_ids
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.verify import verify
@@ -44,7 +44,7 @@ def list_releases(arguments: argparse.Namespace) -> int:
         say(f"taugate: {error}")
     marks = {pointed_id(arguments.releases, SHADOW): "~", current: "*"}
     for name in names:
-        state = "  provisional" if catalog.state(arguments.releases, name) == "provisional" else ""
+        state = "  provisional" if calibration_state(arguments.releases, name) == "provisional" else ""
         sys.stdout.write(f"{marks.get(name, ' ')} {name}{state}\n")
     return 0
 
@@ -52,7 +52,7 @@ def list_releases(arguments: argparse.Namespace) -> int:
 def show_manifest(arguments: argparse.Namespace) -> int:
     """Print the manifest as it is stored; say on stderr where the release is provisional."""
     release = find(arguments.releases, arguments.id)
-    if catalog.state(arguments.releases, release.name) == "provisional":
+    if calibration_state(arguments.releases, release.name) == "provisional":
         say(f"{release.name} is provisional: calibration.reasons says why")
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0

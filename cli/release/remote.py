@@ -9,7 +9,7 @@ from taugate.cli.options import add_action
 from taugate.cli.output import say
 from taugate.errors import InputError
 from taugate.registry.catalog import current_id, find
-from taugate.registry.remote.transfer import check_known, promote_there, pull, push
+from taugate.registry.remote.transfer import check_remote_current, promote_remote, pull, push
 from taugate.registry.signing import read_private_key, sign, trusted_keys
 
 
@@ -53,10 +53,10 @@ def push_release(arguments: argparse.Namespace) -> int:
             "promote` or `rollback` first, or leave out --promote"
         )
     if arguments.promote:
-        check_known(arguments.to, arguments.releases)
+        check_remote_current(arguments.to, arguments.releases)
     push(release, arguments.to, trusted_keys())
     if arguments.promote:
-        promote_there(arguments.to, release.name)
+        promote_remote(arguments.to, release.name)
     sys.stdout.write(f"{'*' if arguments.promote else ' '} {arguments.to.rstrip('/')}/{release.name}\n")
     return 0
 

@@ -1,4 +1,4 @@
-"""Lines of an input file, one at a time, and faults that say file, line, what is wrong and what to do."""
+"""Input files read line by line, with errors that name file and line, what is wrong and what to do."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,28 +20,31 @@ _JSON_TYPES: dict[type, str] = {
 }
 
 
-class Fault(InputError):
-    """Something wrong on one line of an input file."""
+class LineError(InputError):
+    """An error on one line of an input file.
+
+    path: the file. line: its number, from 1. wrong: what is wrong. remedy: what to do about it.
+    """
 
     def __init__(self, path: Path, line: int, wrong: str, remedy: str) -> None:
         super().__init__(f"{path}:{line}: {wrong}; {remedy}")
 
 
 def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, without its line break.
+    """Yield number, from 1, and text of each line, without its line break.
 
-    Raises InputError, with `missing` as the remedy where there is no such file, or Fault.
+    path: the file, in UTF-8. missing: what to do where there is no such file. Raises InputError or LineError.
     """
     try:
         with path.open("rb") as file:
             for number, raw in enumerate(file, start=1):
                 if number == 1 and raw.startswith(_BOM):
-                    raise Fault(path, 1, "starts with a byte order mark", "save the file as UTF-8 without one")
+                    raise LineError(path, 1, "starts with a byte order mark", "save the file as UTF-8 without one")
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
                     wrong = f"byte 0x{raw[error.start]:02x} at column {error.start + 1} is not UTF-8"
-                    raise Fault(path, number, wrong, "convert the file to UTF-8") from error
+                    raise LineError(path, number, wrong, "convert the file to UTF-8") from error
                 yield number, line.rstrip("\r\n")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; {missing}") from error
@@ -50,39 +53,48 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
 
 
 def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and JSON object of each line of a JSON Lines file. Raises as read_lines."""
+    """Yield number and JSON object of each line of a JSON Lines file; parameters and errors as of `read_lines`."""
     for number, line in read_lines(path, missing):
         if not line.strip():
-            raise Fault(path, number, "empty line", "remove it")
+            raise LineError(path, number, "empty line", "remove it")
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             wrong = f"not JSON: {error.msg} at column {error.colno}"
-            raise Fault(path, number, wrong, "write one JSON object a line") from error
+            raise LineError(path, number, wrong, "write one JSON object a line") from error
         if not isinstance(value, dict):
-            raise Fault(path, number, f"{_json_type(value)}, not an object", "write one JSON object a line")
+            raise LineError(path, number, f"{_json_type(value)}, not an object", "write one JSON object a line")
         yield number, value
 
 
 def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> str:
-    """A field that has to be a string with something in it."""
+    """Return a field that has to be a string with something in it.
+
+    path, line: where the record is. record: the JSON object. name: of the field. Raises LineError.
+    """
     if name not in record:
-        raise Fault(path, line, f'no "{name}"', "every record needs one")
+        raise LineError(path, line, f'no "{name}"', "every record needs one")
     value = record[name]
     if not isinstance(value, str):
-        raise Fault(path, line, f'"{name}" is {_json_type(value)}, not a string', "put it in quotes")
+        raise LineError(path, line, f'"{name}" is {_json_type(value)}, not a string', "put it in quotes")
     if not value.strip():
-        raise Fault(path, line, f'"{name}" is empty', "fill it in or remove the line")
+        raise LineError(path, line, f'"{name}" is empty', "fill it in or remove the line")
     return value
 
 
-def new_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, int]) -> str:
-    """The record's `_id`, which no earlier record may have; `seen` maps ids to positions and gains this one."""
+def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, int]) -> str:
+    """Return the record's `_id`, which no earlier record may have.
+
+    path, line, record: as in `required_text`. seen: positions of the earlier records by id, to which this one is added.
+    Raises LineError.
+    """
     identifier = required_text(path, line, record, "_id")
     if "\t" in identifier or "\n" in identifier:
-        raise Fault(path, line, f'"_id" {identifier!r} holds a tab or line break', "qrels cannot name it; rename it")
+        raise LineError(
+            path, line, f'"_id" {identifier!r} holds a tab or line break', "qrels cannot name it; rename it"
+        )
     if identifier in seen:
-        raise Fault(
+        raise LineError(
             path, line, f'"_id" {identifier!r} stands on line {seen[identifier] + 1} already', "make ids unique"
         )
     seen[identifier] = len(seen)

@@ -1,4 +1,4 @@
-"""Where a data set is: a folder, or a URL of object storage, from which its three files are fetched to be read."""
+"""Where a data set is: in a folder, or at a URL of object storage, from which its three files are downloaded first."""
 
 import shutil
 import tempfile
@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
-
-import orjson
 
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES, qrels_of
@@ -17,26 +15,29 @@ _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
 
 
 def is_url(data: str) -> bool:
-    """Whether a data set is to be fetched. A folder may have any other name."""
+    """Tell whether a data set is named by a URL; any other name is that of a folder."""
     return "://" in data
 
 
 @contextmanager
 def local_folder(data: str, split: str) -> Iterator[Path]:
-    """The folder of a data set; what was fetched is gone afterwards, also after SIGTERM.
+    """Yield the folder of a data set; what was downloaded is removed afterwards, also after SIGTERM.
 
-    Raises InputError: the URL cannot be used, the store refuses, a file is not there or changes meanwhile, the disk has
-    no room; StoreError: the store does not answer. A fault that is found in a fetched file is told with its URL.
+    An InputError on a downloaded file is raised again with its URL in place of its path.
+
+    data: a folder or a URL. split: whose judgements are needed. Raises InputError where the URL cannot be used, the
+    store refuses, a file is not there or changes meanwhile, or the disk has no room; StoreError where the store does
+    not answer.
     """
     if not is_url(data):
         yield Path(data)
         return
-    with _refusals():
+    with _refusals_as_input_errors():
         store = Store(data)
     with tempfile.TemporaryDirectory(prefix="taugate-data-") as scratch:
         folder = Path(scratch) / _name(data)
-        with _refusals():
-            _fetch(store, folder, split)
+        with _refusals_as_input_errors():
+            _download_files(store, folder, split)
         try:
             yield folder
         except InputError as error:
@@ -44,8 +45,8 @@ def local_folder(data: str, split: str) -> Iterator[Path]:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
-    """What a store refuses is a fault of the URL; that it does not answer is none."""
+def _refusals_as_input_errors() -> Iterator[None]:
+    """Raise a refusal of the store as an InputError, as it is a fault of the URL; no answer stays a StoreError."""
     try:
         yield
     except StoreError:
@@ -55,7 +56,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _name(url: str) -> str:
-    """The data set's name, as that of a folder would be."""
+    """Return the data set's name: the last part of the URL, as of a folder."""
     parts = urlsplit(url)
     name = parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
     if name in {"", ".", ".."}:
@@ -63,8 +64,8 @@ def _name(url: str) -> str:
     return name
 
 
-def _fetch(store: Store, folder: Path, split: str) -> None:
-    """The smallest file first, so that a wrong split is soon said; all sizes before any content."""
+def _download_files(store: Store, folder: Path, split: str) -> None:
+    """Download the smallest file first, so that a wrong split is soon found; check all sizes before any content."""
     sizes = {name: _size(store, name) for name in (qrels_of(split), QUERIES, CORPUS)}
     needed, free = sum(sizes.values()) + sizes[CORPUS], shutil.disk_usage(folder.parent).free
     if needed > free:
@@ -92,21 +93,3 @@ def _download(store: Store, name: str, path: Path, size: int) -> None:
         raise InputError(f"{store.url}/{name}: no such object any more; {_FILES}") from error
     if got != size:
         raise InputError(f"{store.url}/{name}: not the {size} bytes that it had before; calibrate when it is complete")
-
-
-def write_sample(folder: Path) -> None:
-    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) in the BEIR layout."""
-    try:
-        import zaragoza_construction_faq
-    except ImportError as error:
-        raise InputError("the sample data set is not installed; pip install 'taugate[sample]'") from error
-    entries = zaragoza_construction_faq.load(lang="en")
-    (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    documents = (
-        {"_id": entry["id"], "text": entry["a"], "metadata": {"category": entry["category"]}} for entry in entries
-    )
-    queries = ({"_id": f"q-{entry['id']}", "text": entry["q"]} for entry in entries)
-    (folder / "corpus.jsonl").write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in documents))
-    (folder / "queries.jsonl").write_bytes(b"".join(orjson.dumps(query) + b"\n" for query in queries))
-    rows = [f"q-{entry['id']}\t{entry['id']}\t1\n" for entry in entries]
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")

@@ -1,24 +1,27 @@
-"""A release from object storage into a releases directory: where calibrations have no directory that stays."""
+"""Push and pull: releases from a directory to object storage, and back into a directory."""
 
 from pathlib import Path
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id, find
 from taugate.registry.promotion import promote
-from taugate.registry.remote.copy import add, current_of
+from taugate.registry.remote.download import install_release, remote_current_id
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, SIGNATURE, is_release_id
 from taugate.retrieval.release.manifest import FileRecord
 from taugate.retrieval.release.signature import SIGNATURE_BYTES, TrustedKeys
 from taugate.retrieval.release.verify import verified, verify
-from taugate.storage.files import read_plain
+from taugate.storage.files import read_bounded
 from taugate.storage.object_store import Store
 
 
 def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
-    """Put a release below a URL, where it is not there already; what an interrupted push left there is used.
+    """Upload a release to a URL, where it is not there already; what an interrupted push left there is used.
 
-    Without its manifest, which comes last, it is no release. Raises ReleaseError when the release does not verify,
-    or the store refuses or holds another release of the same id; StoreError when it does not answer, InputError when
+    The manifest is uploaded last: without it, it is no release.
+
+    release: the release's folder. url: where releases are kept, such as s3://bucket/prefix. trusted: keys of which one
+    must have signed the release; None asks for no signature. Raises ReleaseError where the release does not verify, or
+    the store refuses or holds another release of the same id; StoreError where it does not answer, InputError where
     the URL cannot be used.
     """
     store, name = Store(url), release.name
@@ -27,22 +30,23 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
     if there is not None and there != content:
         raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; look who put it there, and remove it")
     for file, record in sorted(manifest.files.items()):
-        if not _is_there(store, f"{name}/{file}", record):
+        if not _is_uploaded(store, f"{name}/{file}", record):
             store.upload(release / file, f"{name}/{file}")
     if (release / SIGNATURE).exists():
-        store.write(f"{name}/{SIGNATURE}", read_plain(release / SIGNATURE, SIGNATURE_BYTES))
+        store.write(f"{name}/{SIGNATURE}", read_bounded(release / SIGNATURE, SIGNATURE_BYTES))
     if there is None:
         store.write(f"{name}/{MANIFEST}", content)
 
 
-def check_known(url: str, releases: Path) -> None:
-    """Whether a releases directory may say what becomes current at a URL: it has what is current there, if anything is.
+def check_remote_current(url: str, releases: Path) -> None:
+    """Check that a directory has the release that is current at a URL, before it says what becomes current there.
 
-    Without it no rule was asked about the two, as where the directory is new or was lost. Raises ReleaseError, and as
-    `push`.
+    Without it, as where the directory is new or was lost, no rule has compared the two.
+
+    url: as in `push`. releases: the releases directory. Raises ReleaseError where it has not, and as `push`.
     """
     store = Store(url)
-    there = current_of(store)
+    there = remote_current_id(store)
     if there is not None and not (releases / there / MANIFEST).is_file():
         raise ReleaseError(
             f"{store.url}: its current release {there} is not in {releases}, and nothing was compared with it; "
@@ -51,8 +55,11 @@ def check_known(url: str, releases: Path) -> None:
         )
 
 
-def promote_there(url: str, name: str) -> None:
-    """Make a release that was pushed the current one of a URL. There is no lock: the last writer wins."""
+def promote_remote(url: str, name: str) -> None:
+    """Make a release that was pushed the current one at a URL. There is no lock: the last writer wins.
+
+    url: as in `push`. name: the release's id. Raises ReleaseError, StoreError or InputError as `push`.
+    """
     Store(url).write(CURRENT, f"{name}\n".encode())
 
 
@@ -63,23 +70,26 @@ def _read(store: Store, name: str) -> bytes | None:
         return None
 
 
-def _is_there(store: Store, name: str, record: FileRecord) -> bool:
-    """Whether the object is this file, which is read: that is faster than writing it, and proves more than its size."""
+def _is_uploaded(store: Store, name: str, record: FileRecord) -> bool:
+    """Tell whether an object is this file, by reading it: that is faster than writing, and proves more than a size."""
     if store.size(name) != record.bytes:
         return False
     return store.download(name, None, record.bytes) == (record.bytes, record.sha256)
 
 
 def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str | None:
-    """Put a release of a URL into a directory, by default the current one, which is made current here, too.
+    """Download a release from a URL into a directory; returns its id, None where the URL has no current one yet.
 
-    A release that is named is put there and nothing else, for `promote` or `rollback`. Returns its id, None where the
-    URL has no current one yet. Raises ReleaseError when the store holds no such release, when it does not
-    verify, or when another release is current here: nobody's promotion is taken back; StoreError when the store does
-    not answer, InputError when the URL cannot be used, OSError when the disk is full.
+    The current release of the URL is made current in the directory, too. A release that is named is put there and
+    nothing else, for `promote` or `rollback`.
+
+    url: as in `push`. releases: the releases directory, made where needed. name: the release's id; by default that of
+    the URL's current one. trusted: as in `push`. Raises ReleaseError where the store holds no such release, where it
+    does not verify, or where another release is current in the directory, as nobody's promotion is taken back;
+    StoreError where the store does not answer, InputError where the URL cannot be used, OSError when the disk is full.
     """
     store = Store(url)
-    wanted = current_of(store) if name is None else name
+    wanted = remote_current_id(store) if name is None else name
     if wanted is None:
         return None
     if not is_release_id(wanted):
@@ -92,7 +102,7 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
         )
     if not (releases / wanted / MANIFEST).is_file():
         releases.mkdir(parents=True, exist_ok=True)
-        add(store, releases, wanted, trusted)
+        install_release(store, releases, wanted, trusted)
     if name is None and here is None:
         promote(releases, wanted, trusted, force=True)  # it is served already
     else:

@@ -1,4 +1,4 @@
-"""The field `filter` of a search: from JSON to conditions, or to one message that names the field and what is wrong."""
+"""The field `filter` of a search request: parsed from JSON, or refused with one message that names what is wrong."""
 
 import math
 from collections.abc import Mapping
@@ -18,14 +18,18 @@ _OPERATORS = ("gt", "gte", "lt", "lte")
 _Scalar = str | int | float | bool
 
 
-# What JSON may be, for the description of the API; `read_filter` says it in messages that people can use.
+# The shape of the JSON, for the description of the API; `read_filter` checks it with messages that people can use.
 _Bounds = Annotated[dict[Literal["gt", "gte", "lt", "lte"], float], Field(min_length=1)]
 _Values = Annotated[list[_Scalar], Field(min_length=1, max_length=MOST_VALUES)]
 _Fields = Annotated[dict[str, _Scalar | _Values | _Bounds], Field(max_length=MOST_CONDITIONS)]
 
 
 def read_filter(value: object) -> Filter | None:
-    """A filter as JSON has it; None is none. No message repeats a value, which may be private."""
+    """Parse a filter.
+
+    value: as JSON has it; None is no filter. Raises PydanticCustomError, whose message never repeats a value, as it may
+    be private.
+    """
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -56,7 +60,7 @@ def _value(name: str, value: Any) -> Value:  # noqa: ANN401
     if not isinstance(value, _Scalar):
         what = "null" if value is None else "a list in a list" if isinstance(value, list) else "an object in a list"
         _refuse(f"{shown(name)}: {what} is no value; use a string, number or boolean")
-    return value if isinstance(value, str) else _as_in_a_corpus(value)
+    return value if isinstance(value, str) else _as_read_from_corpus(value)
 
 
 def _bounds(name: str, asked: Mapping[str, Any]) -> dict[str, float]:
@@ -67,11 +71,11 @@ def _bounds(name: str, asked: Mapping[str, Any]) -> dict[str, float]:
             _refuse(f"{shown(name)}: an unknown operator; use {', '.join(_OPERATORS)}")
         if isinstance(bound, bool) or not isinstance(bound, int | float) or not _is_finite(bound):
             _refuse(f"{shown(name)}: {operator} needs a finite number")
-    return {operator: _as_in_a_corpus(bound) for operator, bound in asked.items()}
+    return {operator: _as_read_from_corpus(bound) for operator, bound in asked.items()}
 
 
-def _as_in_a_corpus(number: float) -> float:
-    """An int of more than 64 bits as the float that a corpus is read with; beyond any float there is none in it."""
+def _as_read_from_corpus(number: float) -> float:
+    """Return an int of more than 64 bits as the float that a corpus is read with; none is as large as an overflow."""
     if isinstance(number, float) or -(2**63) <= number < 2**64:
         return number
     try:
@@ -81,7 +85,7 @@ def _as_in_a_corpus(number: float) -> float:
 
 
 def _is_finite(value: object) -> bool:
-    """An int is, however large: `math` would want it as a float first."""
+    """Tell whether a number is finite; an int is, however large, where `math` would need it as a float first."""
     return not isinstance(value, float) or math.isfinite(value)
 
 

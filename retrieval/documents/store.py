@@ -14,10 +14,9 @@ from typing import overload
 
 import numpy as np
 import orjson
-from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
-from taugate.storage.tensors import read_tensors
+from taugate.storage.tensors import read_tensors, write_tensors
 
 Scalar = str | int | float | bool | None
 TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
@@ -25,7 +24,10 @@ TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A passage of the corpus: `id` is its `_id`, metadata a flat mapping of scalars."""
+    """A passage of the corpus.
+
+    id: its `_id`. text, title: its words; an empty title is None. metadata: a flat mapping of scalars.
+    """
 
     id: str
     text: str
@@ -34,12 +36,15 @@ class Document:
 
     @property
     def encoded_text(self) -> str:
-        """What the encoder sees: title and text, joined by a space where there is a title (docs/calibration.md)."""
+        """The text that is encoded: title and text, joined by a space where there is a title (docs/calibration.md)."""
         return f"{self.title} {self.text}" if self.title else self.text
 
 
 class DocumentWriter:
-    """Appends documents to a folder; `close` writes the offsets."""
+    """Writes documents to a folder one by one; nothing can be read before `close`.
+
+    folder: where both files go, TEXTS and OFFSETS. Raises OSError, as every method does.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,17 +58,17 @@ class DocumentWriter:
         self._offsets.append(self._offsets[-1] + written)
 
     def close(self) -> None:
-        """Finish both files."""
+        """Finish the texts, and write the offsets."""
         self._file.close()
-        offsets = np.array(self._offsets, dtype=np.int64)
-        (self._folder / OFFSETS).write_bytes(save({"offsets": offsets}))
+        write_tensors(self._folder / OFFSETS, {"offsets": np.array(self._offsets, dtype=np.int64)})
 
 
 class DocumentStore(Sequence[Document]):
-    """The documents of a folder written by DocumentWriter, as a read-only sequence. Safe to read from many threads.
+    """The documents of a folder as a read-only sequence by position, safe to read from many threads.
 
-    Raises ReleaseError when the two files do not belong together, and when what is read at a position is no document:
-    to look at every one of them first would keep a service of millions waiting for seconds.
+    folder: where a DocumentWriter has written. Raises ReleaseError where its two files do not belong together; reading
+    a position raises ReleaseError where it holds no document, as to check all of them first would keep a service with
+    millions waiting for seconds.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +85,7 @@ class DocumentStore(Sequence[Document]):
         self._check(folder)
 
     def _check(self, folder: Path) -> None:
-        """Offsets that rise from the first byte to the last, and records where they say, by a look at three of them."""
+        """Check that the offsets rise from the first byte to the last, and that three of the records are documents."""
         offsets = self._offsets
         rising = (
             offsets.dtype == np.int64 and offsets.ndim == 1 and len(offsets) > 1 and bool((np.diff(offsets) > 0).all())
@@ -98,7 +103,7 @@ class DocumentStore(Sequence[Document]):
     @overload
     def __getitem__(self, position: slice) -> list[Document]: ...
     def __getitem__(self, position: int | slice) -> Document | list[Document]:
-        """The document at a position, or those of a slice."""
+        """Return the document at a position, or those of a slice."""
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
         if not 0 <= position < len(self):
@@ -108,7 +113,7 @@ class DocumentStore(Sequence[Document]):
             found = Document(record["_id"], record["text"], record["title"], record["metadata"])
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again") from error
-        if not _is_one(found):
+        if not _has_valid_types(found):
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again")
         return found
 
@@ -116,8 +121,8 @@ class DocumentStore(Sequence[Document]):
         return (self[position] for position in range(len(self)))
 
 
-def _is_one(document: Document) -> bool:
-    """Whether its fields are of the types that they are said to be of."""
+def _has_valid_types(document: Document) -> bool:
+    """Tell whether the fields have the types that the class declares."""
     texts = isinstance(document.id, str) and isinstance(document.text, str) and isinstance(document.title, str | None)
     scalars = isinstance(document.metadata, dict) and all(
         isinstance(value, str | int | float | None) for value in document.metadata.values()

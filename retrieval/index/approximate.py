@@ -1,4 +1,4 @@
-"""A part of the corpus compared with a query: near exact, and faster."""
+"""Approximate indexes: a query is compared with a part of the corpus, which is near exact, and faster."""
 
 from typing import Any
 
@@ -6,9 +6,12 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.flat import MOST_NEIGHBOURS, FlatIndex, StoredIndex, on_gpu
-from taugate.retrieval.index.kinds import Kind, padded, stored
-from taugate.retrieval.index.top_k import MOST_CANDIDATES, SPARE, TopK, among, ranked
+from taugate.retrieval.index.base import MOST_NEIGHBOURS, FaissIndex, copy_to_gpu
+from taugate.retrieval.index.exact import MOST_CANDIDATES, SPARE, brute_force_top_k, rerank
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import Kind, padded
+from taugate.retrieval.index.stored_vectors import stored_vectors
+from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
 
 # Documents that product quantisation proposes: ten times the depth that the gate judges at; with 96 bytes a document
@@ -16,24 +19,27 @@ from taugate.retrieval.vectors.similarity import Float32
 _PROPOSED = 128
 
 
-class ApproximateIndex(StoredIndex):
-    """A graph (hnsw) or inverted lists (ivf-flat, ivf-pq) of FAISS propose documents, the exact vectors rank them.
+class ApproximateIndex(FaissIndex):
+    """An approximate index: a graph or inverted lists of FAISS propose documents, the exact vectors rank them.
 
-    What is proposed to a query depends on the query alone, so that no result depends on batch size or threads.
+    The proposals depend on the query alone, so that no result depends on batch size or threads.
+
+    index: the index of FAISS. kind: hnsw, ivf-flat or ivf-pq. exact: the exact vectors where they are apart, as for
+    ivf-pq.
     """
 
-    def __init__(self, index: Any, kind: Kind, vectors: FlatIndex | None = None) -> None:  # noqa: ANN401
-        super().__init__(index, kind, vectors.vectors if vectors else stored(index, index.d))
-        self.exact = vectors
+    def __init__(self, index: Any, kind: Kind, exact: FlatIndex | None = None) -> None:  # noqa: ANN401
+        super().__init__(index, kind, exact.vectors if exact else stored_vectors(index, index.d))
+        self.exact = exact
         if kind != "ivf-flat":  # whose own lists hold the vectors
-            self._whole = vectors.faiss if vectors else faiss.downcast_index(index.storage)
+            self._exhaustive = exact.faiss if exact else faiss.downcast_index(index.storage)
         self._lists = None if kind == "hnsw" else FlatIndex(faiss.downcast_index(index.quantizer))
         # On a GPU FAISS chooses the lists itself, by float32: among near ties, others may be looked at than here.
-        self._gpu = on_gpu(index) if kind == "ivf-flat" else None
+        self._gpu = copy_to_gpu(index) if kind == "ivf-flat" else None
 
     @property
     def breadth(self) -> int:
-        """How much of the corpus is looked at: the length of hnsw's list of candidates (ef), of lists (nprobe)."""
+        """How much of the corpus a query looks at: candidates in hnsw's list (ef), or lists probed (nprobe)."""
         return int(self.faiss.hnsw.efSearch if self.kind == "hnsw" else self.faiss.nprobe)
 
     @breadth.setter
@@ -44,13 +50,13 @@ class ApproximateIndex(StoredIndex):
             self.faiss.nprobe = min(value, self.faiss.nlist)
 
     def least_breadth(self, k: int) -> int:
-        """A graph is never searched with a shorter list than it takes for the top-k."""
+        """Return the smallest breadth that makes a difference: a graph's list is never shorter than the top-k takes."""
         return k + SPARE if self.kind == "hnsw" else 1
 
     def search(self, queries: Float32, k: int) -> TopK:
-        """The min(k, N) most similar documents of those looked at, and of all where these are fewer.
+        """Return the min(k, N) most similar of the documents looked at; where these are fewer, of all documents.
 
-        queries: (n, d) float32 of unit length. Ties in similarity go to the lower position.
+        queries: (n, d) float32 of unit length. k: how many. Ties in similarity go to the lower position.
         """
         k = min(k, len(self))
         scores = np.empty((len(queries), k), dtype=np.float32)
@@ -59,19 +65,18 @@ class ApproximateIndex(StoredIndex):
         fetch = max(_PROPOSED, 4 * k) if self.kind == "ivf-pq" else k + SPARE
         most = max(MOST_CANDIDATES, fetch)
         while len(pending) and fetch <= most:
-            found = self._proposed(np.ascontiguousarray(queries[pending]), min(fetch, len(self)))
-            top, lowest = ranked(self, queries[pending], found, k)
+            candidates = self._propose(np.ascontiguousarray(queries[pending]), min(fetch, len(self)))
+            top, lowest = rerank(self, queries[pending], candidates, k)
             scores[pending], positions[pending] = top.scores, top.positions
             last = top.scores[:, -1]
-            pending = pending[
-                (lowest == last) & (fetch < len(self)) | np.isneginf(last)
-            ]  # others may tie, or are missing
+            others_may_tie, missing = (lowest == last) & (fetch < len(self)), np.isneginf(last)
+            pending = pending[others_may_tie | missing]
             fetch *= 4
         for row in np.flatnonzero(np.isneginf(scores[:, -1])):
-            scores[row], positions[row] = among(self, queries[row : row + 1], k)
+            scores[row], positions[row] = brute_force_top_k(self, queries[row : row + 1], k)
         return TopK(scores, positions)
 
-    def _proposed(self, queries: Float32, fetch: int) -> NDArray[np.int64]:
+    def _propose(self, queries: Float32, fetch: int) -> NDArray[np.int64]:
         found: NDArray[np.int64]
         if self._lists is None:
             breadth = faiss.SearchParametersHNSW(efSearch=max(self.breadth, fetch))

@@ -1,4 +1,4 @@
-"""Indexes from vectors, the same bits for the same vectors."""
+"""Building an index from vectors: the same bits for the same vectors."""
 
 from typing import Any, cast
 
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, codes, padded, padded_dimension
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
+from taugate.retrieval.index.stored_vectors import stored_codes
 from taugate.retrieval.vectors.similarity import Float32
 
 AnyIndex = FlatIndex | ApproximateIndex
@@ -24,22 +25,25 @@ FEWEST_FOR_CODES = _CENTROIDS_A_CODE * _POINTS_A_CENTROID
 
 
 def build(kind: Kind, vectors: Float32) -> AnyIndex:
-    """vectors: (N, d) float32 of unit length, N ≥ 1, for ivf-pq at least FEWEST_FOR_CODES."""
+    """Build an index.
+
+    kind: of the index. vectors: (N, d) float32 of unit length, N ≥ 1; for ivf-pq at least FEWEST_FOR_CODES.
+    """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if kind == "hnsw":
-        return ApproximateIndex(_graph(vectors), kind)
+        return ApproximateIndex(_build_hnsw(vectors), kind)
     if kind == "ivf-flat":
-        index = _listed(vectors, kind)
+        index = _build_ivf(vectors, kind)
         index.make_direct_map()
         return ApproximateIndex(index, kind)
     if kind == "ivf-pq":
         whole = padded(vectors, padded_dimension(kind, vectors.shape[1]))
-        return ApproximateIndex(_listed(whole, kind), kind, FlatIndex.build(vectors))
+        return ApproximateIndex(_build_ivf(whole, kind), kind, FlatIndex.build(vectors))
     return FlatIndex.build(vectors, kind)
 
 
-def _graph(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
-    """By one thread: with several, the edges depend on which comes first."""
+def _build_hnsw(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
+    """Build a graph on one thread: with several, the edges depend on which comes first."""
     index = faiss.IndexHNSWFlat(vectors.shape[1], _EDGES, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = _EDGE_CANDIDATES
     threads = faiss.omp_get_max_threads()
@@ -51,8 +55,8 @@ def _graph(vectors: Float32) -> Any:  # noqa: ANN401 (faiss has no types)
     return index
 
 
-def _listed(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
-    """Inverted lists, 4 √N of them (faiss wiki, "Guidelines to choose an index")."""
+def _build_ivf(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
+    """Build inverted lists, 4 √N of them (faiss wiki, "Guidelines to choose an index")."""
     count, dimension = vectors.shape
     lists = max(1, min(round(4 * np.sqrt(count)), count // _POINTS_A_CENTROID))
     codes = (dimension // COMPONENTS_A_CODE, int(np.log2(_CENTROIDS_A_CODE))) if kind == "ivf-pq" else ()
@@ -64,14 +68,16 @@ def _listed(vectors: Float32, kind: Kind) -> Any:  # noqa: ANN401
 
 
 def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
-    """An index of the documents at `kept`, (M,) rising positions, M ≥ 1, which scores each as before, to the bit.
+    """Build an index of some of the documents of another one, which scores each as before, to the bit.
 
     float32 and float16 are stored exactly and built again as `build` does; int8 codes are copied, with the ranges that
-    they stand for. A graph, or lists, are built anew and as broad as before: what they find may differ. Raises
-    InputError where fewer are left than codes take to train.
+    they stand for. A graph, or lists, are built anew and as broad as before, and may find other documents.
+
+    index: the other one. kept: (M,) int64 ascending positions of the documents to keep, M ≥ 1. Raises InputError where
+    fewer are left than codes take to train.
     """
     if index.kind == "flat-int8":
-        return FlatIndex(_of_codes(index.faiss, kept), index.kind, index.dimension)
+        return FlatIndex(_copy_codes(index.faiss, kept), index.kind, index.dimension)
     if index.kind == "ivf-pq" and len(kept) < FEWEST_FOR_CODES:
         raise InputError(
             f"{len(kept)} documents are too few for ivf-pq, which takes {FEWEST_FOR_CODES}; calibrate again"
@@ -82,9 +88,9 @@ def subset(index: AnyIndex, kept: NDArray[np.int64]) -> AnyIndex:
     return fewer
 
 
-def _of_codes(index: Any, kept: NDArray[np.int64]) -> Any:  # noqa: ANN401 (faiss has no types)
+def _copy_codes(index: Any, kept: NDArray[np.int64]) -> Any:  # noqa: ANN401 (faiss has no types)
     fewer = faiss.IndexScalarQuantizer(index.d, index.sq.qtype, index.metric_type)
     fewer.sq = index.sq
     fewer.is_trained = True
-    fewer.add_sa_codes(np.ascontiguousarray(codes(index)[kept]))
+    fewer.add_sa_codes(np.ascontiguousarray(stored_codes(index)[kept]))
     return fewer

@@ -1,4 +1,4 @@
-"""Indexes in files, in FAISS's own format: written whole, and mapped into memory when read."""
+"""Index files in FAISS's own format: written whole, and mapped into memory when read, after checks of what they say."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,68 +16,47 @@ from taugate.retrieval.index.build import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
 
-
-def hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
-    """And whether the map from documents to lists, where there is one, says where: FAISS believes both in a search."""
-    lists, count = index.invlists, int(index.ntotal)
-    if lists.compute_ntotal() != count:  # the lists are no longer than their file, and the count is what it says
-        return False
-    places = np.full(count, -1, dtype=np.int64)
-    for number in range(index.nlist):
-        positions = _positions(lists, number)
-        if ((positions < 0) | (positions >= count)).any():
-            return False
-        places[positions] = (number << 32) | np.arange(len(positions))  # as FAISS writes it in its map
-    mapped = faiss.vector_to_array(index.direct_map.array)
-    return bool((places >= 0).all()) and (not len(mapped) or _same(mapped, places))
-
-
-def _positions(lists: Any, number: int) -> NDArray[np.int64]:  # noqa: ANN401
-    size = lists.list_size(number)
-    found: NDArray[np.int64] = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
-    return found
-
-
-def _same(mapped: NDArray[np.int64], places: NDArray[np.int64]) -> bool:
-    return mapped.shape == places.shape and bool((mapped == places).all())
-
-
 INDEX = "index.faiss"
 VECTORS = "vectors.faiss"  # of an index whose own codes are not exact
 _WIDEST = 4096  # list of candidates in a graph of fewer documents: four times the widest that calibration tries
 # FAISS makes 256 distances of each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each as they are.
 _TABLE = 256 // COMPONENTS_A_CODE
-_READING = Lock()
+_READING = Lock()  # FAISS's limits on what it reads are the process's
 
 
 def save(index: AnyIndex, folder: Path) -> None:
-    """Write the index, and its exact vectors where they are apart. Raises OSError."""
+    """Write an index, and its exact vectors where they are apart.
+
+    index: to write. folder: where INDEX and, for ivf-pq, VECTORS go. Raises OSError.
+    """
     _write(index.faiss, folder / INDEX)
     if isinstance(index, ApproximateIndex) and index.exact is not None:
         _write(index.exact.faiss, folder / VECTORS)
 
 
 def sizes(index: AnyIndex) -> tuple[int, int]:
-    """Bytes of the file that every search reads, and of all; of exact vectors apart a query reads a few rows."""
-    searched, whole = _size(index.faiss), 0
+    """Return the bytes of the file that every search reads, and of all files; of exact vectors a query reads few."""
+    searched, apart = _size(index.faiss), 0
     if isinstance(index, ApproximateIndex) and index.exact is not None:
-        whole = _size(index.exact.faiss)
-    return searched, searched + whole
+        apart = _size(index.exact.faiss)
+    return searched, searched + apart
 
 
 def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
-    """Map the files of an index into memory. Raises ReleaseError when they hold no index of this kind and dimension."""
+    """Map the files of an index into memory.
+
+    folder: where `save` wrote them. kind: of the index. dimension: length of a query's vector. Raises ReleaseError
+    where they hold no index of this kind and dimension.
+    """
     path = folder / INDEX
     index = _read(path, kind, dimension)
     if kind in QUANTIZERS or kind == "flat":
         return FlatIndex(index, kind, dimension)
-    if not (
-        1 <= index.hnsw.efSearch <= max(index.ntotal, _WIDEST) if kind == "hnsw" else 1 <= index.nprobe <= index.nlist
-    ):
+    if not _has_valid_breadth(index, kind):
         raise ReleaseError(f"{path}: does not say how wide to search; calibrate again")
     if kind == "ivf-flat" and index.direct_map.type != faiss.DirectMap.Array:
         raise ReleaseError(f"{path}: has no map from documents to lists; calibrate again")
-    if kind != "hnsw" and not hold_every_document(index):
+    if kind != "hnsw" and not lists_hold_every_document(index):
         raise ReleaseError(f"{path}: its lists do not hold every document once; calibrate again")
     exact = FlatIndex(_read(folder / VECTORS, "flat", dimension)) if kind == "ivf-pq" else None
     if exact is not None and len(exact) != index.ntotal:
@@ -85,13 +64,45 @@ def load(folder: Path, kind: Kind, dimension: int) -> AnyIndex:
     return ApproximateIndex(index, kind, exact)
 
 
+def lists_hold_every_document(index: Any) -> bool:  # noqa: ANN401 (faiss has no types)
+    """Tell whether the inverted lists hold every document once, and where the map to them, if there is one, says.
+
+    FAISS believes both in a search.
+
+    index: an IVF index of FAISS.
+    """
+    lists, count = index.invlists, int(index.ntotal)
+    if lists.compute_ntotal() != count:  # the lists are no longer than their file, and the count is what it says
+        return False
+    places = np.full(count, -1, dtype=np.int64)
+    for number in range(index.nlist):
+        positions = _list_positions(lists, number)
+        if ((positions < 0) | (positions >= count)).any():
+            return False
+        places[positions] = (number << 32) | np.arange(len(positions))  # as FAISS writes it in its map
+    mapped = faiss.vector_to_array(index.direct_map.array)
+    return bool((places >= 0).all()) and (not len(mapped) or np.array_equal(mapped, places))
+
+
+def _list_positions(lists: Any, number: int) -> NDArray[np.int64]:  # noqa: ANN401
+    size = lists.list_size(number)
+    found: NDArray[np.int64] = faiss.rev_swig_ptr(lists.get_ids(number), size) if size else np.empty(0, np.int64)
+    return found
+
+
+def _has_valid_breadth(index: Any, kind: Kind) -> bool:  # noqa: ANN401
+    if kind == "hnsw":
+        return bool(1 <= index.hnsw.efSearch <= max(index.ntotal, _WIDEST))
+    return bool(1 <= index.nprobe <= index.nlist)
+
+
 def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss has no types)
     try:
-        with _bounded(path.stat().st_size * (_TABLE if kind == "ivf-pq" else 1)):
+        with _limited_reading(path.stat().st_size * (_TABLE if kind == "ivf-pq" else 1)):
             index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     except (OSError, RuntimeError, MemoryError) as error:
         raise ReleaseError(f"{path}: FAISS cannot read it as {kind}; calibrate again") from error
-    if not (_is_whole(index, kind) and index.ntotal and index.d):
+    if not (_has_expected_types(index, kind) and index.ntotal and index.d):
         raise ReleaseError(f"{path}: holds no {kind} inner-product index with vectors; calibrate again")
     if index.d != padded_dimension(kind, dimension):
         raise ReleaseError(f"{path}: has dimension {index.d}, not the {dimension} of the queries; calibrate again")
@@ -99,8 +110,8 @@ def _read(path: Path, kind: Kind, dimension: int) -> Any:  # noqa: ANN401 (faiss
 
 
 @contextmanager
-def _bounded(size: int) -> Iterator[None]:
-    """Nothing that FAISS makes of a file takes more bytes, whatever the file says; its limits are the process's."""
+def _limited_reading(size: int) -> Iterator[None]:
+    """Let FAISS make nothing of a file that takes more than `size` bytes, whatever the file says."""
     if not hasattr(faiss, "set_deserialization_loop_limit"):  # the builds for GPUs are older
         yield
         return
@@ -115,9 +126,9 @@ def _bounded(size: int) -> Iterator[None]:
             faiss.set_deserialization_loop_limit(before[1])
 
 
-def _is_whole(index: Any, kind: Kind) -> bool:  # noqa: ANN401
-    """Whether it and its parts are of the types that `build` makes."""
-    if not _is(index, FAISS_TYPES[kind]) or index.metric_type != faiss.METRIC_INNER_PRODUCT:
+def _has_expected_types(index: Any, kind: Kind) -> bool:  # noqa: ANN401
+    """Tell whether an index and its parts are of exactly the types that `build` makes: FAISS has subclasses of each."""
+    if not _is_exactly(index, FAISS_TYPES[kind]) or index.metric_type != faiss.METRIC_INNER_PRODUCT:
         return False
     if kind == "flat":
         return True
@@ -125,11 +136,10 @@ def _is_whole(index: Any, kind: Kind) -> bool:  # noqa: ANN401
         return bool(index.sq.qtype == QUANTIZERS[kind])
     part, count = (index.storage, index.ntotal) if kind == "hnsw" else (index.quantizer, index.nlist)
     flat = faiss.downcast_index(part)
-    return _is(flat, faiss.IndexFlatIP) and (flat.d, flat.ntotal) == (index.d, count)
+    return _is_exactly(flat, faiss.IndexFlatIP) and (flat.d, flat.ntotal) == (index.d, count)
 
 
-def _is(thing: Any, kind: type) -> bool:  # noqa: ANN401
-    """Exactly: FAISS has kinds of each of its kinds."""
+def _is_exactly(thing: Any, kind: type) -> bool:  # noqa: ANN401
     return type(thing) is kind
 
 
@@ -146,6 +156,6 @@ def _size(index: Any) -> int:  # noqa: ANN401
 
 
 def _write(index: Any, path: Path) -> None:  # noqa: ANN401
-    """Through a file of Python's, which says when a disk is full."""
+    """Write through a file of Python's, which reports a full disk."""
     with path.open("wb") as file:
         faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))

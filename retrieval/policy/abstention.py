@@ -1,27 +1,25 @@
-"""Whether a query has an answer in the corpus at all: one score for the query, before anything is cut.
+"""Abstention: a query whose answer is probably not in the corpus is refused, by one score, before anything is cut.
 
-The nearest document of a question that nothing answers may be as near as that of one with an answer. What else is there
-to tell the two apart by: how far the best result stands out from the others, and from any document, and how much of
-what is asked is found in the words of the results. Chosen, and where it is a model fitted, at calibration
-(docs/thresholds.md, "Answering with nothing"), and computed there by what is here.
+The nearest document of a question that nothing answers may be as near as that of one with an answer. Other signals tell
+the two apart: how far the best result stands out from the others, and from any document, and how many of the query's
+words are in the results. The score is chosen at calibration, and fitted there where it is a model (docs/thresholds.md,
+"Answering with nothing").
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Mask
-from taugate.retrieval.policy.relevance import Float64, Logistic, against, mean_and_covariance
+from taugate.retrieval.policy.relevance import Float64, Logistic, mean_and_covariance, similarity_moments
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.tensors import read_tensors
+from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 # From the simplest to the one with most parts: the best similarity; how far it is above the mean of the others; how far
 # above the query's similarity with random documents, in standard deviations; BM25 of the result that matches best; and
@@ -41,10 +39,10 @@ _MOMENTS = ("mean", "covariance")
 
 @dataclass(frozen=True)
 class Signals:
-    """What scores are made of, from a query's first k results.
+    """Computes the signals that a score is made of, from a query's first k results.
 
-    moments: mean (d,) and covariance (d, d) of the document vectors, float64; lexical: the documents' terms. Each is
-    None where nothing asks for it.
+    k: how many results count. moments: mean (d,) and covariance (d, d) of the document vectors, float64. lexical: the
+    documents' terms. Either is None where the score does not need it.
     """
 
     k: int
@@ -53,27 +51,30 @@ class Signals:
 
     @classmethod
     def of(cls, k: int, documents: Float32, texts: Sequence[str]) -> Self:
-        """All of them, of a corpus of (N, d) vectors and as many texts."""
+        """Prepare all signals of a corpus.
+
+        k: how many results count. documents: (N, d) float32 vectors. texts: of the N documents.
+        """
         return cls(k, mean_and_covariance(documents), ForwardIndex.of(texts))
 
     def needed(self, name: ScoreName) -> Self:
-        """Those that a score is made of."""
+        """Return the same with what one score needs, and nothing else."""
         names = {*signals_of(name)}
         moments, lexical = self.moments if _BACKGROUND & names else None, self.lexical if _LEXICAL & names else None
         return type(self)(self.k, moments, lexical)
 
     def values(self, names: Sequence[str], texts: Sequence[str], vectors: Float32, top: TopK) -> Float64:
-        """Signals by name, (n, len(names)), of n queries with one result at least.
+        """Compute signals, (n, len(names)) float64, of n queries with at least one result each.
 
-        vectors: (n, d); top: their w ≥ 1 results, best first, of which the first k count, or all where a filter has
-        left fewer.
+        names: of the signals, among SIGNALS. texts: of the queries. vectors: (n, d) float32. top: their w ≥ 1 results,
+        best first, of which the first k count, or all where a filter has left fewer.
         """
         head = top.scores[:, : self.k].astype(np.float64)
         best, others = head[:, 0], head[:, 1:]
         margin = best - others.mean(axis=1) if others.shape[1] else np.zeros(len(head))
         found = {"best_similarity": best, "margin": margin}
         if self.moments is not None:
-            mean, deviation = against(vectors, *self.moments)
+            mean, deviation = similarity_moments(vectors, *self.moments)
             found["z"] = (best - mean) / deviation
         if self.lexical is not None:
             rows = zip(texts, top.positions[:, : self.k], strict=True)
@@ -86,29 +87,34 @@ class Signals:
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """A score, higher where an answer is more likely; model: None but for `model`, whose score is its log-odds."""
+    """A score of a query, higher where an answer in the corpus is more likely.
+
+    name: which score it is. signals: computes what it is made of. model: of MODEL_SIGNALS, whose log-odds are the score
+    called `model`; None for any other.
+    """
 
     name: ScoreName
     signals: Signals
     model: Logistic | None = None
 
     def of(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Float32:
-        """Scores of n queries, (n,) float32; −∞ for all of them where a filter leaves no document.
+        """Compute the scores of n queries, (n,) float32; −∞ for all of them where a filter leaves no document.
 
-        vectors: (n, d) float32; top: n rows of results, best first. Computed in float64 and rounded once, so that how
-        queries were batched shows about as rarely as in `similarity`.
+        Computed in float64 and rounded once, so that how queries were batched shows about as rarely as in `similarity`.
+
+        texts: of the queries. vectors: (n, d) float32. top: n rows of results, best first.
         """
         if not top.scores.size:
             return np.full(len(texts), -np.inf, dtype=np.float32)
         return self.from_values(self.signals.values(signals_of(self.name), texts, vectors, top))
 
     def from_values(self, values: Float64) -> Float32:
-        """The same from the signals that it is made of, (n, s) in the order of `signals_of`."""
+        """Compute scores, (n,) float32, from signals, (n, s) float64 in the order of `signals_of`."""
         score: Float32 = (values[:, 0] if self.model is None else self.model.log_odds(values)).astype(np.float32)
         return score
 
     def save(self, path: Path) -> None:
-        """Write arrays, and nothing else, to one safetensors file."""
+        """Write the score to one safetensors file. Raises OSError."""
         signals, arrays = self.signals, {"k": np.array([self.signals.k])}
         if signals.moments is not None:
             arrays |= dict(zip(_MOMENTS, signals.moments, strict=True))
@@ -116,20 +122,21 @@ class AnswerScore:
             arrays |= {name: getattr(signals.lexical, name) for name in _FORWARD}
         if self.model is not None:
             arrays |= {name: np.atleast_1d(getattr(self.model, name)) for name in _MODEL}
-        path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+        write_tensors(path, arrays)
 
     @classmethod
     def load(cls, path: Path, name: str, dimension: int, documents: int) -> Self:
-        """Read what `save` wrote of the score called `name`, for an index of so many documents of this dimension.
+        """Read what `save` wrote.
 
-        Raises ReleaseError when it is anything else.
+        path: the file. name: of the score. dimension: of the vectors that are searched. documents: how many the index
+        has. Raises ReleaseError where it holds anything else.
         """
         known = next((each for each in get_args(ScoreName) if each == name), None)
         arrays = read_tensors(path)
-        if known is None or {*arrays} != _stored(known) or not _fits(arrays, dimension):
+        if known is None or {*arrays} != _array_names(known) or not _has_valid_arrays(arrays, dimension):
             raise ReleaseError(f"{path}: does not hold the score {name[:40]!r} of this index; calibrate again")
         forward = ForwardIndex(*(arrays[each] for each in _FORWARD)) if "codes" in arrays else None
-        if forward is not None and not forward.whole(documents):
+        if forward is not None and not forward.is_valid(documents):
             raise ReleaseError(f"{path}: does not hold the terms of these documents; calibrate again")
         moments = (arrays["mean"], arrays["covariance"]) if "mean" in arrays else None
         model = None
@@ -141,24 +148,27 @@ class AnswerScore:
 
 @dataclass(frozen=True)
 class AnswerRule:
-    """A query is answered where its score reaches tau, in float32, and refused where it does not."""
+    """The rule by which a query is answered, where its score reaches τ in float32, or refused.
+
+    score: of the query. tau: τ.
+    """
 
     score: AnswerScore
     tau: float
 
     def answered(self, texts: Sequence[str], vectors: Float32, top: TopK) -> Mask:
-        """Which of n queries are answered, (n,); the arguments are those of `AnswerScore.of`."""
+        """Return which of n queries are answered, (n,) bool; the parameters are those of `AnswerScore.of`."""
         answered: Mask = self.score.of(texts, vectors, top) >= np.float32(self.tau)
         return answered
 
 
 def signals_of(name: ScoreName) -> tuple[str, ...]:
-    """What a score is made of."""
+    """Return the names of the signals that a score is made of."""
     return MODEL_SIGNALS if name == "model" else (name,)
 
 
-def _stored(name: ScoreName) -> set[str]:
-    """Names of the arrays of a score."""
+def _array_names(name: ScoreName) -> set[str]:
+    """Return the names of the arrays that a score is stored as."""
     signals, arrays = {*signals_of(name)}, {"k"}
     if _BACKGROUND & signals:
         arrays |= {*_MOMENTS}
@@ -167,8 +177,8 @@ def _stored(name: ScoreName) -> set[str]:
     return arrays | ({*_MODEL} if name == "model" else set())
 
 
-def _fits(arrays: dict[str, NDArray[Any]], dimension: int) -> bool:
-    """Shapes and types as written, finite numbers, and a K that is one; of the terms ForwardIndex knows itself."""
+def _has_valid_arrays(arrays: Arrays, dimension: int) -> bool:
+    """Tell whether shapes and types are those written, numbers finite, and K positive; terms are checked elsewhere."""
     shapes: dict[str, tuple[int, ...]] = {"k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
     shapes |= dict.fromkeys(("center", "scale", "weights"), (len(MODEL_SIGNALS),)) | {"intercept": (1,)}
     for name in {*arrays} - {*_FORWARD}:

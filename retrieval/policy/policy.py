@@ -1,4 +1,4 @@
-"""The rule that keeps or drops a result. One comparator, decision score ≥ τ in float32, for every query, everywhere.
+"""The rule that keeps or drops a result: decision score ≥ τ, compared in float32, for every query everywhere.
 
 What is compared is the policy's decision score: the similarity itself, its share of the query's best similarity, or the
 estimated probability that the document is relevant.
@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.filters import Filter, Key, OneOf
+from taugate.retrieval.documents.filters import Filter, OneOf, SortKey
 from taugate.retrieval.vectors.similarity import Float32
 
 PolicyKind = Literal["similarity", "relative", "probability", "none"]
@@ -20,14 +20,17 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Strata:
-    """Thresholds of searches filtered on one value of a metadata field, by that value; none without a certificate."""
+class StratumThresholds:
+    """Certified thresholds of searches that are filtered on one value of a metadata field.
+
+    field: its name. taus: by value; values without a certified threshold are not in it.
+    """
 
     field: str
-    taus: Mapping[Key, float]
+    taus: Mapping[SortKey, float]
 
     def tau(self, wanted: Filter) -> float | None:
-        """That of a filter on one of the values and nothing else; None for any other."""
+        """Return the threshold of a filter on one of the values and nothing else; None for any other filter."""
         match wanted:
             case (OneOf(field=name, keys=(value,)),) if name == self.field:
                 return self.taus.get(value)
@@ -36,13 +39,13 @@ class Strata:
 
 @dataclass(frozen=True)
 class Policy:
-    """What is compared with τ, and τ.
+    """A decision score and the threshold τ that it is compared with.
 
-    `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
+    kind: `similarity` keeps what scores at least τ, `relative` what reaches the share τ of the query's best score,
     `probability` what is relevant with a probability of at least τ, `none` everything (no threshold was certified).
-    tau: in units of the decision score, None for `none`; k: the K that τ was calibrated at; metric: what its loss was
-    measured in; provisional: whether too little stands behind τ for anything to be said of it; strata: of searches
-    within a filter, None without any; certified: whether what was calibrated holds for the documents searched.
+    tau: in units of the decision score, None for `none`. k: the K that τ was calibrated at. metric: what its loss was
+    measured in. provisional: whether too few queries stand behind τ to say how good it is. strata: thresholds of
+    filtered searches, None without any. certified: whether the calibration holds for the documents that are searched.
     """
 
     kind: PolicyKind
@@ -50,11 +53,14 @@ class Policy:
     k: int
     metric: Metric = "accuracy"
     provisional: bool = False
-    strata: Strata | None = None
+    strata: StratumThresholds | None = None
     certified: bool = True
 
     def within(self, wanted: Filter) -> "Policy":
-        """The policy of a search within a filter: that of its stratum, or this one, which was calibrated without."""
+        """Return the policy of a filtered search: that of its stratum, else this one, which is not certified for it.
+
+        wanted: the filter; an empty one searches all documents.
+        """
         if not wanted:
             return self
         tau = None if self.strata is None else self.strata.tau(wanted)
@@ -62,11 +68,13 @@ class Policy:
 
     @property
     def threshold(self) -> np.float32 | None:
-        """τ as it is compared: rounded once to float32, so that a score equal to it is kept on every machine."""
+        """τ rounded once to float32, as it is compared: a score equal to it is kept on every machine."""
         return None if self.tau is None else np.float32(self.tau)
 
     def covers(self, k: int) -> bool:
-        """Whether what was calibrated for the first K results holds for the first k; of a provisional τ nothing does.
+        """Tell whether the calibration for the first K results holds for the first k.
+
+        For a provisional τ it holds for none.
 
         A cut by score keeps a prefix of the list, so that it loses no more hits among fewer results, but it may among
         more. A cut by probability may keep the second relevant document and drop the first, and NDCG is relative to an
@@ -78,9 +86,10 @@ class Policy:
 
 
 def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None) -> Float32:
-    """What a policy compares with τ, (n, K) float32 as `scores`.
+    """Return what a policy compares with τ, (n, K) float32.
 
-    scores: (n, K) float32 similarities, best first; relevance: (n, K) float32 probabilities, which `probability` needs.
+    kind: of the policy. scores: (n, K) float32 similarities, best first. relevance: (n, K) float32 probabilities, which
+    `probability` needs. Raises ValueError where they are missing.
     """
     if kind == "probability":
         if relevance is None:
@@ -90,10 +99,12 @@ def decision_scores(kind: PolicyKind, scores: Float32, relevance: Float32 | None
 
 
 def relative(scores: Float32) -> Float32:
-    """Score / best score of the query, divided in float64 and rounded once to float32; 1 for the best.
+    """Return each score over the query's best score, divided in float64 and rounded once to float32; 1 for the best.
 
-    0 for every result of a query whose best score is 0 or less: nothing resembles it, so there is nothing to be close
-    to, and any τ above 0 drops them all. scores: (n, K) float32, best first. Returns (n, K) float32.
+    It is 0 for every result of a query whose best score is 0 or less: nothing resembles the query, so there is nothing
+    to be close to, and any τ above 0 drops them all.
+
+    scores: (n, K) float32, best first. Returns (n, K) float32.
     """
     best = scores[:, :1].astype(np.float64)
     share = np.divide(scores, best, out=np.zeros(scores.shape), where=best > 0)
@@ -102,18 +113,23 @@ def relative(scores: Float32) -> Float32:
 
 
 def keep(decisions: Float32, threshold: np.float32 | None) -> Mask:
-    """Which results are kept; decisions: float32 of any shape. A threshold of None keeps all, 0.0 is a threshold."""
+    """Return which results pass the cut, bool of the shape of `decisions`.
+
+    decisions: float32 decision scores of any shape. threshold: None keeps all; 0.0 is a threshold.
+    """
     if threshold is None:
         return np.ones(decisions.shape, dtype=np.bool_)
     return decisions >= threshold
 
 
 def keep_answered(decisions: Float32, threshold: np.float32 | None, answered: Mask | None) -> Mask:
-    """Which results users get, (n, K): nothing where a query is refused, else what passes the cut and the best one.
+    """Return which results users get, (n, K) bool: none of a refused query, else those that pass the cut and the best.
 
-    Whether a query is answered is one decision, taken and certified for the query as a whole; what the cut decides is
-    which of the others come with the best result. decisions: (n, K) float32, in the order of similarity; answered:
-    (n,), None without such a decision: then the cut alone says what is kept.
+    Whether a query is answered is one decision, taken and certified for the query as a whole; the cut only decides
+    which of the others come with the best result.
+
+    decisions: (n, K) float32 decision scores, in the order of similarity. threshold: as in `keep`. answered: (n,) bool,
+    which queries are answered; None where no query is ever refused: then the cut alone decides.
     """
     kept = keep(decisions, threshold)
     if answered is None:

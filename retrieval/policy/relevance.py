@@ -1,68 +1,22 @@
-"""A logistic model of relevance, as plain numbers: what is fitted at calibration and evaluated for every reply."""
+"""The probability that a result is relevant: a logistic model, fitted at calibration and evaluated for every reply."""
 
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import relative
 from taugate.retrieval.vectors.similarity import Float32, moments
-from taugate.storage.tensors import read_tensors
+from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
 Float64 = NDArray[np.float64]
 # Below this a standard deviation is rounding: float32 vectors that are all the same.
 _SMALLEST_DEVIATION = 1e-6
-
-
-@dataclass(frozen=True)
-class Background:
-    """Statistics of similarity with random partners.
-
-    mean: (d,) and covariance: (d, d) float64 of the document vectors; documents: (N, 5) float32, of each document mean
-    and standard deviation of its similarity with documents, the same with queries, and log(1 + its length in bytes).
-    """
-
-    mean: Float64
-    covariance: Float64
-    documents: Float32
-
-    @classmethod
-    def of(cls, documents: Float32, queries: Float32, lengths: NDArray[np.int64]) -> Self:
-        """documents: (N, d), queries: (q, d) unit vectors; lengths: (N,) bytes of text of each document."""
-        mean, covariance = mean_and_covariance(documents)
-        stored = np.column_stack(
-            [
-                *against(documents, mean, covariance),
-                *against(documents, *mean_and_covariance(queries)),
-                np.log1p(lengths),
-            ]
-        )
-        return cls(mean, covariance, stored.astype(np.float32))
-
-    def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
-        """Mean and standard deviation of each query's similarity with a random document, (n,) each."""
-        return against(queries, self.mean, self.covariance)
-
-
-def mean_and_covariance(vectors: Float32) -> tuple[Float64, Float64]:
-    """Mean (d,) and covariance (d, d) in float64."""
-    mean, scatter = moments(vectors)
-    return mean, scatter / len(vectors)
-
-
-def against(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
-    """Mean and standard deviation of vᵀx for x with the given moments, for each v."""
-    wide = vectors.astype(np.float64)
-    variance = np.einsum("nd,nd->n", wide @ covariance, wide)
-    deviation: Float64 = np.sqrt(np.maximum(variance, _SMALLEST_DEVIATION**2))
-    return wide @ mean, deviation
-
-
+_RECALIBRATION = "recalibration"
 FEATURES = (
     "score",
     "relative_score",
@@ -83,12 +37,68 @@ FEATURES = (
 )
 
 
-def features(scores: Float32, query_background: tuple[Float64, Float64], documents: Float32, k: int) -> Float64:
-    """Features of each result, (n, w, len(FEATURES)).
+@dataclass(frozen=True)
+class Background:
+    """How similar queries and documents are to random partners, which tells an outstanding score from a usual one.
 
-    scores: (n, w) float32, best first; query_background: mean and deviation of each query, (n,) each; documents:
-    (n, w, 5) float32 rows of `Background.documents`. k: what describes the list is taken from its first k results, so
-    that an estimate does not depend on how many results were asked for.
+    mean: (d,) float64 mean of the document vectors. covariance: (d, d) float64 of the same. documents: (N, 5) float32,
+    for each document the mean and standard deviation of its similarity with documents, the same with queries, and
+    log(1 + its length in bytes).
+    """
+
+    mean: Float64
+    covariance: Float64
+    documents: Float32
+
+    @classmethod
+    def of(cls, documents: Float32, queries: Float32, lengths: NDArray[np.int64]) -> Self:
+        """Measure the background of a corpus.
+
+        documents: (N, d) float32 of unit length. queries: (q, d) float32 of unit length. lengths: (N,) bytes of text of
+        each document.
+        """
+        mean, covariance = mean_and_covariance(documents)
+        stored = np.column_stack(
+            [
+                *similarity_moments(documents, mean, covariance),
+                *similarity_moments(documents, *mean_and_covariance(queries)),
+                np.log1p(lengths),
+            ]
+        )
+        return cls(mean, covariance, stored.astype(np.float32))
+
+    def of_queries(self, queries: Float32) -> tuple[Float64, Float64]:
+        """Return mean and standard deviation of each query's similarity with a random document, (n,) float64 each.
+
+        queries: (n, d) float32 of unit length.
+        """
+        return similarity_moments(queries, self.mean, self.covariance)
+
+
+def mean_and_covariance(vectors: Float32) -> tuple[Float64, Float64]:
+    """Return mean, (d,), and covariance, (d, d), of vectors, (n, d) float32, in float64."""
+    mean, scatter = moments(vectors)
+    return mean, scatter / len(vectors)
+
+
+def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> tuple[Float64, Float64]:
+    """Return mean and standard deviation of each vector's similarity with a random partner, (n,) float64 each.
+
+    vectors: (n, d) float32. mean: (d,) and covariance: (d, d) float64, of the partners.
+    """
+    wide = vectors.astype(np.float64)
+    variance = np.einsum("nd,nd->n", wide @ covariance, wide)
+    deviation: Float64 = np.sqrt(np.maximum(variance, _SMALLEST_DEVIATION**2))
+    return wide @ mean, deviation
+
+
+def features(scores: Float32, query_background: tuple[Float64, Float64], documents: Float32, k: int) -> Float64:
+    """Compute the features of each result, (n, w, len(FEATURES)) float64.
+
+    scores: (n, w) float32, best first. query_background: mean and deviation of each query, (n,) each, as
+    `Background.of_queries` returns them. documents: (n, w, 5) float32 rows of `Background.documents`. k: features that
+    describe the list are taken from its first k results, so that an estimate does not depend on how many results were
+    asked for.
     """
     s = scores.astype(np.float64)
     head = s[:, :k]
@@ -123,12 +133,9 @@ def features(scores: Float32, query_background: tuple[Float64, Float64], documen
     return values
 
 
-_RECALIBRATION = "recalibration"
-
-
 @dataclass(frozen=True)
 class Recalibration:
-    """log-odds a · ln p − b · ln(1 − p) + c of a probability p, with a and b above 0, so that the map rises strictly.
+    """A strictly rising map of a probability p to the log-odds a · ln p − b · ln(1 − p) + c, with a and b above 0.
 
     Beta calibration (Kull, Silva Filho and Flach, "Beta calibration: a well-founded and easily implemented improvement
     on logistic calibration for binary classifiers", AISTATS 2017). a = b is Platt's line; 1, 1, 0 changes nothing.
@@ -140,25 +147,26 @@ class Recalibration:
 
     @property
     def kind(self) -> Literal["beta", "platt", "none"]:
-        """Which map it is."""
+        """The name of the map."""
         if self.a != self.b:
             return "beta"
         return "none" if (self.a, self.c) == (1.0, 0.0) else "platt"
 
-    def of(self, odds: Float64) -> Float64:
-        """Recalibrated log-odds; odds: log-odds of p, of any shape."""
+    def apply(self, log_odds: Float64) -> Float64:
+        """Recalibrate log-odds of p, of any shape."""
         if self.a == self.b:  # exact, so that a release from before there was a map says what it said
-            return self.a * odds + self.c
-        against = np.logaddexp(0.0, odds)  # −ln(1 − p), and ln p is odds less that
-        mapped: Float64 = self.a * (odds - against) + self.b * against + self.c
+            return self.a * log_odds + self.c
+        negative_log = np.logaddexp(0.0, log_odds)  # −ln(1 − p), and ln p is the log-odds less that
+        mapped: Float64 = self.a * (log_odds - negative_log) + self.b * negative_log + self.c
         return mapped
 
 
 @dataclass(frozen=True)
 class Logistic:
-    """log-odds = intercept + Σ weights · (feature − center) / scale, then recalibrated.
+    """A logistic model of F features: log-odds = intercept + Σ weights · (feature − center) / scale, recalibrated.
 
-    center, scale, weights: (F,) float64.
+    center, scale: (F,) float64, standardize the features. weights: (F,) float64. intercept: a number. recalibration:
+    the map of the log-odds, by default none.
     """
 
     center: Float64
@@ -168,28 +176,33 @@ class Logistic:
     recalibration: Recalibration = Recalibration()
 
     def log_odds(self, values: Float64) -> Float64:
-        """Log-odds of relevance; values: (…, F) features. Returns (…)."""
-        return self.recalibration.of(self.intercept + ((values - self.center) / self.scale) @ self.weights)
+        """Return the log-odds of features, (…, F) float64; the result is (…)."""
+        return self.recalibration.apply(self.intercept + ((values - self.center) / self.scale) @ self.weights)
 
     def probability(self, values: Float64) -> Float64:
-        """Probability of relevance; values: (…, F) features. Returns (…)."""
+        """Return the probability of features, (…, F) float64; the result is (…)."""
         result: Float64 = 1.0 / (1.0 + np.exp(-np.clip(self.log_odds(values), -700, 700)))
         return result
 
 
 @dataclass(frozen=True)
 class Relevance:
-    """The model, the background that its features need, and the K it was fitted at."""
+    """Estimates the probability that a result is relevant.
+
+    model: of FEATURES. background: that the features need. k: results that it was fitted on.
+    """
 
     model: Logistic
     background: Background
     k: int
 
     def estimate(self, queries: Float32, top: TopK) -> Float32:
-        """Probability that each result is relevant, (n, w) float32; queries: (n, d) of `top`, which has n rows.
+        """Return the probability that each result is relevant, (n, w) float32.
 
         Computed in float64 and rounded once, so that how a batch was split, which moves the last bits of a product of
         matrices, shows about as rarely as in `similarity`.
+
+        queries: (n, d) float32 of unit length. top: their results, (n, w), best first.
         """
         if not top.scores.size:
             return np.empty(top.scores.shape, dtype=np.float32)
@@ -198,23 +211,31 @@ class Relevance:
         return self.model.probability(values).astype(np.float32)
 
     def save(self, path: Path) -> None:
-        """Write arrays, and nothing else, to one safetensors file."""
+        """Write the model to one safetensors file. Raises OSError."""
         arrays = {name: np.atleast_1d(getattr(self.model, name)) for name in ("center", "scale", "weights")}
         arrays |= {"intercept": np.array([self.model.intercept]), "k": np.array([self.k])}
         arrays |= {_RECALIBRATION: np.array(astuple(self.model.recalibration))}
         arrays |= {name: getattr(self.background, name) for name in ("mean", "covariance", "documents")}
-        path.write_bytes(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+        write_tensors(path, arrays)
 
     @classmethod
     def load(cls, path: Path, dimension: int, documents: int) -> Self:
-        """Read what `save` wrote for an index of so many documents. Raises ReleaseError when it is anything else."""
+        """Read what `save` wrote.
+
+        path: the file. dimension: of the vectors that are searched. documents: how many the index has. Raises
+        ReleaseError where it holds anything else.
+        """
         expected: dict[str, tuple[int, ...]] = {name: (len(FEATURES),) for name in ("center", "scale", "weights")}
         expected |= {"intercept": (1,), "k": (1,), "mean": (dimension,), "covariance": (dimension, dimension)}
         expected |= {"documents": (documents, 5), _RECALIBRATION: (3,)}
+        # A release from before there was a map has none.
         arrays = {_RECALIBRATION: np.array(astuple(Recalibration())), **read_tensors(path)}
-        # (a release from before there was a map has none)
         shapes = {name: array.shape for name, array in arrays.items()}
-        if shapes != expected or not all(np.isfinite(array).all() for array in arrays.values()) or not _usable(arrays):
+        if (
+            shapes != expected
+            or not all(np.isfinite(array).all() for array in arrays.values())
+            or not _has_valid_values(arrays)
+        ):
             raise ReleaseError(f"{path}: does not hold a relevance model for this index; calibrate again")
         recalibration = Recalibration(*arrays[_RECALIBRATION].tolist())
         intercept = float(arrays["intercept"][0])
@@ -223,8 +244,8 @@ class Relevance:
         return cls(model, background, int(arrays["k"][0]))
 
 
-def _usable(arrays: dict[str, NDArray[Any]]) -> bool:
-    """Numbers that nothing divides by zero, and a K that is one."""
+def _has_valid_values(arrays: Arrays) -> bool:
+    """Tell whether nothing is divided by zero, the map rises, and K is a positive integer."""
     deviations = arrays["documents"][:, [1, 3]]
     whole = arrays["k"].dtype == np.int64 and arrays["k"][0] >= 1
     rises = (arrays[_RECALIBRATION][:2] > 0).all()

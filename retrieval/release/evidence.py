@@ -1,4 +1,4 @@
-"""Why a release's policy may be trusted: certificates, the choice between policies, and how good `relevance` is."""
+"""Records of a manifest on why its policy can be trusted: certificates, the choice of a policy, and measurements."""
 
 from typing import Any, Literal, Self
 
@@ -10,13 +10,16 @@ from taugate.retrieval.policy.policy import PolicyKind
 
 
 class Record(BaseModel):
-    """Read-only, and without a field that this version does not know, or a number that JSON has no word for."""
+    """Base of all records: read-only, without unknown fields, and without NaN or infinity, which JSON cannot write."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Interval(Record):
-    """A mean between two limits: of a bootstrap, where nothing else is said, its 2.5th and 97.5th percentiles."""
+    """A mean between two limits, of a 95 % interval where nothing else is said.
+
+    mean: the estimate. lower, upper: the limits; of a bootstrap, its 2.5th and 97.5th percentiles.
+    """
 
     mean: float
     lower: float
@@ -24,18 +27,21 @@ class Interval(Record):
 
     @classmethod
     def of_bootstraps(cls, each: NDArray[np.float64]) -> Self:
-        """Of a metric of m bootstraps, (m,) (thresholds paper §2.1)."""
+        """Make the percentile interval of a metric's bootstraps, (m,) float64 (thresholds paper §2.1)."""
         lower, upper = np.percentile(each, [2.5, 97.5])
         return cls(mean=float(each.mean()), lower=float(lower), upper=float(upper))
 
 
 class Estimate(Interval):
-    """A metric; by_document: with whole documents drawn in place of queries, None where queries are the units."""
+    """A metric with its interval.
+
+    by_document: the same with whole documents drawn in place of queries; None where queries are the units.
+    """
 
     by_document: Interval | None = None
 
     @model_serializer(mode="wrap")
-    def _only_what_there_is(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_interval(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         if self.by_document is None:
             del fields["by_document"]
@@ -43,15 +49,15 @@ class Estimate(Interval):
 
 
 Method = Literal["bootstrap", "non-inferiority", "risk-control"]
-# What risk control and non-inferiority say of the loss: with which probability it is small, or that it is on average.
+# The kind of guarantee on the loss: that it is small with high probability, or on average.
 Statement = Literal["high-probability", "expected-loss"]
 
 
 class EvidenceRecord(Record):
-    """What counts as one independent draw: a query, or all queries on one document.
+    """The unit of evidence, which counts as one independent draw: a query, or all queries on one document.
 
-    units: how many there are; design_effect: Σn² / Σn for n queries a document, the most that shared documents can
-    cost; above 1.1 documents are the units.
+    unit: which of the two. units: how many there are. design_effect: Σn² / Σn for n queries a document, the most that
+    shared documents can cost; above 1.1 documents are the units.
     """
 
     unit: Literal["query", "document"]
@@ -60,13 +66,13 @@ class EvidenceRecord(Record):
 
 
 class Certificate(Record):
-    """One limit that was certified, or could not be.
+    """A limit on a loss that was certified, or could not be.
 
-    limit: accuracy, ndcg or empty; most: the largest share of queries that may be lost; queries: how many certified it,
-    on so many units, which count as effective_queries independent ones; found: mean of the metric without the cut,
-    what a loss is taken from; loss: the share lost among them at τ; bound: what the guarantee's own calculation gives,
-    at most `most` where it was certified; upper: the one-sided upper confidence limit of the loss, whatever the
-    guarantee; queries_needed: fewer cannot certify it.
+    limit: accuracy, ndcg or empty. most: the largest share of queries that may be lost. queries: how many certified it.
+    effective_queries: independent queries that these count as. unit, units: of evidence. found: mean of the metric
+    without the cut, from which a loss is taken. loss: the share lost at τ. bound: of the loss, by the guarantee's own
+    calculation, at most `most` where it was certified. upper: the one-sided upper confidence limit of the loss,
+    whatever the guarantee. queries_needed: fewer cannot certify it.
     """
 
     limit: str
@@ -83,9 +89,9 @@ class Certificate(Record):
 
 
 class Level(Record):
-    """One of several largest losses that were asked for at once: τ, None where it cannot be certified, and the bound.
+    """One of several largest losses that were asked for at once, with the confidence of all together (Bonferroni).
 
-    The confidence is that of all of them together (Bonferroni).
+    max_loss: that was asked for. tau: τ, None where it cannot be certified. loss: that was found. bound: of the loss.
     """
 
     max_loss: float
@@ -95,11 +101,12 @@ class Level(Record):
 
 
 class StratumRecord(Record):
-    """The documents with one value of a field, and the queries that they answer; value: None for several together.
+    """A stratum: the documents with one value of a field, and the queries that they answer.
 
-    tau: of a search filtered on the value, None where none is certified; tau_without_filter: the largest that this
-    stratum would allow a search without a filter; queries: that certified it, on so many units;
-    queries_needed: fewer cannot certify it; found: mean of the metric without the cut.
+    value: of the field; None for several values together. tau: of a search filtered on the value, None where none is
+    certified. tau_without_filter: the largest that this stratum would allow a search without a filter. queries: that
+    certified it. units: of evidence. queries_needed: fewer cannot certify it. found: mean of the metric without the
+    cut.
     """
 
     value: str | int | float | bool | None
@@ -112,9 +119,10 @@ class StratumRecord(Record):
 
 
 class StrataRecord(Record):
-    """What is certified by value of one metadata field.
+    """Thresholds that are certified by value of one metadata field.
 
-    strata: those with queries enough; others: those without, together, None where there are none.
+    field: its name. strata: those with enough queries. others: those without, together, None where there are none.
+    other_values: of the field, that are in `others`.
     """
 
     field: str
@@ -123,11 +131,12 @@ class StrataRecord(Record):
     other_values: list[str | int | float | bool]
 
 
-class Candidate(Record):
-    """A policy that was considered, and the mean share of results that it keeps, with its standard error.
+class PolicyCandidate(Record):
+    """A policy that was considered.
 
-    tau, queries, confidence: of its certified cut, where each was certified before one was taken, and that share is
-    what the cut keeps; else the share is that near the allowed loss.
+    kind: of the policy. kept_fraction: mean share of results that it keeps: at its certified cut, where each candidate
+    was certified before one was taken, else near the allowed loss. standard_error: of that share. tau, queries,
+    confidence: of the certified cut, None without one.
     """
 
     kind: PolicyKind
@@ -139,20 +148,25 @@ class Candidate(Record):
 
 
 class Choice(Record):
-    """How `auto` chose.
+    """The choice that `auto` made between policies.
 
-    fit_queries: that fitted the model; choose_queries: that chose before anything was certified, with those that
-    fitted, 0 where the certified cuts were compared; certify_queries: that certified the policy in force.
+    fit_queries: that fitted the model. choose_queries: that chose before anything was certified, with those that
+    fitted; 0 where the certified cuts were compared. certify_queries: that certified the policy in force. candidates:
+    the policies that were considered.
     """
 
     fit_queries: int
     choose_queries: int
     certify_queries: int
-    candidates: list[Candidate]
+    candidates: list[PolicyCandidate]
 
 
 class Alternative(Record):
-    """A rule that is not in force: what it would keep and lose, on the queries of the last part of `metrics`."""
+    """A rule that is not in force, measured on the queries of the last part of `metrics`.
+
+    method, statement, policy, tau, psi, max_loss, max_empty, guarantee: as in PolicyRecord. kept_fraction: share of
+    results that it would keep. loss: that it would have.
+    """
 
     method: Method
     statement: Statement | None
@@ -167,9 +181,10 @@ class Alternative(Record):
 
 
 class ReliabilityBin(Record):
-    """Results with a relevance from `lower` up to `upper`: how many, their mean relevance, the share relevant.
+    """A bin of a reliability diagram: results with an estimated relevance from `lower` up to `upper`.
 
-    interval: the share with its 95 % interval, by document; None of a release from before there was one.
+    results: how many. relevance: their mean estimate. relevant: the share that is relevant. interval: the share with
+    its 95 % interval, by document; None in a release from before there was one.
     """
 
     lower: float
@@ -181,13 +196,17 @@ class ReliabilityBin(Record):
 
 
 class RelevanceRecord(Record):
-    """The model behind `relevance`, and how well what it says comes true on queries that it was not fitted on.
+    """The model behind `relevance`, and how reliable it is on queries that it was not fitted on.
 
-    regularization: C of the logistic regression, the one with the lowest cross-validated log_loss; recalibration: the
-    map of what it says, fitted on other queries; part: which queries everything from there on is of, about so many
-    documents; brier_skill: 1 − Brier score / that of always saying the share of relevant results; error: expected
-    calibration error of all results, error_of_likely: of those that say .2 or more, None where there is none. Intervals
-    are 95 % ones, by document. What a release from before there was such a figure lacks is None.
+    Intervals are 95 % ones, by document. A figure that did not exist when the release was written is None.
+
+    model: its kind. features: their names. fit_queries: that it was fitted on. regularization: C of the logistic
+    regression, the one with the lowest cross-validated log_loss. log_loss: of that. recalibration: the map of its
+    log-odds, fitted on other queries. part: the queries that all that follows was measured on. queries, documents: how
+    many those are, and are about. expected_calibration_error: of all results. brier: Brier score. brier_skill: 1 −
+    Brier score / that of always estimating the share of relevant results. error: expected calibration error with its
+    interval. error_of_likely: the same of results with an estimate of 0.2 or more, None where there are none. bins: of
+    the reliability diagram.
     """
 
     model: Literal["logistic"] = "logistic"
@@ -208,31 +227,40 @@ class RelevanceRecord(Record):
 
 
 class IsotropyRecord(Record):
-    """Isotropy of the document vectors: I_A (Mu et al., second order) and I_B (IsoScore), thresholds paper §2.5."""
+    """Isotropy of the document vectors (thresholds paper §2.5).
+
+    i_a: I_A (Mu et al., second order). i_b: I_B (IsoScore).
+    """
 
     i_a: float
     i_b: float
 
 
 class Shift(Record):
-    """How far a mean has moved. points: of a share, or of similarity; effect: Cohen's h of what it moves most."""
+    """A shift of a mean.
+
+    points: by which a share, or similarity, moves. effect: Cohen's h of the variable that it moves most.
+    """
 
     points: float
     effect: float
 
 
 class Shifts(Record):
-    """The smallest shift that an alarm finds, down and up; None where no shift that way is found."""
+    """The smallest shifts that an alarm finds.
+
+    lower, higher: down and up; None where no shift that way is found.
+    """
 
     lower: Shift | None
     higher: Shift | None
 
 
 class DriftRecord(Record):
-    """What the alarms find, nine times out of ten, within so many queries (of COE: judgements) at the default settings.
+    """The shifts that the drift alarms find nine times out of ten at the default settings, for independent queries.
 
-    For independent queries in blocks of `block` distinct ones. signals: shifts of the share that each signal is the
-    mean of; of `topk_similarity`, of the similarity of all results of all queries.
+    within: how many queries that takes at most; of COE, judgements. block: distinct queries in a block. signals: shifts
+    of the share that each signal is the mean of; for `topk_similarity`, of the similarity of all results.
     """
 
     within: int

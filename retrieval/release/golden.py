@@ -1,4 +1,4 @@
-"""Queries with the documents and scores they gave at calibration, to see that another machine answers alike."""
+"""Golden queries: calibration queries with the scores they gave, to check that another machine answers alike."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,17 +12,21 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.files import read_plain
+from taugate.storage.files import read_bounded
 
 # Between what another processor's order of sums changes (5e-7) and what an encoder with int8 weights changes at least
 # (1e-2): docs/benchmarks/encoder.md has the measurements.
 TOLERANCE = 1e-4
-_MOST_BYTES = 64 << 20  # a thousand times what calibration writes: as many queries as anyone would wait for
+_MAX_BYTES = 64 << 20  # a thousand times what calibration writes: as many queries as anyone would wait for
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenQuery:
-    """One calibration query: its text, relevant document ids, and top-K document ids with their float32 scores."""
+    """One calibration query with its answer.
+
+    text: of the query. relevant: ids of its relevant documents. documents: ids of its top-K, best first. scores: their
+    float32 similarities.
+    """
 
     text: str
     relevant: list[str]
@@ -31,14 +35,20 @@ class GoldenQuery:
 
 
 def write(path: Path, queries: Sequence[GoldenQuery]) -> None:
-    """One JSON object a line."""
+    """Write golden queries, one JSON object a line.
+
+    path: the file. queries: in any order, each with as many scores. Raises OSError.
+    """
     path.write_bytes(b"".join(orjson.dumps(asdict(query)) + b"\n" for query in queries))
 
 
 def read(path: Path) -> list[GoldenQuery]:
-    """Raises ReleaseError when the file does not hold golden queries, each with as many scores as the first."""
+    """Read what `write` wrote.
+
+    path: the file. Raises ReleaseError where it does not hold golden queries, each with as many scores as the first.
+    """
     try:
-        queries = [_query(orjson.loads(line)) for line in read_plain(path, _MOST_BYTES).splitlines()]
+        queries = [_parse(orjson.loads(line)) for line in read_bounded(path, _MAX_BYTES).splitlines()]
         with np.errstate(over="ignore"):  # infinite then, and refused below
             scores = np.array([query.scores for query in queries], dtype=np.float32)
     except (OSError, ValueError, TypeError) as error:
@@ -48,8 +58,8 @@ def read(path: Path) -> list[GoldenQuery]:
     return queries
 
 
-def _query(record: dict[str, Any]) -> GoldenQuery:
-    """Raises ValueError or TypeError when it is none: what encodes the text takes nothing but texts."""
+def _parse(record: dict[str, Any]) -> GoldenQuery:
+    """Check the types of one record, as an encoder takes nothing but texts. Raises ValueError or TypeError."""
     query = GoldenQuery(**record)
     ids = (query.relevant, query.documents)
     if not isinstance(query.text, str) or not all(isinstance(each, list) for each in (*ids, query.scores)):
@@ -61,16 +71,21 @@ def _query(record: dict[str, Any]) -> GoldenQuery:
     return query
 
 
-def ask(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
-    """Their top-K now, as many as were recorded of each."""
+def search(retriever: Retriever, queries: Sequence[GoldenQuery]) -> TopK:
+    """Search golden queries again, each for as many documents as were recorded.
+
+    retriever: that is to answer as at calibration. queries: n of them, at least one. Returns n rows.
+    """
     return retriever.index.search(retriever.vectors([query.text for query in queries]), len(queries[0].scores))
 
 
 def differences(top: TopK, queries: Sequence[GoldenQuery]) -> Float32:
-    """How far each query's scores are from the record at most, rank by rank, (n,); not a number where one is not.
+    """Return each query's largest difference from its recorded scores, rank by rank, (n,) float32; NaN for a NaN score.
 
     Ranks and not ids are compared: two documents closer than the tolerance may change places on another processor.
-    Raises ReleaseError when there are fewer scores than were recorded.
+
+    top: what `search` returned for `queries`. queries: n of them. Raises ReleaseError where there are fewer scores than
+    were recorded.
     """
     recorded = np.array([query.scores for query in queries], dtype=np.float32)
     if top.scores.shape != recorded.shape:
@@ -80,8 +95,12 @@ def differences(top: TopK, queries: Sequence[GoldenQuery]) -> Float32:
 
 
 def check(retriever: Retriever, queries: Sequence[GoldenQuery], tolerance: float) -> None:
-    """Raise ReleaseError when a golden query scores differently by more than the tolerance."""
-    difference = differences(ask(retriever, queries), queries)
+    """Check that golden queries score as at calibration.
+
+    retriever: as in `search`. queries: with their records. tolerance: the largest difference of a score that is no
+    fault. Raises ReleaseError.
+    """
+    difference = differences(search(retriever, queries), queries)
     worst = int(difference.argmax())
     if not difference[worst] <= tolerance:
         raise ReleaseError(

@@ -1,4 +1,4 @@
-"""Names inside a releases directory and inside a release, and the digest that names a release."""
+"""The layout of releases: names in a releases directory and in a release, and the digest that names a release."""
 
 import re
 from collections.abc import Mapping
@@ -24,46 +24,46 @@ GOLDEN = "golden.jsonl"
 REFERENCE = "reference.safetensors"
 RELEVANCE = "relevance.safetensors"
 OUTCOMES = "outcomes.safetensors"
+PROJECTION = "projection.safetensors"
 METADATA = "metadata.safetensors"
 ABSTENTION = "abstention.safetensors"
 REPORT = "report.html"
 FILES = frozenset(
     {*(f"{ENCODER_FOLDER}/{name}" for name in encoder.FILES), INDEX, TEXTS, OFFSETS, GOLDEN, REFERENCE, REPORT}
 )
-PROJECTION = "projection.safetensors"
-# With enough queries to fit a model on; with a projection that was admitted; of an index whose codes are not exact; of
-# documents that have metadata; of an encoder that was made of another; of a calibration since 0.2; where queries are
-# refused as a whole.
 OPTIONAL_FILES = frozenset(
     {
-        RELEVANCE,
-        PROJECTION,
-        VECTORS,
-        METADATA,
-        OUTCOMES,
-        ABSTENTION,
-        *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES),
+        RELEVANCE,  # where there were enough queries to fit a model on
+        PROJECTION,  # where one was admitted
+        VECTORS,  # of an index whose codes are not exact
+        METADATA,  # where documents have metadata
+        OUTCOMES,  # of a calibration since 0.2
+        ABSTENTION,  # where queries are refused as a whole
+        *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES),  # of an encoder in int8
     }
 )
 
 RELEASE_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{12}", re.ASCII)  # as a pointer is read
 STAGING_PREFIX = ".staging-"
 PRUNED_PREFIX = ".pruned-"  # of a release that is being removed
+_NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})  # keys of the manifest
 
 
 def baseline_path(folder: Path, release: str) -> Path:
-    """What is ordinary traffic for a release: beside it, as it is learnt later and a release never changes."""
+    """Return the path of a release's drift baseline, which is beside it: a release never changes after it is written.
+
+    folder: the releases directory. release: the release's id.
+    """
     return folder / f"baseline-{release}.json"
 
 
-_NOT_CONTENT = frozenset({"release_id", "created_at", "parent"})
-
-
 def content_digest(manifest: Mapping[str, Any]) -> str:
-    """Hex digest of what a release contains: every file, through `files`, and the manifest less ids and times.
+    """Return the hex digest of a release's content: every file, through `files`, and the manifest less ids and times.
 
     `parent` is an id as well: it says what was current before, so it differs when the same command runs twice. The
     report is left out for the same reason, as it compares with the parent. The gate's gains are times.
+
+    manifest: as JSON has it.
     """
     content = {key: value for key, value in manifest.items() if key not in _NOT_CONTENT}
     content["gate"] = _without_gains(content.get("gate"))
@@ -78,16 +78,16 @@ def _without_gains(gate: Any) -> Any:  # noqa: ANN401 (of a manifest that nobody
 
 
 def release_id(created_at: datetime, digest: str) -> str:
-    """`YYYYMMDDTHHMMSSZ-<12 hex>`; created_at in UTC."""
+    """Return the id `YYYYMMDDTHHMMSSZ-<12 hex>` of a release; created_at: in UTC; digest: of its content."""
     return f"{created_at:%Y%m%dT%H%M%SZ}-{digest[:12]}"
 
 
 def is_release_id(name: str) -> bool:
-    """Whether a name has the form of a release id: anything else is never looked at, nor joined to a path."""
+    """Tell whether a name has the form of a release id; anything else is never joined to a path."""
     return RELEASE_ID.fullmatch(name) is not None
 
 
 def stored_files(release: Path) -> set[str]:
-    """Every file below a release except its manifest and signatures, as paths relative to it with forward slashes."""
+    """Return every file below a release but its manifest and signatures, as relative paths with forward slashes."""
     found = {path.relative_to(release).as_posix() for path in release.rglob("*") if not path.is_dir()}
     return found - {MANIFEST, SIGNATURE}

@@ -1,4 +1,4 @@
-"""What a release says about itself: manifest.json, schema version 2 (docs/calibration.md)."""
+"""The manifest, which says what a release is and what was measured: manifest.json, schema 2 (docs/calibration.md)."""
 
 from typing import Literal, Self
 
@@ -26,20 +26,24 @@ from taugate.retrieval.release.evidence import (
 )
 from taugate.retrieval.release.records import (
     AbstentionRecord,
-    CalibrationRecord,
     GateRecord,
     NoAnswerRecord,
     ProjectionRecord,
     QuerySetRecord,
-    State,
 )
+from taugate.retrieval.release.state import CalibrationRecord, State
 
 SCHEMA_VERSION: Literal[2] = 2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
-class Data(Record):
-    """The data set a release was calibrated on; sha256 is keyed by corpus, queries and qrels."""
+class DataRecord(Record):
+    """The data set that a release was calibrated on.
+
+    name: of its folder. split: of the qrels. documents, queries: how many there are; queries of the split alone.
+    answerable, unanswerable: queries with and without a relevant document. truncated_documents: longer than the
+    encoder reads. sha256: of the files.
+    """
 
     name: str
     split: str
@@ -52,16 +56,20 @@ class Data(Record):
 
 
 class EncoderRecord(EncoderConfig):
-    """The encoder's own configuration and the digest of its files."""
+    """An encoder's own configuration, and one digest of its files.
+
+    sha256: over graph, tokenizer and configuration. The other fields are those of EncoderConfig.
+    """
 
     sha256: str
 
 
 class IndexRecord(Record):
-    """The index; `documents` is the number of vectors in it.
+    """The index.
 
-    breadth: how much of an approximate index a query looks at (hnsw's ef, the lists probed); recall: share of the exact
-    top `depth` that it finds, over the calibration queries; None for a flat float32 index, which is exact.
+    kind, metric: of the index. documents: how many vectors are in it. breadth: how much of an approximate index a query
+    looks at (hnsw's ef, the lists probed), else None. recall: share of the exact top `depth` that it finds, over the
+    calibration queries; None for a flat float32 index, which is exact. depth: None likewise.
     """
 
     kind: Kind
@@ -73,13 +81,15 @@ class IndexRecord(Record):
 
 
 class PolicyRecord(Record):
-    """The rule in force, and why.
+    """The policy in force, and why.
 
-    tau: unrounded, compared in float32; psi: the percentile of Γ it was taken at, with the method bootstrap; statement:
-    the kind of guarantee that was asked for, None for the method bootstrap, which certifies nothing; guarantee:
-    one plain sentence that says what was certified, for whom and by which theorem, or why nothing could be; choice:
-    how `auto` came to this kind; levels: of each largest loss asked for, where there are several, the first of which is
-    in force, unless strata lower its tau; evidence: what certified it, by query under the method bootstrap.
+    kind: of the policy. tau: unrounded, compared in float32; None for `none`. psi: the percentile of Γ that tau was
+    taken at, with the method bootstrap. k: the K of the top-K. method: that chose tau. statement: the kind of guarantee
+    that was asked for, None for the method bootstrap, which certifies nothing. metric: that a loss is measured in.
+    max_loss, max_empty: that were asked for. confidence: of the guarantee. guarantee: one plain sentence that says what
+    was certified, for whom and by which theorem, or why nothing could be. certificates: of each limit. levels: of each
+    largest loss asked for, where there are several, the first of which is in force, unless strata lower its tau.
+    choice: how `auto` came to this kind. evidence: what certified it, by query under the method bootstrap.
     """
 
     kind: PolicyKind
@@ -108,7 +118,11 @@ class PolicyRecord(Record):
 
 
 class BootstrapRecord(Record):
-    """How the bootstrap was drawn: m rows of l queries."""
+    """The draw of the bootstrap.
+
+    bootstraps: m rows. sample_size: l queries in each. seed: of all random draws. holdout: share of queries held out.
+    overlap_percentile: of the top-K similarities, which gives θ.
+    """
 
     bootstraps: int
     sample_size: int
@@ -118,10 +132,11 @@ class BootstrapRecord(Record):
 
 
 class Abstention(Record):
-    """Share of queries answered with nothing; None where the split lists no unanswerable query.
+    """Queries that are answered with nothing; None where the split lists no unanswerable query.
 
-    auroc: probability that an answerable query's best decision score is above an unanswerable one's (ties count half);
-    aurc: area under the risk-coverage curve, the mean share of wrong answers over all shares of queries answered.
+    answerable_empty, unanswerable_empty: the shares. auroc: probability that an answerable query's best decision score
+    is above an unanswerable one's; ties count half. aurc: area under the risk-coverage curve, the mean share of wrong
+    answers over all shares of queries answered.
     """
 
     answerable_empty: float
@@ -130,8 +145,12 @@ class Abstention(Record):
     aurc: float | None
 
 
-class Metrics(Record):
-    """What was measured on one part of the answerable queries; all in 0…1."""
+class MetricsRecord(Record):
+    """Metrics of one part of the answerable queries, all in 0…1.
+
+    accuracy, ndcg: of the top-K. accuracy_at_tau, ndcg_at_tau: of what the policy keeps. coe, roe: see
+    `drift/overlap.py`. kept_fraction: share of results that the policy keeps. abstention: empty answers.
+    """
 
     accuracy: Estimate
     ndcg: Estimate
@@ -144,10 +163,10 @@ class Metrics(Record):
 
 
 class ErasureRecord(Record):
-    """What was left out of a release that another was made of; all that was measured is of the calibration before.
+    """An erasure: the release was made of another one by leaving documents out; its figures are those of the other.
 
-    release: the one it was made of; documents: how many that were calibrated with are gone, those of earlier erasures
-    included; recall: of an approximate index, which is built anew, as in IndexRecord, but over the golden queries.
+    release: id of the other one. documents: how many that were calibrated with are gone, those of earlier erasures
+    included. recall: of an approximate index, which is built anew, as in IndexRecord, but over the golden queries.
     """
 
     release: str
@@ -156,20 +175,24 @@ class ErasureRecord(Record):
 
 
 class FileRecord(Record):
-    """Digest and size in bytes of one file."""
+    """One file of a release: its SHA-256, in hexadecimal, and its size in bytes."""
 
     sha256: str
     bytes: int
 
 
 class Manifest(Record):
-    """The whole manifest. Its content digest leaves out release_id, created_at and parent (ids and times).
+    """The whole manifest; its content digest leaves out release_id, created_at and parent.
 
-    evidence: of all answerable queries; calibration: how much it rests on; drift: the smallest shift of the traffic
-    that an alarm finds; no_answer: how many queries without an answer still get one; each None of a release from before
-    there was such a record. abstention: None where no query is refused as a whole.
-    encoder: that it was calibrated with; float32_encoder: that this was made of, where it is in int8; golden_tolerance:
-    how far a score of a golden query may be from its record. erasure: None of a release as it was calibrated.
+    A record that did not exist when the release was written is None.
+
+    release_id, created_at, taugate_version: of the release. parent: id of the release that was current before. encoder:
+    that it was calibrated with. float32_encoder: that an int8 encoder was made of, else None. data, projection, index,
+    policy, bootstrap, metrics, alternatives, relevance, isotropy, query_set, strata, gate: see their classes. evidence:
+    of all answerable queries. calibration: how much evidence the release rests on. abstention: None where no query is
+    refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
+    traffic that an alarm finds. erasure: None of a release as it was calibrated. golden, reference: names of files.
+    golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
     """
 
     schema_version: Literal[2] = SCHEMA_VERSION
@@ -177,14 +200,14 @@ class Manifest(Record):
     created_at: str
     taugate_version: str
     parent: str | None
-    data: Data
+    data: DataRecord
     encoder: EncoderRecord
     float32_encoder: EncoderRecord | None = None
     projection: ProjectionRecord | None
     index: IndexRecord
     policy: PolicyRecord
     bootstrap: BootstrapRecord
-    metrics: dict[Literal["calibration", "heldout"], Metrics]
+    metrics: dict[Literal["calibration", "heldout"], MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
     isotropy: IsotropyRecord
@@ -204,12 +227,12 @@ class Manifest(Record):
 
     @property
     def state(self) -> State:
-        """What is from before there was such a record counts as calibrated."""
+        """Calibrated or provisional; a release from before there was such a record counts as calibrated."""
         return "calibrated" if self.calibration is None else self.calibration.state
 
     @field_validator("metrics")
     @classmethod
-    def _calibration_is_there(cls, metrics: dict[str, Metrics]) -> dict[str, Metrics]:
+    def _calibration_is_there(cls, metrics: dict[str, MetricsRecord]) -> dict[str, MetricsRecord]:
         if "calibration" not in metrics:
             raise PydanticCustomError("no_calibration", "has no part named calibration")
         return metrics

@@ -1,4 +1,4 @@
-"""What each labelled query got of a release when it was calibrated: what a later release is compared with."""
+"""The outcome of each labelled query at calibration, with which that of a later release is compared."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,9 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
-from taugate.storage.tensors import read_tensors
+from taugate.storage.tensors import read_tensors, write_tensors
 
 _TYPES = {
     "query": np.uint64,
@@ -26,12 +25,12 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Of q answerable queries, the held-out ones where there are any, and of u unanswerable ones.
+    """Outcomes of q answerable queries, the held-out ones where there are any, and of u unanswerable ones.
 
-    query: (q,) uint64, the first 64 bits of the SHA-256 of each text, which tell whether two releases were asked the
-    same; cluster: (q,) int64, equal for queries that share a relevant document; hit, hit_kept: (q,) bool, whether the
-    top-K, and what the policy keeps of it, hold a relevant document; ndcg, ndcg_kept: (q,) float64, NDCG@K of the
-    same; kept: (q,) int64, how many of the K are kept; unanswerable, unanswerable_kept: (u,), as query and kept.
+    query: (q,) uint64, the first 64 bits of the SHA-256 of each text, by which two releases know their common queries.
+    cluster: (q,) int64, equal for queries that share a relevant document. hit, hit_kept: (q,) bool, whether the top-K,
+    and what the policy keeps of it, hold a relevant document. ndcg, ndcg_kept: (q,) float64, NDCG@K of the same. kept:
+    (q,) int64, how many of the K are kept. unanswerable, unanswerable_kept: (u,), as query and kept.
     """
 
     query: NDArray[np.uint64]
@@ -45,20 +44,23 @@ class Outcomes:
     unanswerable_kept: NDArray[np.int64]
 
     def save(self, path: Path) -> None:
-        """Write arrays, and nothing else, to one safetensors file."""
-        path.write_bytes(save({name: np.ascontiguousarray(getattr(self, name)) for name in _TYPES}))
+        """Write the arrays to one safetensors file. Raises OSError."""
+        write_tensors(path, {name: getattr(self, name) for name in _TYPES})
 
     @classmethod
     def load(cls, path: Path, k: int) -> Self:
-        """Read what `save` wrote; k: results that a query has at most. Raises ReleaseError when it is anything else."""
+        """Read what `save` wrote.
+
+        path: the file. k: how many results a query has at most. Raises ReleaseError where it holds anything else.
+        """
         arrays = read_tensors(path)
-        if {*arrays} != {*_TYPES} or not _fit(cls(**arrays), k):
+        if {*arrays} != {*_TYPES} or not _is_valid(cls(**arrays), k):
             raise ReleaseError(f"{path}: does not hold what calibration queries got; calibrate again")
         return cls(**arrays)
 
 
-def _fit(read: Outcomes, k: int) -> bool:
-    """Shapes and types as written, numbers that can be."""
+def _is_valid(read: Outcomes, k: int) -> bool:
+    """Tell whether shapes and types are those written, and the numbers possible."""
     if read.query.ndim != 1 or not read.query.size or read.unanswerable.ndim != 1:
         return False
     for name, kind in _TYPES.items():

@@ -1,7 +1,4 @@
-"""What stands behind a release: enough human judgements or too few, and an accuracy that chance does not give.
-
-The two questions are asked of every release that is to be promoted (`registry/promotion.py`).
-"""
+"""Records of a manifest on what was decided beside the policy: the gate, abstention, and how good the query set is."""
 
 from typing import Literal, Self
 
@@ -12,16 +9,16 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.release.evidence import EvidenceRecord, Interval, Record
 
 Verdict = Literal["admitted", "worse", "cannot tell"]
-# Whose mean loss was shown to be below the margin: that of the average document bounds each document's share, however
+# Whose mean loss was shown to be below the margin. That of the average document bounds each document's share, however
 # many queries it has.
 GateStatement = Literal["query", "document", "document and query"]
 
 
 class PairedLoss(Record):
-    """A metric of the baseline and of the candidate on the same queries.
+    """A metric of the baseline and of a candidate on the same queries.
 
-    loss: baseline − candidate, of the average unit, with its limits, each one-sided at the gate's confidence; p: of a
-    loss of the margin or more.
+    baseline, candidate: means of the metric. loss: baseline − candidate, of the average unit, with its limits, each
+    one-sided at the gate's confidence. p: p-value of a loss of the margin or more.
     """
 
     baseline: float
@@ -33,9 +30,9 @@ class PairedLoss(Record):
 class ProjectionRecord(Record):
     """The projection in force.
 
-    retention: r as asked for or chosen; dimension: d' of the vectors afterwards; queries: that it was fitted on; rank:
-    components that these have; explained_variance: share of the queries' variance that is kept; folds: of the
-    cross-validation that the gate judged.
+    kind: how it was fitted. retention: r as asked for or chosen. dimension: d' of the vectors afterwards. queries: how
+    many it was fitted on. rank: components that these have. explained_variance: share of the queries' variance that is
+    kept. folds: of the cross-validation that the gate judged.
     """
 
     kind: Literal["query-pca"] = "query-pca"
@@ -48,13 +45,15 @@ class ProjectionRecord(Record):
 
 
 class GateRecord(Record):
-    """A candidate, admitted or not.
+    """A candidate of the gate, admitted or not.
 
-    p_adjusted: of the worse of the two metrics, adjusted for all candidates tried; n: queries, in so many clusters that
-    share a document; verdict: "worse" where the loss found is the margin or more; evidence: what counts as one draw;
-    statement: whose mean loss is below the margin; least: the smallest loss that these queries could have excluded, of
-    a candidate that changes nothing; queries_needed: so many like these would tell, where these cannot; gain: what the
-    candidate saves, each figure with that of the same without it, in the same run.
+    candidate: its name. kind: what it changes. admitted: whether it was. accuracy, ndcg: its losses. p_adjusted:
+    p-value of the worse of the two metrics, adjusted for all candidates tried. margin: the largest loss that is
+    allowed. confidence: of the decision. n: queries. clusters: of queries that share a document. verdict: "worse" where
+    the loss found is the margin or more. evidence: what counts as one draw. statement: whose mean loss is below the
+    margin. least: the smallest loss that these queries could have excluded, of a candidate that changes nothing.
+    queries_needed: so many like these would tell, where these cannot. gain: what the candidate saves, each figure with
+    that of the same without it, in the same run.
     """
 
     candidate: str
@@ -76,11 +75,11 @@ class GateRecord(Record):
 
 
 class ErrorLimit(Record):
-    """One of the two errors of refusing queries.
+    """A limit on one of the two errors of refusing queries.
 
-    asked: the largest share that was asked for, None where none was; upper: the share that holds with the record's
-    confidence; found: that among the queries that certify it; queries_needed: fewer cannot certify `asked`, even with
-    no error among them.
+    asked: the largest share that was asked for, None where none was. upper: the limit that holds with the record's
+    confidence. found: the share among the queries that certify it. queries: how many those are. queries_needed: fewer
+    cannot certify `asked`, even with no error among them. evidence: what counts as one draw.
     """
 
     asked: float | None
@@ -92,11 +91,11 @@ class ErrorLimit(Record):
 
 
 class ScoreCandidate(Record):
-    """A score that was considered.
+    """A score that was considered for refusing queries, measured on queries that it was not fitted on.
 
-    auroc: probability that an answerable query's is above an unanswerable one's, ties count half; answered: share of
-    the unanswerable queries answered at the threshold that refuses the asked share of answerable ones, with its
-    standard error; on queries that the score was not fitted on.
+    name: of the score. auroc: probability that an answerable query's score is above an unanswerable one's; ties count
+    half. answered: share of the unanswerable queries answered at the threshold that refuses the asked share of
+    answerable ones. standard_error: of `answered`.
     """
 
     name: str
@@ -106,9 +105,9 @@ class ScoreCandidate(Record):
 
 
 class TradeOff(Record):
-    """The smallest share of unanswerable queries answered that goes with a largest share of answerable ones refused.
+    """A trade-off between the two errors: upper limits, with the record's confidence for this pair by itself.
 
-    Both are upper limits, with the record's confidence for this pair by itself.
+    empty: share of answerable queries refused. answered: the smallest share of unanswerable ones answered with it.
     """
 
     empty: float
@@ -116,12 +115,13 @@ class TradeOff(Record):
 
 
 class AbstentionRecord(Record):
-    """The policy by which a query as a whole is refused, where its score is below tau in float32.
+    """The rule by which a query as a whole is refused: its score is below tau, compared in float32.
 
-    score: which score it is; certified: whether every limit asked for is; confidence: of both errors together;
-    guarantee: one plain sentence; least_empty: upper limit of the share of answerable queries refused at the smallest
-    tau that certifies the limit on answers, None where none does; candidates: the scores considered; tradeoff: by share
-    refused, ascending.
+    score: its name. tau: the threshold. certified: whether every limit asked for is. answered_unanswerable: limit on
+    the share of unanswerable queries answered. empty_answerable: limit on the share of answerable queries refused.
+    confidence: of both together. guarantee: one plain sentence. least_empty: upper limit of the share of answerable
+    queries refused at the smallest tau that certifies the limit on answers, None where none does. candidates: the
+    scores considered. tradeoff: by share refused, ascending.
     """
 
     score: str
@@ -143,10 +143,11 @@ class AbstentionRecord(Record):
 
 
 class NoAnswerRecord(Record):
-    """How many queries without an answer in the corpus still get a result, by what is in force.
+    """The share of queries without an answer in the corpus that still get a result from the policy in force.
 
-    asked: labelled unanswerable queries, or the off-topic ones that come with Taugate, which are the easy cases:
-    answered is then an optimistic estimate. upper: one-sided 95 % limit of it.
+    asked: which queries: labelled unanswerable ones, or the off-topic ones that come with Taugate, which are the easy
+    cases, so that `answered` is an optimistic estimate. queries: how many. answered: the share. upper: one-sided 95 %
+    limit of it. evidence: what counts as one draw.
     """
 
     asked: Literal["unanswerable", "off_topic"]
@@ -157,13 +158,13 @@ class NoAnswerRecord(Record):
 
 
 class QuerySetRecord(Record):
-    """The answerable queries of a data set.
+    """The quality of the answerable queries of a data set.
 
-    clusters: of queries that share relevant documents; effective_sample_size: independent queries they are worth, by
-    the intra_cluster_correlation (0…1) of accuracy, None where that never varies (then the worst, 1, is reckoned with);
-    accuracy_by_cluster: accuracy with the interval that follows;
-    cosine_distance, topics, silhouette, topic_entropy: diversity of the distinct relevant documents, None where there
-    are too few; duplicate_queries: those whose text occurred before; warnings: sentences for people.
+    clusters: of queries that share relevant documents. effective_sample_size: independent queries that they are worth,
+    by the intra_cluster_correlation. intra_cluster_correlation: of accuracy, 0…1; None where accuracy never varies, and
+    then the worst, 1, is assumed. accuracy_by_cluster: accuracy with the interval that follows. cosine_distance,
+    topics, silhouette, topic_entropy: diversity of the distinct relevant documents, None where there are too few.
+    duplicate_queries: those whose text occurred before. warnings: sentences for people.
     """
 
     clusters: int
@@ -176,76 +177,3 @@ class QuerySetRecord(Record):
     topic_entropy: float | None
     duplicate_queries: int
     warnings: list[str]
-
-
-State = Literal["calibrated", "provisional"]
-StateReason = Literal["generated_queries", "few_queries", "few_documents"]
-
-# With 30, accuracy is known to ± .18 at worst (1.96·√(.25 / 30)): more than one encoder differs from the next.
-FEWEST_QUERIES = 30
-
-
-class AgainstChance(Record):
-    """Accuracy@K without a cut, of all answerable queries, against what K documents drawn at random would get.
-
-    lower: exact one-sided limit of accuracy with this confidence, by query (Clopper and Pearson); chance: K/N for a
-    query with one relevant document among N, at most 1; queries_needed: about so many answerable queries with the same
-    accuracy would bring the limit above it, None where the limit is above it, or where no number would do.
-    """
-
-    accuracy: float
-    lower: float
-    chance: float
-    confidence: float
-    queries_needed: int | None
-
-    @property
-    def shown(self) -> bool:
-        """Whether it is above chance; with no more documents than K there is nothing to show."""
-        return self.chance >= 1 or self.lower > self.chance
-
-
-class CalibrationRecord(Record):
-    """How much a release rests on.
-
-    state: provisional for any of the reasons; human, generated: answerable queries by where they come from; bias:
-    accuracy on generated queries less accuracy on human ones, not yet measured.
-    """
-
-    state: State
-    reasons: list[StateReason]
-    human: int
-    generated: int
-    bias: None = None
-    accuracy: AgainstChance
-
-    def because(self, k: int) -> str:
-        """Why it is provisional, and what would make it calibrated; empty where it is."""
-        words: dict[StateReason, str] = {
-            "generated_queries": f"{self.generated:,} of its queries were generated; label queries of people",
-            "few_queries": (
-                f"it has {self.human} answerable {'query' if self.human == 1 else 'queries'}, and "
-                f"{FEWEST_QUERIES} are the fewest to rely on; label {FEWEST_QUERIES - self.human} more"
-            ),
-            "few_documents": (
-                f"the corpus has no more documents than K = {k}, so that every query finds its answer and accuracy "
-                "proves nothing; give a smaller --k, or calibrate on the whole corpus"
-            ),
-        }
-        return "; ".join(words[reason] for reason in self.reasons)
-
-    def worthless(self, k: int) -> str | None:
-        """Why its accuracy is not above chance, and what to do; None where it is."""
-        found = self.accuracy
-        if found.shown:
-            return None
-        asked = self.human + self.generated
-        queries = f"{asked:,} answerable {'query' if asked == 1 else 'queries'}"
-        more = "check the qrels, or give another --encoder"
-        if found.queries_needed is not None:
-            more = f"label about {found.queries_needed:,} queries, which at this accuracy would show it"
-        return (
-            f"accuracy@{k} is {found.accuracy:.3f} on {queries} and may be as low as {found.lower:.3f} (lower "
-            f"{100 * found.confidence:.4g} % limit), which is not above the {found.chance:.3f} that {k} documents "
-            f"drawn at random get; {more}"
-        )

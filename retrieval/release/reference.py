@@ -1,4 +1,4 @@
-"""The similarity distributions of the calibration queries, which live ones are compared with."""
+"""The similarity distributions of the calibration queries, with which live ones are compared."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,19 +6,19 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.tensors import read_tensors
+from taugate.storage.tensors import read_tensors, write_tensors
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Of q calibration queries.
+    """Similarities of q calibration queries with their top-K, correct and random documents.
 
-    top: (q, K) S_topK, best first; correct: (q,) S_corr; random: (q,) S_rand; kept: (q,) int64, how many of the K the
-    policy keeps; correct_kept: (q,) bool, whether the correct document is one of them, so that a user can have seen it.
+    top: (q, K) float32 S_topK, best first. correct: (q,) float32 S_corr. random: (q,) float32 S_rand. kept: (q,) int64,
+    how many of the K the policy keeps. correct_kept: (q,) bool, whether the correct document is one of them, so that a
+    user can have seen it.
     """
 
     top: Float32
@@ -31,20 +31,20 @@ class Reference:
         return len(self.correct)
 
     def save(self, path: Path) -> None:
-        """Write arrays, and nothing else, to one safetensors file."""
-        path.write_bytes(save({name: np.ascontiguousarray(getattr(self, name)) for name in self.__dataclass_fields__}))
+        """Write the arrays to one safetensors file. Raises OSError."""
+        write_tensors(path, {name: getattr(self, name) for name in self.__dataclass_fields__})
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Read what `save` wrote. Raises ReleaseError when it is anything else."""
+        """Read what `save` wrote. Raises ReleaseError where it holds anything else."""
         arrays = read_tensors(path)
-        if {*arrays} != {*cls.__dataclass_fields__} or not _fit(cls(**arrays)):
+        if {*arrays} != {*cls.__dataclass_fields__} or not _is_valid(cls(**arrays)):
             raise ReleaseError(f"{path}: does not hold the similarities of calibration queries; calibrate again")
         return cls(**arrays)
 
 
-def _fit(read: Reference) -> bool:
-    """Shapes and types as written, numbers that are some."""
+def _is_valid(read: Reference) -> bool:
+    """Tell whether shapes and types are those written, and the numbers finite."""
     if read.top.ndim != 2 or not read.top.size:
         return False
     queries, k = read.top.shape

@@ -1,8 +1,8 @@
-"""Who vouches for a release: Ed25519 signatures (RFC 8032) of the exact bytes of its manifest, which has every digest.
+"""Signatures of a release: Ed25519 (RFC 8032) over the exact bytes of its manifest, which has the digest of every file.
 
-One line a key in `manifest.sig`: the key's id and the signature, both in hexadecimal, so that nothing but one regular
-expression reads it before anybody is trusted. It is no part of the release's content: who trusts a release may sign it
-after it was written.
+`manifest.sig` has one line a key: the key's id and the signature, both in hexadecimal, so that nothing but one regular
+expression reads it before anybody is trusted. It is no part of the release's content: whoever trusts a release may sign
+it after it was written.
 """
 
 import re
@@ -14,34 +14,40 @@ from typing import TYPE_CHECKING, Self
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.release.layout import MANIFEST, SIGNATURE
-from taugate.storage.files import read_plain
+from taugate.storage.files import read_bounded
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 _REMEDY = "give a PEM file with Ed25519 public keys (`openssl pkey -pubout`), or a folder of them"
+_LINE = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{128})\n")
+_LINE_BYTES = 194
+SIGNATURE_BYTES = 100 * _LINE_BYTES  # more people than will ever sign one release; a larger file is never read
 
 
 @dataclass(frozen=True)
 class TrustedKeys:
-    """Ed25519 keys by id, and the file or folder that they are from."""
+    """The public keys whose signatures are trusted.
+
+    source: the file or folder that they are from. keys: Ed25519 keys by id.
+    """
 
     source: Path
     keys: Mapping[str, "Ed25519PublicKey"]
 
     @classmethod
     def load(cls, source: Path) -> Self:
-        """All keys of a PEM file, or of the files *.pem of a folder. Raises InputError where there is anything else."""
-        cryptography_there()
+        """Load all keys of a PEM file, or of the files *.pem of a folder. Raises InputError for anything else."""
+        require_cryptography()
         files = sorted(source.glob("*.pem")) if source.is_dir() else [source]
-        found = {key_id(key): key for file in files for key in _read(file)}
+        found = {key_id(key): key for file in files for key in _read_public_keys(file)}
         if not found:
             raise InputError(f"{source}: holds no trusted key; {_REMEDY}")
         return cls(source, found)
 
     def signed(self, name: str, signature: bytes, message: bytes) -> bool:
-        """Whether the key of this id made the signature of the message."""
+        """Tell whether a key made the signature of a message; name: the key's id, which is one of `keys`."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -52,19 +58,19 @@ class TrustedKeys:
 
 
 def key_id(key: "Ed25519PublicKey") -> str:
-    """SHA-256 of the raw 32 bytes, in hexadecimal: one key has one name, however its file is written."""
+    """Return a key's id: the SHA-256 of its raw 32 bytes, in hexadecimal, the same however its file is written."""
     return sha256(key.public_bytes_raw()).hexdigest()
 
 
-def cryptography_there() -> None:
-    """Raise InputError where the extra is missing."""
+def require_cryptography() -> None:
+    """Raise InputError where the package cryptography is not installed."""
     try:
         import cryptography  # noqa: F401 (only whether it is there)
     except ImportError as error:
         raise InputError("signatures need the package cryptography: pip install 'taugate[signing]'") from error
 
 
-def _read(path: Path) -> list["Ed25519PublicKey"]:
+def _read_public_keys(path: Path) -> list["Ed25519PublicKey"]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -88,13 +94,11 @@ def _read(path: Path) -> list["Ed25519PublicKey"]:
     return keys
 
 
-_LINE = re.compile(rb"([0-9a-f]{64}) ([0-9a-f]{128})\n")
-_LINE_BYTES = 194
-SIGNATURE_BYTES = 100 * _LINE_BYTES  # more people than will ever vouch for one release; a larger file is never read
-
-
 def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> None:
-    """Raise ReleaseError unless one of the trusted keys signed these bytes of a manifest."""
+    """Check that one of the trusted keys signed a manifest.
+
+    release: the release's folder. manifest: the bytes of its manifest. trusted: the keys. Raises ReleaseError.
+    """
     path = release / SIGNATURE
     signatures = read_signatures(release)
     if not signatures:
@@ -110,10 +114,10 @@ def check_signature(release: Path, manifest: bytes, trusted: TrustedKeys) -> Non
 
 
 def read_signatures(release: Path) -> dict[str, str]:
-    """Signatures by key id, both in hexadecimal, none where there is no file. Raises ReleaseError."""
+    """Read a release's signatures by key id, both in hexadecimal; none where there is no file. Raises ReleaseError."""
     path = release / SIGNATURE
     try:
-        content = read_plain(path, SIGNATURE_BYTES)
+        content = read_bounded(path, SIGNATURE_BYTES)
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -124,6 +128,6 @@ def read_signatures(release: Path) -> dict[str, str]:
     return {name.decode(): signature.decode() for name, signature in found}
 
 
-def written(signatures: Mapping[str, str]) -> bytes:
-    """The file that `read_signatures` reads."""
+def encode_signatures(signatures: Mapping[str, str]) -> bytes:
+    """Return signatures, by key id, as the bytes of the file that `read_signatures` reads."""
     return b"".join(f"{name} {signatures[name]}\n".encode() for name in sorted(signatures))

@@ -1,7 +1,7 @@
-"""Whether a release is whole and is what its id says.
+"""Verification: a release is whole, and is what its id and its signature say.
 
 The order is what makes it safe: the signature where one is wanted, then JSON, then the schema, then the size and digest
-of every file, and only after that whatever else reads them.
+of every file. Only after that does anything else read them.
 """
 
 import hashlib
@@ -22,23 +22,23 @@ from taugate.retrieval.release.layout import (
 )
 from taugate.retrieval.release.manifest import SCHEMA_VERSION, FileRecord, Manifest
 from taugate.retrieval.release.signature import TrustedKeys, check_signature
-from taugate.storage.files import open_plain, read_plain
+from taugate.storage.files import open_regular, read_bounded
 
 _REMEDY = "calibrate again, or promote another release"
-_MOST_SHOWN = 200  # characters of what a manifest says, in a message
+_MAX_SHOWN = 200  # characters of what a manifest says, in a message
 
 
 def verify(release: Path, trusted: TrustedKeys | None = None) -> Manifest:
     """Check signature, schema version, id, content digest, and the digest and size of every file.
 
-    trusted: one of these keys must have signed the manifest, where given. Returns the manifest. Raises ReleaseError
-    with the first thing that is wrong.
+    release: its folder, named by its id. trusted: keys of which one must have signed the manifest; None asks for no
+    signature. Returns the manifest. Raises ReleaseError with the first thing that is wrong.
     """
     return verified(release, trusted)[0]
 
 
 def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifest, bytes]:
-    """As `verify`, and the bytes that the manifest was read from."""
+    """Verify as `verify`; returns also the bytes that the manifest was read from."""
     content = _manifest_bytes(release / MANIFEST)
     manifest = read_manifest(release, content, trusted)
     _verify_files(release, manifest)
@@ -46,9 +46,10 @@ def verified(release: Path, trusted: TrustedKeys | None = None) -> tuple[Manifes
 
 
 def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) -> Manifest:
-    """The manifest of a release whose folder has its id for a name, from its bytes; no other file is looked at.
+    """Parse and check a manifest; no other file of the release is read.
 
-    Raises ReleaseError.
+    release: the release's folder, named by its id. content: the bytes of the manifest. trusted: as in `verify`. Raises
+    ReleaseError.
     """
     if trusted is not None:
         check_signature(release, content, trusted)
@@ -62,7 +63,7 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
         manifest = Manifest.model_validate(raw, strict=True)
     except ValidationError as error:
         detail = error.errors()[0]
-        where = ".".join(map(str, detail["loc"]))[:_MOST_SHOWN]
+        where = ".".join(map(str, detail["loc"]))[:_MAX_SHOWN]
         raise ReleaseError(f"{release / MANIFEST}: {where}: {detail['msg']}; {_REMEDY}") from error
     if manifest.release_id != release.name:
         said = _shown(manifest.release_id)
@@ -77,7 +78,7 @@ def read_manifest(release: Path, content: bytes, trusted: TrustedKeys | None) ->
 
 def _manifest_bytes(path: Path) -> bytes:
     try:
-        return read_plain(path, MANIFEST_BYTES)
+        return read_bounded(path, MANIFEST_BYTES)
     except FileNotFoundError as error:
         raise ReleaseError(f"{path}: missing; {_REMEDY}") from error
     except OSError as error:
@@ -95,19 +96,19 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 (of a manifest that nobody has checked yet)
-    """As Python writes it, which leaves no control character, and not all of it where it is long."""
+    """Return a value for a message: as Python writes it, without control characters, and cut short."""
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _verify_files(release: Path, manifest: Manifest) -> None:
-    """Exactly the files of this schema version, each as recorded. Names come from FILES, never from the manifest."""
+    """Check that the folder has exactly the files of the manifest, whose names are those of this schema version."""
     stored = stored_files(release)
     for name in sorted(set(manifest.files) | stored):
         path, record = release / name, manifest.files.get(name)
         if record is None:
             raise ReleaseError(f"{path}: not part of this release; remove it")
-        if name not in stored:  # which has none that is below a link to a folder
+        if name not in stored:  # as where a folder is a link
             raise ReleaseError(f"{path}: missing, or not a plain file; {_REMEDY}")
         try:
             _verify_file(path, record)
@@ -116,8 +117,8 @@ def _verify_files(release: Path, manifest: Manifest) -> None:
 
 
 def _verify_file(path: Path, record: FileRecord) -> None:
-    """Opened once, so that what is measured is what is hashed."""
-    with open_plain(path) as (file, size):
+    """Check one file, opened once, so that what is measured is what is hashed."""
+    with open_regular(path) as (file, size):
         if size != record.bytes:
             raise ReleaseError(f"{path}: {size} bytes, the manifest says {record.bytes}; {_REMEDY}")
         if hashlib.file_digest(file, "sha256").hexdigest() != record.sha256:

@@ -1,4 +1,4 @@
-"""Embeddings moved into the subspace where the queries of a domain differ (query embeddings paper, Algorithm 1)."""
+"""Projection of embeddings into the subspace where the queries of a domain differ (query embeddings paper, Alg. 1)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,10 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.storage.tensors import read_tensors
+from taugate.storage.tensors import read_tensors, write_tensors
 
 # Rows projected at a time: a float64 copy of 25 MB at d = 384.
 _BLOCK = 8192
@@ -18,9 +17,11 @@ _BLOCK = 8192
 
 @dataclass(frozen=True)
 class Projection:
-    """x ↦ (x − μ)W, made a unit vector again, so that the inner product afterwards is the cosine (Alg. 1, lines 4, 7).
+    """The map x ↦ (x − μ)W, scaled to unit length, so that the inner product afterwards is the cosine.
 
-    mean: μ, (d,) and components: W, (d, d'), both float64.
+    (Algorithm 1, lines 4 and 7.)
+
+    mean: μ, (d,) float64. components: W, (d, d') float64, in descending order of variance.
     """
 
     mean: NDArray[np.float64]
@@ -28,14 +29,14 @@ class Projection:
 
     @property
     def dimensions(self) -> tuple[int, int]:
-        """Before and after."""
+        """Dimensions before and after, (d, d')."""
         return self.components.shape[0], self.components.shape[1]
 
     def apply(self, vectors: Float32) -> Float32:
-        """Unit vectors (n, d') float32 of unit vectors (n, d) float32, queries and documents alike.
+        """Project unit vectors of queries or documents, (n, d) float32; returns unit vectors, (n, d') float32.
 
         Computed in float64 and rounded once. A zero vector, of a text without a token, stays zero: it is similar to
-        nothing. So does a vector that is μ.
+        nothing. A vector that equals μ becomes zero.
         """
         projected = np.empty((len(vectors), self.components.shape[1]), dtype=np.float32)
         for start in range(0, len(vectors), _BLOCK):
@@ -47,16 +48,19 @@ class Projection:
         return projected
 
     def first(self, dimension: int) -> Self:
-        """The same with the first components only: those of the largest variance."""
+        """Return the projection onto the first `dimension` components: those of the largest variance."""
         return type(self)(self.mean, self.components[:, :dimension])
 
     def save(self, path: Path) -> None:
-        """Write both arrays, and nothing else, to one safetensors file."""
-        path.write_bytes(save({"mean": self.mean, "components": np.ascontiguousarray(self.components)}))
+        """Write both arrays to one safetensors file. Raises OSError."""
+        write_tensors(path, {"mean": self.mean, "components": self.components})
 
     @classmethod
     def load(cls, path: Path, before: int, after: int) -> Self:
-        """Read what `save` wrote. Raises ReleaseError when it is no projection from `before` to `after` dimensions."""
+        """Read what `save` wrote.
+
+        path: the file. before, after: d and d'. Raises ReleaseError where it holds anything else.
+        """
         arrays = read_tensors(path)
         expected = {"mean": (before,), "components": (before, after)}
         shapes = {name: array.shape for name, array in arrays.items()}

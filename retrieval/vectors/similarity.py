@@ -1,4 +1,4 @@
-"""The one definition of similarity, the same bits for every index, batch size, thread count and device.
+"""The one definition of similarity: the same bits for every index, batch size, thread count and device.
 
 A matrix product in float32 depends in its last bits on how the library splits the work, so the same pair of texts can
 score above a threshold alone and below it in a batch. Here every score that is compared with a threshold is summed in
@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
 
+_BLOCK_NUMBERS = 1 << 23  # of a block of vectors: bounds its float64 copy to 64 MB
+_BLOCK_ROWS = 8192  # vectors whose moments are summed at a time: a float64 copy of 25 MB at d = 384
+
 
 class Vectors(Protocol):
-    """Vectors of documents, (N, d), float32 by position: an array, or something that reads like one."""
+    """The vectors of N documents: an array of shape (N, d), or something that is read by position like one."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -24,28 +27,24 @@ class Vectors(Protocol):
         ...
 
     def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
-        """Of those at `positions`, of any shape, d more at its end."""
+        """Return the float32 vectors at positions of any shape; the result has one more axis at its end, d long."""
         ...
 
 
-# Numbers a block may have: bounds its float64 copy to 64 MB.
-_BLOCK_NUMBERS = 1 << 23
-
-
 def similarity(queries: Float32, documents: Float32) -> Float32:
-    """Cosine similarity of each query with its own candidate documents.
+    """Return the cosine similarity of each query with documents of its own, (n, c) float32.
 
-    queries: (n, d) float32 of unit length; documents: (n, c, d) float32 of unit length.
-    Returns (n, c) float32.
+    queries: (n, d) float32 of unit length. documents: (n, c, d) float32 of unit length.
     """
     products: NDArray[np.float64] = np.einsum("nd,ncd->nc", queries.astype(np.float64), documents.astype(np.float64))
     return products.astype(np.float32)
 
 
 def pair_similarity(queries: Float32, vectors: Vectors, positions: NDArray[np.int64]) -> Float32:
-    """Similarity of query i with the documents at `positions[i]`, in blocks of bounded memory.
+    """Return the similarity of query i with the documents at `positions[i]`, (n, c) float32, in bounded memory.
 
-    queries: (n, d); vectors: (N, d), the whole corpus; positions: (n, c) into `vectors`. Returns (n, c) float32.
+    queries: (n, d) float32 of unit length. vectors: (N, d), of the whole corpus. positions: (n, c) int64 positions in
+    `vectors`.
     """
     scores = np.empty(positions.shape, dtype=np.float32)
     step = max(1, _BLOCK_NUMBERS // max(1, positions.shape[1] * vectors.shape[1]))
@@ -56,27 +55,27 @@ def pair_similarity(queries: Float32, vectors: Vectors, positions: NDArray[np.in
 
 
 def rounding_bound(dimension: int) -> float:
-    """Largest difference between a float32 dot product of unit vectors, in any order, and `similarity`.
+    """Return the largest difference between `similarity` and a float32 dot product of unit vectors, in any order.
 
     γ_d = d·u / (1 − d·u) with u = 2⁻²⁴ (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., eq. 3.5), plus
     the final rounding of `similarity` itself, and the vectors' own distance from unit length.
+
+    dimension: d.
     """
     unit = 2.0**-24
     return (dimension + 4) * unit / (1 - (dimension + 4) * unit) + unit
 
 
-# Vectors copied to float64 at a time: 25 MB at d = 384.
-_BLOCK = 8192
-
-
 def moments(vectors: Float32) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean, (d,), and Σ (v − mean)(v − mean)ᵀ, (d, d), in float64; vectors: (n, d), n ≥ 1.
+    """Return the mean, (d,), and the scatter Σ (v − mean)(v − mean)ᵀ, (d, d), of vectors, in float64.
 
-    Centred before it is multiplied: vectors all close together lose no digits.
+    Vectors are centred before they are multiplied, so that those close together lose no digits.
+
+    vectors: (n, d) float32, n ≥ 1.
     """
     mean: NDArray[np.float64] = vectors.mean(axis=0, dtype=np.float64)
     scatter = np.zeros((len(mean), len(mean)))
-    for start in range(0, len(vectors), _BLOCK):
-        centred = vectors[start : start + _BLOCK] - mean
+    for start in range(0, len(vectors), _BLOCK_ROWS):
+        centred = vectors[start : start + _BLOCK_ROWS] - mean
         scatter += centred.T @ centred
     return mean, scatter

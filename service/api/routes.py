@@ -29,13 +29,13 @@ def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, limiter
 
     async def feedback(request: Request, body: FeedbackRequest) -> Response:
         """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
-        watch = serving.answering.watch
-        if watch is None:
+        drift = serving.active.drift
+        if drift is None:
             raise Invalid("traffic is not watched here (TAUGATE_DRIFT is false), so that nobody asks for judgements")
         try:
             if not may_judge(permitted(request.scope), body.query_id):
-                raise watch.judging.unknown()
-            new = await watch.judging.judge(body.query_id, body.document_id, relevant=body.relevant)
+                raise drift.feedback.unknown()
+            new = await drift.feedback.judge(body.query_id, body.document_id, relevant=body.relevant)
         except ApiError:
             metrics.feedback.labels("unknown").inc()
             raise
@@ -71,12 +71,12 @@ def operations_routes(serving: Serving, reloading: Reloading, metrics: Metrics) 
     @router.get("/readyz", responses=replies(200, Health) | errors(503))
     async def readyz() -> Health:
         """A release is loaded, verified, and answers its golden queries as recorded."""
-        return Health(status="ready", release=serving.answering.engine.release.manifest.release_id)
+        return Health(status="ready", release=serving.active.release_id)
 
     @router.get("/release", responses=replies(200, ReleaseResponse) | errors(503))
     async def release() -> ReleaseResponse:
         """The release in service, with its manifest."""
-        loaded = serving.answering.engine.release
+        loaded = serving.active.release
         manifest = loaded.manifest
         if serving.loaded_at is None:
             raise NotReady("the release is being loaded")
@@ -106,9 +106,9 @@ def operations_routes(serving: Serving, reloading: Reloading, metrics: Metrics) 
         Answered when it is; until then, and where it cannot be served, the one before goes on.
         """
         await request.body()  # none is needed, but a client that has not sent all of it is waited for only so long
-        turn = await reloading.reload()
-        status = "unchanged" if turn.release == turn.previous else "loaded"
-        return ReloadResponse(status=status, release=turn.release, previous=turn.previous, shadow=turn.shadow)
+        result = await reloading.reload()
+        status = "unchanged" if result.release == result.previous else "loaded"
+        return ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
 
     return router
 

@@ -1,7 +1,7 @@
 """POST /search and POST /search/batch: one path for both."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.retriever import Query
+from taugate.retrieval.query import Query
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.json_route import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
@@ -17,9 +17,9 @@ from taugate.service.api.replies import json_bytes
 from taugate.service.api.request_context import permitted, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
-from taugate.service.lifecycle.serving import Serving
+from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.answering import Answering, Search
+from taugate.service.pipeline.cached_search import SearchTask
 from taugate.service.pipeline.reply import Reply
 from taugate.service.runtime.ids import reply_id
 from taugate.service.settings import Settings
@@ -28,10 +28,103 @@ Result = TypeVar("Result")
 
 # Seconds. What is answered sooner costs less than a task that watches for its caller to leave.
 _SOON = 0.05
+_STATUSES = (400, 413, 422, 429, 500, 503, 504)
+
+
+class SearchRoutes:
+    """The two routes. Replies are built once, from our own values, and not validated a second time."""
+
+    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
+        """settings: limits of a request; serving: has the active release; metrics: count replies; limiter: of keys."""
+        self._settings, self._serving, self._metrics, self._limiter = settings, serving, metrics, limiter
+
+    async def search(self, request: Request, body: SearchRequest) -> Response:
+        """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
+        active = self._serving.active
+        with active.in_flight:
+            task = search_task(body, active, self._settings, permitted(request.scope))
+            (reply,) = await self._answer(request, [task], active)
+        return json_bytes(reply)
+
+    async def search_batch(self, request: Request, body: BatchRequest) -> Response:
+        """Several searches under the same admission rules as single ones, answered in their order."""
+        most = self._settings.requests.max_batch
+        if len(body.queries) > most:
+            raise TooLarge(f"{len(body.queries)} queries, at most {most} a request (TAUGATE_MAX_BATCH)")
+        active = self._serving.active
+        with active.in_flight:
+            allowed = permitted(request.scope)
+            tasks = [
+                search_task(each, active, self._settings, allowed, name=f"queries.{position}.")
+                for position, each in enumerate(body.queries)
+            ]
+            replies = await self._answer(request, tasks, active)
+        return json_bytes(b'{"responses":[' + b",".join(replies) + b"]}")
+
+    async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
+        """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
+        await self._limiter.charge_more(request_key(request.scope), len(tasks) - 1)
+        remembered = [active.search.remembered(task) for task in tasks]
+        missing = [task for task, reply in zip(tasks, remembered, strict=True) if reply is None]
+        worked_out = iter(await while_connected(request, active.search.replies(missing)) if missing else [])
+        allowed = permitted(request.scope)
+        drift = active.drift_report(allowed)
+        sent = []
+        for task, known in zip(tasks, remembered, strict=True):
+            reply = known or next(worked_out)
+            query_id = reply_id(allowed)
+            self._tell(task.query, query_id, reply, active)
+            sent.append(reply.to_json(query_id, drift))
+            if len(tasks) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
+                await asyncio.sleep(0)
+        return sent
+
+    def _tell(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease) -> None:
+        """Tell those who stand beside the pipeline that a reply goes out: metrics, drift and the shadow."""
+        self._metrics.observe_reply(reply.kept, reply.considered, reply.reason)
+        if active.drift is not None:
+            active.drift.observe(query_id, query.text, reply)
+        if self._serving.shadowing.active is not None:
+            self._serving.shadowing.active.offer(query)
+
+
+def add_search_routes(
+    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
+) -> None:
+    """Add the routes to an application; for the other parameters see SearchRoutes."""
+    routes = SearchRoutes(settings, serving, metrics, limiter)
+    described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
+    add_json_route(app, "/search", SearchRequest, routes.search, limiter.charge, tags=["search"], responses=described)
+    described = replies(200, BatchResponse, links=judging("/responses/0")) | errors(*_STATUSES)
+    add_json_route(
+        app, "/search/batch", BatchRequest, routes.search_batch, limiter.charge, tags=["search"], responses=described
+    )
+
+
+def search_task(
+    request: SearchRequest, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
+) -> SearchTask:
+    """Turn a request into a search of the active release. Raises Invalid for what is over a limit or does not fit it.
+
+    allowed: the filter of the caller's key; name: goes before the fields that messages name, for one of a batch.
+    """
+    if len(request.query) > settings.requests.max_query_chars:
+        raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
+    k = active.release.manifest.policy.k if request.k is None else request.k
+    if k > settings.requests.max_k:
+        raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
+    if request.min_results > k:
+        raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
+    try:
+        active.release.metadata.check(request.filter or ())
+    except InputError as error:
+        raise Invalid(f"{name}filter: {error}") from error
+    query = Query(request.query, k, request.threshold, request.min_results, request.filter, allowed)
+    return active.search.task(query, include_text=request.include_text)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, which is cancelled when the connection closes. Raises ClientGone then.
+    """Return the result of `work`, which is cancelled when the connection closes. Raises ClientGone then.
 
     The request's body has to be read: what the connection says next is that it is closed.
     """
@@ -60,90 +153,3 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
 async def _closed(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-_STATUSES = (400, 413, 422, 429, 500, 503, 504)
-
-
-def add_search_routes(
-    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, spending: RateLimiter
-) -> None:
-    """The two routes. Replies are built once, from our own values, and not validated a second time."""
-
-    async def answer(request: Request, searches: list[Search], answering: Answering) -> list[bytes]:
-        await spending.charge_more(request_key(request.scope), len(searches) - 1)
-        known = [answering.known(search) for search in searches]
-        unknown = [search for search, reply in zip(searches, known, strict=True) if reply is None]
-        worked_out = iter(await while_connected(request, work_out(unknown, answering)) if unknown else [])
-        replies = [reply or next(worked_out) for reply in known]
-        allowed = permitted(request.scope)
-        drift, named = answering.drift(allowed), []
-        for search, reply in zip(searches, replies, strict=True):
-            query_id = reply_id(allowed)
-            metrics.observe_reply(reply.kept, reply.considered, reply.reason)
-            if answering.watch is not None:
-                answering.watch.seen(query_id, search.query.text, reply)
-            serving.shadowing.seen(search.query)
-            named.append(reply.named(query_id, drift))
-            if len(searches) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
-                await asyncio.sleep(0)
-        return named
-
-    async def work_out(searches: list[Search], answering: Answering) -> list[Reply]:
-        async with serving.admission.admitted(len(searches)):
-            if len(searches) == 1:  # without a task of its own
-                return [await answering.reply(searches[0])]
-            return await asyncio.gather(*(answering.reply(search) for search in searches))
-
-    async def search(request: Request, body: SearchRequest) -> Response:
-        """The top-K documents of a query that pass the calibrated threshold, or the reason why none does."""
-        answering = serving.answering
-        with answering.users:
-            (reply,) = await answer(
-                request, [_search(body, "", answering, settings, permitted(request.scope))], answering
-            )
-        return json_bytes(reply)
-
-    async def search_batch(request: Request, body: BatchRequest) -> Response:
-        """Several searches under the same admission rules as single ones, answered in their order."""
-        if len(body.queries) > settings.requests.max_batch:
-            raise TooLarge(
-                f"{len(body.queries)} queries, at most {settings.requests.max_batch} a request (TAUGATE_MAX_BATCH)"
-            )
-        answering = serving.answering
-        with answering.users:
-            allowed = permitted(request.scope)
-            searches = [
-                _search(each, f"queries.{position}.", answering, settings, allowed)
-                for position, each in enumerate(body.queries)
-            ]
-            replies = await answer(request, searches, answering)
-        return json_bytes(b'{"responses":[' + b",".join(replies) + b"]}")
-
-    described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
-    add_json_route(app, "/search", SearchRequest, search, spending.charge, tags=["search"], responses=described)
-    described = replies(200, BatchResponse, links=judging("/responses/0")) | errors(*_STATUSES)
-    add_json_route(
-        app, "/search/batch", BatchRequest, search_batch, spending.charge, tags=["search"], responses=described
-    )
-
-
-def _search(request: SearchRequest, name: str, answering: Answering, settings: Settings, allowed: Filter) -> Search:
-    """A request as a search, within the limits and what its key is permitted. Raises Invalid.
-
-    name: which of a batch it is.
-    """
-    if len(request.query) > settings.requests.max_query_chars:
-        raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
-    release = answering.engine.release
-    k = release.manifest.policy.k if request.k is None else request.k
-    if k > settings.requests.max_k:
-        raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
-    if request.min_results > k:
-        raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    try:
-        release.metadata.check(request.filter or ())
-    except InputError as error:
-        raise Invalid(f"{name}filter: {error}") from error
-    query = Query(request.query, k, request.threshold, request.min_results, request.filter, allowed)
-    return answering.search(query, include_text=request.include_text)

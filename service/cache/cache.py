@@ -1,4 +1,4 @@
-"""The two places where answers are kept: replies in this process, and in Redis what others can make theirs of."""
+"""The cache of one process: replies and vectors in memory, Redis behind it for what replicas can share."""
 
 import asyncio
 import hashlib
@@ -10,154 +10,162 @@ from typing import Any, Generic, Protocol, TypeVar
 from cachetools import LRUCache
 
 from taugate.errors import InputError
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Query
-from taugate.service.cache.redis_store import Outcome, RedisStore
+from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
 from taugate.service.metrics import Metrics
 from taugate.service.settings import Settings
 
-# Of what the values look like: another number, and nothing that an older version wrote is read.
+# Version of what the values look like: with another number, nothing that an older version wrote is read.
 _SCHEMA = 4
+# A key, and the tables that hold it and its value: 450 to 550 bytes measured with tracemalloc in a full cache that
+# evicts entries, on CPython 3.11 (tests/service/cache/test_memory.py).
+_ENTRY_BYTES = 512
 
 _every_field = attrgetter(*(field.name for field in fields(Query)))  # so that a new one cannot be forgotten here
 
 
-class Keys:
-    """Keys of one release and encoder: `taugate:<schema>:<release>:<precision>:<kind>:<hash>`.
+class CacheKeys:
+    """Builds keys of one release and precision: `taugate:<schema>:<release>:<precision>:<kind>:<hash>`.
 
-    A release never changes, so that nothing of it ever has to be removed from a cache but for want of room.
+    A release never changes, so entries are never invalidated, only evicted.
     """
 
     def __init__(self, release: Release) -> None:
+        """release: whose replies are cached."""
         self._prefix = f"taugate:{_SCHEMA}:{release.manifest.release_id}:{release.precision}"
 
     def vector(self, query: Query) -> str:
-        """Of a query's vector, for those alone who may see the same: others could time whether it was asked for."""
+        """Return the key of a query's vector.
+
+        Callers who may see other documents have another key: one could time whether the others asked the same.
+        """
         return self._key("vector", (query.text, query.permitted))
 
     def found(self, query: Query, depth: int) -> str:
-        """Of the documents that a search of that depth found, whatever is made of them."""
+        """Return the key of the documents that a search found, before the cut; depth: how many it searched for."""
         return self._key("found", (query.text, depth, query.filter, query.permitted))
 
     def reply(self, query: Query, *, include_text: bool) -> str:
-        """Of all that is answered to a query but the id of the answer."""
+        """Return the key of a whole reply; include_text: whether its results carry their texts."""
         return self._key("reply", (*_every_field(query), include_text))
 
-    def _key(self, kind: str, asked: object) -> str:
-        return f"{self._prefix}:{kind}:{hashlib.sha256(repr(asked).encode()).hexdigest()}"
+    def _key(self, kind: str, parts: object) -> str:
+        return f"{self._prefix}:{kind}:{hashlib.sha256(repr(parts).encode()).hexdigest()}"
 
 
-# Of a key, and of the tables that hold it and its value: 450 to 550 measured with tracemalloc in a full cache that lets
-# go of entries, on CPython 3.11 (tests/service/cache/test_memory.py).
-_ENTRY_BYTES = 512
-
-
-class Value(Protocol):
-    """What is kept: a reply, or a vector that has its numbers to itself."""
+class CacheValue(Protocol):
+    """Anything that knows its size: a reply, or a vector that is no view of another array."""
 
     @property
     def nbytes(self) -> int:
-        """What it takes of memory."""
+        """Bytes of memory that it takes."""
         ...
 
 
-class Memory:
-    """At most so many bytes; 0 keeps nothing. Of one event loop."""
+class MemoryCache:
+    """The most recently used values, up to a number of bytes. Belongs to one event loop."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self._entries: LRUCache[str, Value] = LRUCache(most_bytes, getsizeof=_size)
+    def __init__(self, max_bytes: int) -> None:
+        """max_bytes: of all entries, keys and tables included; 0 keeps nothing."""
+        self.max_bytes = max_bytes
+        self._entries: LRUCache[str, CacheValue] = LRUCache(max_bytes, getsizeof=_size)
 
-    def get(self, key: str) -> Value | None:
-        """The value, which becomes the most recently used."""
-        value: Value | None = self._entries.get(key)
+    def get(self, key: str) -> CacheValue | None:
+        """Return a value, which becomes the most recently used; None where there is none."""
+        value: CacheValue | None = self._entries.get(key)
         return value
 
-    def put(self, key: str, value: Value) -> None:
-        """Keep a value, and let go of what was used longest ago; one that is over the limit by itself is not kept."""
-        if _size(value) <= self.most_bytes:
+    def put(self, key: str, value: CacheValue) -> None:
+        """Keep a value, and evict the least recently used; a value over the limit by itself is not kept."""
+        if _size(value) <= self.max_bytes:
             self._entries[key] = value
 
     @property
     def bytes(self) -> int:
-        """What the entries take."""
+        """Bytes that the entries take."""
         return int(self._entries.currsize)
 
 
-def _size(value: Value) -> int:
+def _size(value: CacheValue) -> int:
     return value.nbytes + _ENTRY_BYTES
 
 
 Result = TypeVar("Result")
 
 
-class Flights(Generic[Result]):
-    """Work in flight by key. Of one event loop."""
+class SingleFlight(Generic[Result]):
+    """Does equal work once: callers with the same key at the same time share one result. Belongs to one event loop.
+
+    After Go's golang.org/x/sync/singleflight.
+    """
 
     def __init__(self) -> None:
-        self._landings: dict[str, asyncio.Future[Result]] = {}
+        self._futures: dict[str, asyncio.Future[Result]] = {}
 
     def __contains__(self, key: str) -> bool:
-        return key in self._landings
+        return key in self._futures
 
+    # A coroutine function's own type has parameters for what it is sent and yields, which nothing here uses.
     async def join(self, key: str, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The result of the work in flight under this key, or of `work` when there is none.
+        """Return the result of the work in flight under `key`, or do `work` where there is none.
 
-        Who asks first does the work, without a task of its own; when it is cancelled, one of those who wait begins it
-        anew. What it raises, all are told.
+        The first caller does the work, without a task of its own; when it is cancelled, one of those that wait begins
+        anew. All of them get the exception that the work raises.
         """
-        while (landing := self._landings.get(key)) is not None:
-            await asyncio.wait((landing,))
-            if not landing.cancelled():
-                return landing.result()
-        landing = self._landings[key] = asyncio.get_running_loop().create_future()
+        while (future := self._futures.get(key)) is not None:
+            await asyncio.wait((future,))
+            if not future.cancelled():
+                return future.result()
+        future = self._futures[key] = asyncio.get_running_loop().create_future()
         try:
             result = await work()
         except Exception as error:
-            landing.set_exception(error)
-            landing.exception()  # raised here as well: asyncio need not report that nobody else waited for it
+            future.set_exception(error)
+            future.exception()  # raised here as well: asyncio need not report that nobody else waited for it
             raise
         except BaseException:
-            landing.cancel()
+            future.cancel()
             raise
         else:
-            landing.set_result(result)
+            future.set_result(result)
             return result
         finally:
-            del self._landings[key]
+            del self._futures[key]
 
 
-class Cache:
-    """memory: of this process; shared: of all replicas, None where there is no Redis."""
+class TieredCache:
+    """Memory of this process, and Redis for all replicas."""
 
-    def __init__(self, memory: Memory, shared: RedisStore | None) -> None:
+    def __init__(self, memory: MemoryCache, shared: RedisCache | None) -> None:
+        """memory: of this process; shared: None where there is no Redis."""
         self.memory, self.shared = memory, shared
 
-    async def fetch(self, keys: Sequence[str]) -> tuple[Outcome, list[bytes | None]]:
-        """What others have written; nothing of it can be relied on before it has been looked at."""
+    async def fetch(self, keys: Sequence[str]) -> tuple[CacheOutcome, list[bytes | None]]:
+        """Return what replicas have shared under each key; anybody may have written it, so check it before use."""
         if self.shared is None:
-            return "miss" if self.memory.most_bytes else "bypass", [None] * len(keys)
+            return "miss" if self.memory.max_bytes else "bypass", [None] * len(keys)
         return await self.shared.get(keys)
 
     def share(self, values: Mapping[str, bytes]) -> None:
-        """Leave values for other replicas."""
+        """Write values to Redis in the background, where there is one."""
         if self.shared is not None:
             self.shared.put(values)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections to Redis."""
         if self.shared is not None:
             await self.shared.close()
 
 
-def open_cache(settings: Settings, metrics: Metrics) -> Cache:
-    """The cache that the settings ask for; Redis is asked for nothing yet. Raises InputError."""
-    memory = Memory(settings.cache.max_bytes)
+def open_cache(settings: Settings, metrics: Metrics) -> TieredCache:
+    """Build the cache that the settings ask for, without connecting yet. Raises InputError for a malformed URL."""
+    memory = MemoryCache(settings.cache.max_bytes)
     if settings.cache.redis_url is None:
-        return Cache(memory, None)
+        return TieredCache(memory, None)
     url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
     try:
-        shared = RedisStore(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
+        shared = RedisCache(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
     except ValueError as error:
         raise InputError("TAUGATE_REDIS_URL: no such URL; redis://, rediss:// and unix:// are understood") from error
-    return Cache(memory, shared)
+    return TieredCache(memory, shared)

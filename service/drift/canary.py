@@ -1,21 +1,22 @@
-"""Golden queries asked again and again: an encoder or an index that answers differently shows without any traffic."""
+"""Asks golden queries again and again, so that an encoder or index that answers differently shows without traffic."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from taugate.errors import EncoderError, ReleaseError
-from taugate.retrieval.release.golden import ask, differences
+from taugate.retrieval.release.golden import differences, search
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
 
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """accuracy: share of golden queries with a relevant document in their top-K.
+    """How the golden queries were answered.
 
-    difference: largest distance of a similarity from its record; alike: whether it is within the release's tolerance,
-    and of no more than one query a relevant document is missing that was there, as where two documents tie.
+    accuracy: share of them with a relevant document in their top-K, 0…1; difference: largest distance of a similarity
+    from its record; alike: whether that is within the release's tolerance, and at most one query has lost its relevant
+    document, as where two documents tie.
     """
 
     accuracy: float
@@ -24,23 +25,24 @@ class CanaryResult:
 
 
 class Canary:
-    """The golden queries of a release, by a retriever, which should leave the others some processors meanwhile."""
+    """The golden queries of a release."""
 
     def __init__(self, release: Release, retriever: Retriever) -> None:
+        """release: has the queries and their records; retriever: answers them, best on one thread."""
         self._release, self._retriever = release, retriever
 
     @property
     def accuracy_at_calibration(self) -> float:
-        """What the same queries had then."""
+        """The accuracy that the same queries had at calibration, 0…1."""
         golden = self._release.golden
         return float(np.mean([not {*query.relevant}.isdisjoint(query.documents) for query in golden]))
 
     def ask(self) -> CanaryResult:
-        """Ask all of them, one after the other."""
+        """Ask all of the queries, one after the other."""
         hits, furthest = [], 0.0
         for query in self._release.golden:
             try:
-                top = ask(self._retriever, [query])
+                top = search(self._retriever, [query])
             except EncoderError:  # its vectors are no numbers
                 hits.append(False)
                 furthest = np.inf

@@ -1,20 +1,16 @@
-"""What replicas leave for each other in Redis; off the way of any request."""
+"""What the replicas of a deployment share through Redis; no request waits for it."""
 
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from redis import ConnectionPool, Redis, ResponseError, WatchError
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.retry import Retry
 
-from taugate.service.metrics import SHARED_FOLDER
 from taugate.service.redis_client import CircuitBreaker, limit_answers
-from taugate.storage.locks import ALONE, acquire
 
 _log = logging.getLogger("taugate.drift")
 # A round trip on a local network takes under a millisecond; nobody waits for this one but the next look.
@@ -26,9 +22,10 @@ Result = TypeVar("Result")
 
 
 class Fleet:
-    """Of one release. seconds: how long a reply is remembered. While Redis does not answer there are no others."""
+    """The replicas that serve one release. While Redis does not answer, there are no others."""
 
     def __init__(self, url: str, release: str, seconds: float) -> None:
+        """url: of Redis; release: id of the release; seconds: how long a reply is remembered."""
         pool = ConnectionPool.from_url(
             url,
             socket_timeout=_TIMEOUT_SECONDS,
@@ -41,10 +38,11 @@ class Fleet:
         self._breaker = CircuitBreaker(_log_change, up=True, first_pause=_PAUSE_SECONDS, longest_pause=_PAUSE_SECONDS)
 
     def change(self, kind: str, work: Callable[[bytes | None], bytes | None], seconds: float) -> bool:
-        """Replace what all replicas share of a kind by what `work` makes of it, None to leave it.
+        """Replace the value that replicas share under a kind; returns whether that was done.
 
-        Whether that was done. Replicas that change it at the same time do so one after the other: `work` is called
-        again with what another has made meanwhile. seconds: after which it goes, unless somebody changes it again.
+        work: makes the new value from the present one, None where there is none, or returns None to leave it; where
+        replicas change it at the same time, it is called again with what another has made meanwhile. seconds: after
+        which the value expires, unless somebody changes it again.
         """
         key = f"{self._prefix}:{kind}"
 
@@ -65,11 +63,11 @@ class Fleet:
         return self._asked(attempt, otherwise=False)
 
     def drop(self, kind: str) -> None:
-        """Remove what all replicas share of a kind."""
+        """Remove the value that replicas share under a kind."""
         self._asked(lambda: self._redis.delete(f"{self._prefix}:{kind}"), 0)
 
     def remember(self, at: float, replies: Mapping[str, bytes]) -> None:
-        """Keep what replies showed, by their id; at: Unix time."""
+        """Keep what replies showed, by their id; at: Unix time in seconds."""
         key = self._bucket(at)
 
         def commands(pipeline: Pipeline) -> None:
@@ -79,7 +77,7 @@ class Fleet:
         self._piped(commands, [])
 
     def find(self, query_id: str, now: float) -> bytes | None:
-        """What a reply showed, None where it is not known (any more)."""
+        """Return what a reply showed, None where no replica remembers it; now: Unix time in seconds."""
 
         def commands(pipeline: Pipeline) -> None:
             # From the bucket ahead on: the clock of whoever remembered it may be ahead of this one's.
@@ -89,19 +87,19 @@ class Fleet:
         return next((shown for shown in self._piped(commands, []) if isinstance(shown, bytes)), None)
 
     def is_first(self, judgement: str) -> bool:
-        """Whether no replica was told this before, as far as can be known."""
+        """Whether no replica was told this judgement before; True where Redis does not answer."""
         key = f"{self._prefix}:judged:{judgement}"
         return self._asked(lambda: bool(self._redis.set(key, b"", nx=True, ex=self._seconds)), otherwise=True)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._redis.close()
 
     def _bucket(self, at: float) -> str:
         return f"{self._prefix}:shown:{int(at // _BUCKET_SECONDS)}"
 
     def _piped(self, commands: Callable[[Pipeline], None], otherwise: list[Any]) -> list[Any]:
-        """Results of all commands in one round trip."""
+        """Return the results of commands that go in one round trip."""
 
         def work() -> list[Any]:
             with self._redis.pipeline(transaction=False) as pipeline:
@@ -111,9 +109,10 @@ class Fleet:
         return self._asked(work, otherwise)
 
     def _asked(self, work: Callable[[], Result], otherwise: Result) -> Result:
-        """What Redis answers, `otherwise` where it does not, which is said once."""
+        """Return what `work` returns, or `otherwise` where Redis does not answer, which is logged once."""
         if not self._breaker.allows():
             return otherwise
+        failures = self._breaker.failures
         failures = self._breaker.failures
         try:
             result = work()
@@ -133,7 +132,7 @@ def _log_change(error: Exception | None) -> None:
 
 
 def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:
-    """What is there; None for nothing, and for what others have put there that is no string of bytes."""
+    """Return the value of a key, None where there is none, or where others have put something else than bytes."""
     try:
         found = pipeline.get(key)
     except ResponseError as error:
@@ -141,77 +140,3 @@ def _bytes_at(pipeline: Pipeline, key: str) -> bytes | None:
             raise
         return None
     return found if isinstance(found, bytes) else None
-
-
-# Kept without traffic: a night without queries, or a deployment that is down for hours, loses no evidence.
-_SECONDS = 24 * 3600
-_LOCK_SECONDS = 1.0  # other workers keep it for some milliseconds
-
-Work = Callable[[bytes | None], bytes | None]
-
-
-class Shared(Protocol):
-    """Where the state is."""
-
-    def change(self, work: Work) -> bool:
-        """Replace the state by what `work` makes of it, None to leave it; False where it is out of reach.
-
-        `work` may be called more than once, each time with what the state then is.
-        """
-
-    def drop(self) -> None:
-        """Forget the state: the release has left, and begins anew should it come back."""
-
-
-class InRedis(Shared):
-    """Of all replicas whose alarms have the same fingerprint."""
-
-    def __init__(self, fleet: Fleet, fingerprint: str) -> None:
-        self._fleet, self._kind = fleet, f"state:{fingerprint}"
-
-    def change(self, work: Work) -> bool:
-        """False where Redis does not answer, or too many others are at it."""
-        return self._fleet.change(self._kind, work, _SECONDS)
-
-    def drop(self) -> None:
-        """The last of the replicas to leave has the last word."""
-        self._fleet.drop(self._kind)
-
-
-class InFile(Shared):
-    """Of all workers of one service, in the folder that goes with it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def change(self, work: Work) -> bool:
-        """False where the file cannot be locked or written."""
-        try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            return False
-        with os.fdopen(descriptor, "r+b") as file:
-            try:
-                if not acquire(file.fileno(), ALONE, _LOCK_SECONDS):
-                    return False
-                made = work(file.read() or None)
-                if made is not None:
-                    file.seek(0)
-                    file.truncate()
-                    file.write(made)
-            except OSError:  # no locks, or no room: half a state is none that is restored
-                return False
-            return True
-
-    def drop(self) -> None:
-        """The last of the workers to leave has the last word."""
-        self._path.unlink(missing_ok=True)
-
-
-def shared_state(fleet: Fleet | None, release: str, fingerprint: str) -> Shared | None:
-    """None for a process that answers alone."""
-    if fleet is not None:
-        return InRedis(fleet, fingerprint)
-    if folder := os.environ.get(SHARED_FOLDER):
-        return InFile(Path(folder) / f"drift-{release}-{fingerprint}.state")
-    return None

@@ -1,4 +1,4 @@
-"""What Prometheus is told of drift, beside the service's other metrics and on the same registry."""
+"""The Prometheus metrics of drift, on a registry that goes with the release, as histogram buckets are the release's."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import cast
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from taugate.drift.live import LiveOverlap
 from taugate.drift.observations import Judgements, Observations
+from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.similarity import Float32
@@ -17,10 +17,10 @@ from taugate.service.metrics import SIMILARITY, MultiprocessMode
 
 
 class BulkHistogram(Histogram):
-    """As Prometheus has it, with `observe_all` beside `observe`."""
+    """A Prometheus histogram that observes many values in one call."""
 
     def observe_all(self, values: Float32) -> None:
-        """As if each of the values, of any shape, were observed by itself."""
+        """Observe each of the values; an array of any shape."""
         bounds = np.array(self._upper_bounds)
         counts = np.bincount(np.searchsorted(bounds, values.ravel(), side="left"), minlength=len(bounds))
         for bucket, count in zip(self._buckets, counts.tolist(), strict=True):
@@ -29,7 +29,7 @@ class BulkHistogram(Histogram):
         self._sum.inc(float(values.sum(dtype=np.float64)))
 
     def clear_all(self) -> None:
-        """As if nothing had been observed, whatever the labels."""
+        """Set every bucket to 0, whatever its labels."""
         for each in cast("list[Histogram]", list(self._metrics.values())):
             for value in (*each._buckets, each._sum):
                 value.set(0)
@@ -42,12 +42,13 @@ _COMPARED = ("random", "correct")  # with θ: for ROE, and for COE
 
 
 class DriftGauges:
-    """Metrics of the drift of one release, on a registry of their own, as buckets are those of the release.
-
-    theta: θ of the calibration, by which Prometheus can tell COE and ROE of all processes together.
-    """
+    """Metrics of the drift of one release."""
 
     def __init__(self, registry: CollectorRegistry, reference: Reference, theta: float) -> None:
+        """registry: for these metrics alone; reference: the similarities at calibration, whose quantiles are buckets.
+
+        theta: θ of the calibration: from the counts above it Prometheus can tell COE and ROE of all processes together.
+        """
         self._registry, self._theta = registry, theta
         self._similarity = BulkHistogram(
             SIMILARITY,
@@ -106,19 +107,19 @@ class DriftGauges:
             gauge.set(math.nan)
 
     def close(self) -> None:
-        """Where several processes answer, the counts of one release would be added to those of the next."""
+        """Set the counts to 0: where several processes answer, those of the next release would be added to them."""
         self._similarity.clear_all()
         for name in _COMPARED:
             self._above.labels(name).reset()
             self._compared.labels(name).reset()
 
-    def saw(self, seen: Observations) -> None:
+    def observe_queries(self, seen: Observations) -> None:
         """Count queries' similarities."""
         self._similarity.labels("topk").observe_all(seen.top)
         self._similarity.labels("random").observe_all(seen.random)
         self._compare("random", seen.random)
 
-    def judged(self, seen: Judgements) -> None:
+    def observe_judgements(self, seen: Judgements) -> None:
         """Count similarities of judged documents."""
         self._similarity.labels("correct").observe_all(seen.correct)
         self._compare("correct", seen.correct)
@@ -127,46 +128,50 @@ class DriftGauges:
         self._above.labels(name).inc(int((similarities > self._theta).sum()))
         self._compared.labels(name).inc(similarities.size)
 
-    def lost(self, queries: int) -> None:
-        """Count queries that nobody could look at."""
+    def count_lost(self, queries: int) -> None:
+        """Count queries that were not analyzed."""
         self._lost.inc(queries)
 
-    def alarm(self, signal: str, *, on: bool, evidence: float) -> None:
-        """State of one alarm; evidence: 0 none, 1 enough."""
+    def set_alarm(self, signal: str, *, on: bool, evidence: float) -> None:
+        """Set the state of one alarm; evidence: 0 is none, 1 is enough for an alarm."""
         self._alarm.labels(signal).set(on)
         self._evidence.labels(signal).set(evidence)
 
-    def threshold(self, log: float) -> None:
-        """Natural logarithm of the evidence that an alarm takes."""
+    def set_threshold(self, log: float) -> None:
+        """Set the natural logarithm of the evidence that an alarm takes."""
         self._threshold.set(log)
 
-    def weighed(self, blocks: int, size: int, *, shared: bool) -> None:
-        """Count blocks that are complete; size: of the next one; shared: whether others know of them."""
+    def observe_weighing(self, blocks: int, size: int, *, shared: bool) -> None:
+        """Count blocks that were completed; size: queries in the next one; shared: whether others know of them."""
         self._blocks.inc(blocks)
         self._block.set(size)
         self._shared.set(shared)
 
-    def baseline(self, *, in_force: bool, refused: bool) -> None:
-        """Whether there is a baseline, and whether there should be."""
+    def set_baseline(self, *, in_force: bool, refused: bool) -> None:
+        """Set whether a baseline is in force, and whether one was named and does not fit."""
         self._baseline.set(in_force)
         self._refused.set(refused)
 
-    def canary(self, result: CanaryResult, recorded: float) -> None:
-        """How the golden queries were answered just now; recorded: their accuracy at calibration."""
+    def set_canary(self, result: CanaryResult, recorded: float) -> None:
+        """Set how the golden queries were answered just now; recorded: their accuracy at calibration."""
         self._accuracy.set(result.accuracy)
         self._recorded.set(recorded)
         self._difference.set(result.difference)
         self._asked.set_to_current_time()
-        self.alarm("canary", on=not result.alike, evidence=float(not result.alike))
+        self.set_alarm("canary", on=not result.alike, evidence=float(not result.alike))
 
-    def window(
+    def set_window(
         self,
         overlap: LiveOverlap,
         samples: Mapping[str, int],
         statistics: Mapping[str, float],
         effects: Mapping[str, float],
     ) -> None:
-        """What the last queries say together; samples by set, statistics by test, effects by signal."""
+        """Set what the latest queries say together.
+
+        overlap: COE and ROE; samples: how many similarities, by set; statistics: distances, by test; effects: Cohen's
+        h, by signal.
+        """
         _show(overlap.coe, self._coe, self._coe_bounds)
         _show(overlap.expected_coe, self._expected, self._expected_bounds)
         _show(overlap.roe, self._roe, self._roe_bounds)
@@ -193,7 +198,7 @@ def _show(interval: Interval | None, gauge: Gauge, bounds: Gauge) -> None:
 
 
 def similarity_buckets(reference: Reference) -> list[float]:
-    """Upper bounds of the histogram of similarities: quantiles of those at calibration."""
+    """Return the upper bounds of the histogram of similarities: quantiles of those at calibration."""
     samples: tuple[Float32, ...] = (reference.top.ravel(), reference.correct, reference.random)
     quantiles = np.concatenate([np.percentile(sample, _PERCENTILES) for sample in samples])
     return [float(bound) for bound in np.unique(quantiles.round(4))]  # as many digits as a person reads

@@ -12,13 +12,14 @@ import numpy as np
 import orjson
 
 from taugate.drift.observations import Judgements, Observations, hashed, judgement_key, query_keys
-from taugate.storage.locks import ALONE, acquire
+from taugate.storage.append_log import append_lines
+from taugate.storage.locks import EXCLUSIVE, acquire
 
 
-class Seen(NamedTuple):
-    """One reply; a tuple, as one is made for each request.
+class ServedReply(NamedTuple):
+    """A reply that went out. A tuple, which takes the least time to make, as each request makes one.
 
-    at: Unix time in seconds; text: of the query; observed, shown: see Reply.
+    at: Unix time in seconds; query_id: of the reply; text: of the query; observed, shown: see Reply.
     """
 
     at: float
@@ -29,8 +30,11 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A document that was shown in a reply and judged relevant; similarity: with the query."""
+class PositiveFeedback:
+    """A document that a reply showed and that was judged relevant.
+
+    at: when it was judged, Unix time in seconds; query_id: of the reply; similarity: with the query.
+    """
 
     at: float
     query_id: str
@@ -38,29 +42,32 @@ class Judged:
     similarity: float
 
 
-def comparable(seen: Sequence[Seen], k: int, random: int) -> list[Seen]:
-    """Those that can be compared with the calibration: searched without a filter, and kept whole by the cache."""
+def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
+    """Return the replies that can be compared with the calibration: searched without a filter, and kept whole.
+
+    k: K of the calibration; random: how many random documents were compared with each query.
+    """
     size = 4 * (1 + k + random)
-    return [each for each in seen if len(each.observed) == size]
+    return [each for each in served if len(each.observed) == size]
 
 
-def observations(seen: Sequence[Seen], k: int, random: int) -> Observations:
-    """As columns; all of them `comparable`. random: how many random documents there are of each."""
-    rows = np.frombuffer(b"".join(each.observed for each in seen), dtype=np.float32).reshape(-1, 1 + k + random)
+def observations(served: Sequence[ServedReply], k: int, random: int) -> Observations:
+    """Turn replies, all of them `comparable` with these k and random, into columns."""
+    rows = np.frombuffer(b"".join(each.observed for each in served), dtype=np.float32).reshape(-1, 1 + k + random)
     # A clock may be set back: what came later is not earlier for that.
-    at = np.maximum.accumulate(np.array([each.at for each in seen], dtype=np.float64))
-    keys = query_keys(each.text for each in seen)
+    at = np.maximum.accumulate(np.array([each.at for each in served], dtype=np.float64))
+    keys = query_keys(each.text for each in served)
     return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
 
 
-def joined(parts: Sequence[Observations]) -> Observations:
-    """All of them, in their order; one part at least."""
+def join(parts: Sequence[Observations]) -> Observations:
+    """Concatenate parts, one at least, in their order."""
     together = Observations.joined(parts)
     return replace(together, at=np.maximum.accumulate(together.at))
 
 
-def judgements(judged: Sequence[Judged]) -> Judgements:
-    """As columns."""
+def judgements(judged: Sequence[PositiveFeedback]) -> Judgements:
+    """Turn judgements into columns."""
     at = np.maximum.accumulate(np.array([each.at for each in judged], dtype=np.float64))
     keys = np.array([judgement_key(each.document_id, each.similarity) for each in judged], dtype=np.uint64)
     return Judgements(at, keys, np.array([each.similarity for each in judged], dtype=np.float32))
@@ -71,19 +78,20 @@ _LOCK_SECONDS = 1.0  # other workers append to the same file, each for a millise
 
 
 class QueryLog:
-    """Lines are appended; a file that was moved away, as by logrotate, is begun anew. texts: not hashed."""
+    """Appends lines to a file; one that was moved away, as by logrotate, is begun anew."""
 
     def __init__(self, path: Path, release: str, *, texts: bool) -> None:
+        """path: of the file; release: id that goes into each line; texts: write queries as they are, not hashed."""
         self._path, self._release, self._texts = path, release, texts
         self._writable = True
 
-    def write(self, seen: Sequence[Seen], columns: Observations, judged: Sequence[Judged]) -> None:
-        """A line for each query, with its row of `columns`, and one for each judgement.
+    def write(self, served: Sequence[ServedReply], columns: Observations, judged: Sequence[PositiveFeedback]) -> None:
+        """Append a line for each query, with its row of `columns`, and one for each judgement.
 
-        That nothing can be written is said once, and then again when it has been possible meanwhile.
+        An error is logged when it begins, and again after writing was possible meanwhile.
         """
         try:
-            self._append([*self._queries(seen, columns), *map(self._judgement, judged)])
+            self._append([*self._queries(served, columns), *map(self._judgement, judged)])
         except OSError as error:
             if self._writable:
                 _log.error("the query log cannot be written", extra={"fields": {"reason": str(error)}})
@@ -91,9 +99,9 @@ class QueryLog:
         else:
             self._writable = True
 
-    def _queries(self, seen: Sequence[Seen], columns: Observations) -> Iterable[dict[str, Any]]:
+    def _queries(self, served: Sequence[ServedReply], columns: Observations) -> Iterable[dict[str, Any]]:
         rows = zip(columns.kept.astype(int).tolist(), columns.top.tolist(), columns.random.tolist(), strict=True)
-        for each, (kept, top, random) in zip(seen, rows, strict=True):
+        for each, (kept, top, random) in zip(served, rows, strict=True):
             query = each.text if self._texts else hashed(each.text)
             yield {
                 "at": each.at,
@@ -104,7 +112,7 @@ class QueryLog:
                 "random": random,
             }
 
-    def _judgement(self, judged: Judged) -> dict[str, Any]:
+    def _judgement(self, judged: PositiveFeedback) -> dict[str, Any]:
         return {
             "at": judged.at,
             "query_id": judged.query_id,
@@ -119,21 +127,7 @@ class QueryLog:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
-                acquire(descriptor, ALONE, _LOCK_SECONDS)
-            _append_whole(descriptor, content)
+                acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
+            append_lines(descriptor, content)
         finally:
             os.close(descriptor)
-
-
-def _append_whole(descriptor: int, content: bytes) -> None:
-    """All of it or nothing: half a line, as a full disk leaves it, is none that a replay reads. Raises OSError."""
-    size = os.fstat(descriptor).st_size
-    if size and os.pread(descriptor, 1, size - 1) != b"\n":  # its writer was killed
-        content = b"\n" + content
-    try:
-        while content:
-            content = content[os.write(descriptor, content) :]
-    except OSError:
-        with suppress(OSError):  # no file that could be cut, such as a pipe
-            os.ftruncate(descriptor, size)
-        raise

@@ -1,4 +1,4 @@
-"""Which release is loaded, and how: as the settings say where it is and whom to trust."""
+"""Finds and loads releases: where the settings say they are, and from whom the settings say to trust."""
 
 import asyncio
 import logging
@@ -10,34 +10,35 @@ from typing import TypeVar
 
 from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.registry.catalog import current_id, find, shadow_id
-from taugate.registry.lock import hold
-from taugate.registry.remote.copy import bring, current_of
-from taugate.registry.remote.private import PRIVATE, copied, entered
+from taugate.registry.lock import lock_for_reading
+from taugate.registry.remote.copy import update_copy
+from taugate.registry.remote.download import remote_current_id
+from taugate.registry.remote.private import PRIVATE, copy_to_private, open_in_place
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.reader import AskedPrecision, Release, load
+from taugate.retrieval.release.reader import Release, RequestedPrecision, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.engine import Engine, Threads
+from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import lower_priority
 from taugate.service.settings import Settings
 from taugate.storage.object_store import Store
 
-# Opens a release folder, with a number of encoder threads and an encoder of a precision.
-Load = Callable[[Path, int, AskedPrecision], Release]
+# Loads a release from its folder, with a number of encoder threads and an encoder of a precision.
+Load = Callable[[Path, int, RequestedPrecision], Release]
 _log = logging.getLogger("taugate.loading")
 
 
 def current_release(settings: Settings, *, at_start: bool = False) -> Path:
-    """Folder of the current release; where releases are at a URL, the copy of it is brought up to date.
+    """Return the folder of the current release; where releases are at a URL, bring the copy of it up to date first.
 
-    at_start: also looks for damage in the copy, and makes do with it as it is where the store does not answer or holds
-    what does not verify: another release than the newest is better than none. Raises ReleaseError or InputError.
+    at_start: also repair damage in the copy, and use it as it is where the store does not answer or holds what does not
+    verify: an older release is better than none. Raises ReleaseError or InputError.
     """
     directory = settings.releases.directory
     if isinstance(settings.releases.location, str):
         try:
-            bring(settings.releases.location, directory, trusted_keys(settings), mend=at_start)
+            update_copy(settings.releases.location, directory, trusted_keys(settings), repair=at_start)
         except ReleaseError as error:
             if not at_start or not (directory / CURRENT).is_file():
                 raise
@@ -46,29 +47,33 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
 
 
 def promoted_id(settings: Settings) -> str | None:
-    """Id of the release that was promoted last, which may not have been copied yet. Raises as `current_release`."""
+    """Return the id of the release that was promoted last, which may not have been copied yet; None where none was.
+
+    Raises ReleaseError or InputError.
+    """
     if isinstance(settings.releases.location, str):
-        return current_of(Store(settings.releases.location))
+        return remote_current_id(Store(settings.releases.location))
     return current_id(settings.releases.directory)
 
 
 def trusting(settings: Settings) -> Load:
-    """`load`, but for releases that nobody trusted has signed. The keys are read each time: they may have changed.
+    """Make a `load` that refuses releases that no trusted key has signed.
 
-    Where keys are trusted, a release is opened in a folder that only this user can write to.
+    The keys are read each time, as they may have changed. Where keys are trusted, a release is loaded from a folder
+    that only this user can write to.
     """
 
-    def load_trusted(release: Path, threads: int, precision: AskedPrecision) -> Release:
+    def load_trusted(release: Path, threads: int, precision: RequestedPrecision) -> Release:
         trusted = trusted_keys(settings)
         if trusted is None:
             return load(release, threads, precision)
         own = (
-            entered(release)
+            open_in_place(release)
             if isinstance(settings.releases.location, str)
-            else copied(release, settings.releases.copies / PRIVATE, trusted)
+            else copy_to_private(release, settings.releases.copies / PRIVATE, trusted)
         )
         try:
-            return replace(load(own.release, threads, precision, trusted), holds=(own,))
+            return replace(load(own.release, threads, precision, trusted), resources=(own,))
         except BaseException as error:
             own.close()
             if isinstance(error, TaugateError):  # which is to name the release, not the copy
@@ -79,47 +84,50 @@ def trusting(settings: Settings) -> Load:
 
 
 def trusted_keys(settings: Settings) -> TrustedKeys | None:
-    """Raises InputError where the setting names none."""
+    """Read the public keys of TAUGATE_TRUSTED_KEYS, None where it is unset. Raises InputError where it names none."""
     return None if settings.releases.trusted_keys is None else TrustedKeys.load(settings.releases.trusted_keys)
 
 
 Result = TypeVar("Result")
 
 
-class Opener:
-    """Opens releases with the settings of the service, one at a time; whoever is answered meanwhile goes first.
+class ReleaseLoader:
+    """Loads releases with the settings of the service, one at a time, in a thread of low priority.
 
-    load_release: in place of retrieval.release.reader.load. Everything raises ReleaseError or EncoderError when a
-    release is not as it was written, InputError when the settings do not fit it.
+    Every method raises ReleaseError or EncoderError where a release is not as it was written, InputError where the
+    settings do not fit it.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
+        """settings: of the service; metrics: observe the pipelines; load_release: by default that of `trusting`."""
         self._settings, self._metrics, self._load = settings, metrics, load_release or trusting(settings)
-        self._threads = Threads(settings.compute.encoder_threads, settings.compute.search_threads)
         self._thread = ThreadPoolExecutor(1, "taugate-load", lower_priority)
 
     async def current(self, *, at_start: bool = False) -> Path:
-        """The release that is to be in service, as service.loading.current_release has it."""
+        """Return the folder of the release that is to be in service; at_start: see current_release."""
         return await self._run(lambda: current_release(self._settings, at_start=at_start))
 
     async def shadow(self) -> Path | None:
-        """The one that is to be tried beside it."""
+        """Return the folder of the release that is to be the shadow, None where none is."""
         name = await self._run(lambda: shadow_id(self._settings.releases.directory))
         return None if name is None else self._settings.releases.directory / name
 
     async def pointers(self) -> tuple[str | None, str | None]:
-        """Ids of both."""
+        """Return the ids of the current release and of the shadow, None for each that there is not."""
         return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.releases.directory)))
 
     async def load(self, release: Path, threads: int) -> Release:
-        """Verified, loaded, and asked its golden queries; not to be pruned until it is closed."""
-        return await self._run(lambda: self._held(release, threads))
+        """Load and verify a release, and ask its golden queries; it is not pruned until it is closed.
 
-    async def open(self, release: Path) -> Engine:
-        """The same, and an engine for it whose every encoder was asked, and so is warm."""
-        loaded = await self.load(release, self._threads.encoder)
+        release: its folder; threads: of its encoder.
+        """
+        return await self._run(lambda: self._load_locked(release, threads))
+
+    async def open(self, release: Path) -> SearchPipeline:
+        """Load a release from its folder, and start a pipeline whose every encoder was asked, and so is warm."""
+        loaded = await self.load(release, self._settings.compute.encoder_threads)
         try:
-            return await self._run(lambda: self._engine(loaded))
+            return await self._run(lambda: self._start_pipeline(loaded))
         except BaseException:
             await self._run(loaded.close)
             raise
@@ -128,30 +136,36 @@ class Opener:
         """End the thread."""
         self._thread.shutdown(wait=False)
 
-    def _held(self, release: Path, threads: int) -> Release:
-        held = hold(release)
+    def _load_locked(self, release: Path, threads: int) -> Release:
+        held = lock_for_reading(release)
         try:
             loaded = self._load(release, threads, self._settings.compute.precision)
-            return replace(loaded, holds=(held, *loaded.holds))
+            return replace(loaded, resources=(held, *loaded.resources))
         except BaseException:
             held.close()
             raise
 
-    def _engine(self, release: Release) -> Engine:
+    def _start_pipeline(self, release: Release) -> SearchPipeline:
         settings, manifest = self._settings, release.manifest
         if manifest.policy.k > settings.requests.max_k:
             k = manifest.policy.k
             raise InputError(
                 f"TAUGATE_MAX_K {settings.requests.max_k}: the release was calibrated at K = {k}; raise it"
             )
-        engine = Engine(release, self._threads, self._metrics.observe_stage, self._metrics.observe_batch)
+        pipeline = SearchPipeline(
+            release,
+            encoder_threads=settings.compute.encoder_threads,
+            search_threads=settings.compute.search_threads,
+            observe=self._metrics.observe_stage,
+            observe_batch=self._metrics.observe_batch,
+        )
         try:
-            if engine.single is not release.retriever:  # which `load` has asked
-                golden.check(engine.single, release.golden, manifest.golden_tolerance)
+            if pipeline.single_threaded is not release.retriever:  # which `load` has asked
+                golden.check(pipeline.single_threaded, release.golden, manifest.golden_tolerance)
         except BaseException:
-            engine.close()
+            pipeline.close()
             raise
-        return engine
+        return pipeline
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,4 +1,4 @@
-"""When the service looks for another current release: SIGHUP, POST /admin/reload, and every so often where asked to."""
+"""Triggers reloads of the current release: SIGHUP, POST /admin/reload, and at an interval where one is set."""
 
 import asyncio
 import contextlib
@@ -12,33 +12,33 @@ from typing import Any
 
 from taugate.errors import ReleaseError
 from taugate.service.errors import ApiError, NotReady
-from taugate.service.lifecycle.serving import Serving, Turn
+from taugate.service.lifecycle.serving import ReloadResult, Serving
 from taugate.service.metrics import SHARED_FOLDER
 
 _log = logging.getLogger("taugate.reloading")
-_JITTER = 0.2  # of the time between two looks, so that replicas do not all load at the same moment
+_JITTER = 0.2  # of the time between two checks, so that replicas do not all load at the same moment
 
 
 class Reloading:
-    """Of one event loop.
-
-    read_keys: is called when the service is told to look; seconds: between two looks at which release is current, 0 for
-    none.
-    """
+    """Reloads the release in service and the API keys when told to. Belongs to one event loop."""
 
     def __init__(self, serving: Serving, read_keys: Callable[[], object], seconds: float) -> None:
+        """serving: whose release is reloaded; read_keys: reads the API keys again, when the service is told to reload.
+
+        seconds: between two checks of which release is current, 0 for none.
+        """
         self._serving, self._read_keys, self._seconds = serving, read_keys, seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Listen for SIGHUP, where this process has signals of its own, and begin to look."""
+        """Listen for SIGHUP, where this is the main thread, and begin to check at the interval."""
         if threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._told)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_signal)
         if self._seconds:
-            self._begin(self._follow())
+            self._start_task(self._poll())
 
     async def stop(self) -> None:
-        """Neither listen nor look any longer."""
+        """Stop listening and checking."""
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -46,39 +46,39 @@ class Reloading:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def reload(self) -> Turn:
-        """As Serving.reload, in the other workers of this service as well, which say in the log how it went."""
+    async def reload(self) -> ReloadResult:
+        """Reload as Serving.reload does, and have the other workers of this service do so, who log how it went."""
         self._read_keys()
-        turn = await self._serving.reload()
+        result = await self._serving.reload()
         if SHARED_FOLDER in os.environ:
             os.kill(os.getppid(), signal.SIGHUP)
-        return turn
+        return result
 
-    def _told(self) -> None:
+    def _on_signal(self) -> None:
         self._read_keys()
-        self._begin(self._quietly())
+        self._start_task(self._reload_quietly())
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _quietly(self) -> None:
-        """What goes wrong is in the log and in the metrics."""
+    async def _reload_quietly(self) -> None:
+        """Reload; errors are in the log and in the metrics already."""
         with contextlib.suppress(ApiError):
             await self._serving.reload()
 
-    async def _follow(self) -> None:
-        said = None
+    async def _poll(self) -> None:
+        reported = None
         while True:
             await asyncio.sleep(self._seconds * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 (no secret)
             try:
                 if await self._serving.is_behind():
-                    await self._quietly()
-                said = None
+                    await self._reload_quietly()
+                reported = None
             except NotReady:
                 continue
             except (ReleaseError, OSError) as error:
-                if str(error) != said:
-                    said = str(error)
-                    _log.error("which release is current cannot be read", extra={"fields": {"reason": said}})
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("which release is current cannot be read", extra={"fields": {"reason": reported}})

@@ -1,4 +1,4 @@
-"""The release in service: opened beside the event loop, put in the place of another in one step, let go at the end."""
+"""The release in service: loaded beside the event loop, put in the place of another in one step, let go at the end."""
 
 import asyncio
 import logging
@@ -7,51 +7,117 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from taugate.errors import InputError, TaugateError
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.release.reader import Release
 from taugate.service.access.authorization import Authorizer
-from taugate.service.cache.cache import Cache, open_cache
-from taugate.service.drift.watch import Watch
+from taugate.service.cache.cache import TieredCache, open_cache
+from taugate.service.drift.alarms import NO_DRIFT
+from taugate.service.drift.watch import DriftWatch
 from taugate.service.errors import NotReady, ReloadFailed
-from taugate.service.lifecycle.loading import Load, Opener
+from taugate.service.lifecycle.loading import Load, ReleaseLoader
+from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.admission import Admission
-from taugate.service.pipeline.answering import Answering
-from taugate.service.pipeline.engine import Engine
+from taugate.service.pipeline.cached_search import CachedSearch
+from taugate.service.pipeline.queue import Admission
+from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings
-from taugate.service.shadow.shadow import Shadowing
 
 _log = logging.getLogger("taugate.serving")
 
 
 @dataclass(frozen=True)
-class Turn:
-    """What a reload did: the release in service before and after it, and the one that is tried beside it."""
+class ReloadResult:
+    """What a reload did: ids of the release in service before and after it, and of the shadow, None without one."""
 
     previous: str
     release: str
     shadow: str | None = None
 
 
-class Serving:
-    """State of one process: loading, ready, failed or stopping. Of one event loop.
+class InFlight:
+    """Counts requests: `with in_flight:` around each. Belongs to one event loop."""
 
-    access: a release has to have the fields of its keys' filters;
-    failure: why no release could be loaded, which ends the process; on_failure: called then; on_ready: called when one
-    could; refused: the release that was to take the place of the one in service and could not.
+    def __init__(self) -> None:
+        self._count = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __enter__(self) -> None:
+        self._count += 1
+        self._empty.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._empty.set()
+
+    async def drained(self) -> None:
+        """Wait until no request is left."""
+        await self._empty.wait()
+
+
+class ActiveRelease:
+    """A release that answers requests: its searches, the watch over its traffic, and the requests that it still has."""
+
+    def __init__(self, search: CachedSearch, drift: DriftWatch | None) -> None:
+        """search: of the release; drift: None where traffic is not watched."""
+        self.search, self.drift = search, drift
+        self.in_flight = InFlight()
+
+    @property
+    def release(self) -> Release:
+        """The release itself."""
+        return self.search.pipeline.release
+
+    @property
+    def release_id(self) -> str:
+        """Id of the release."""
+        return self.release.manifest.release_id
+
+    def drift_report(self, permitted: Filter) -> bytes:
+        """Return the field `drift` of replies, as JSON; permitted: the filter of the caller's key.
+
+        A key with a filter is told nothing: what is watched is the traffic of others.
+        """
+        return NO_DRIFT if self.drift is None or permitted else self.drift.report
+
+    async def close(self, *, replaced: bool = False) -> None:
+        """Finish the queries at work, refuse those that wait, and stop watching.
+
+        replaced: another release is in service now, so that this one's drift alarms end with it.
+        """
+        await asyncio.to_thread(self.search.pipeline.close)
+        if self.drift is not None:
+            await self.drift.close(forget=replaced)
+        await asyncio.to_thread(self.release.close)
+
+
+class Serving:
+    """State of one process: loading, ready, failed or stopping. Belongs to one event loop.
+
+    failure: why no release could be loaded, which ends the process; on_ready, on_failure: called when the first release
+    is in service, or cannot be; loaded_at: when the release came into service; refused: id of the release that was to
+    replace the one in service and could not.
     """
 
     def __init__(
         self, settings: Settings, metrics: Metrics, access: Authorizer, load_release: Load | None = None
     ) -> None:
+        """Load nothing yet.
+
+        settings: of the service; metrics: of the process; access: a release has to have the fields that its keys'
+        filters name; load_release: see ReleaseLoader.
+        """
         self._settings, self._metrics, self._access = settings, metrics, access
-        self._opener = Opener(settings, metrics, load_release)
-        self.shadowing = Shadowing(self._opener, metrics, settings.lifecycle.shadow_share)
+        self._loader = ReleaseLoader(settings, metrics, load_release)
+        self.shadowing = Shadowing(self._loader, metrics, settings.lifecycle.shadow_share)
         self._one_at_a_time = asyncio.Lock()
-        self.admission = Admission(
+        self._admission = Admission(
             settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
         )
-        self._cache: Cache | None = None
-        self._answering: Answering | None = None
+        self._cache: TieredCache | None = None
+        self._active: ActiveRelease | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.loaded_at: datetime | None = None
@@ -61,19 +127,19 @@ class Serving:
         self.on_failure: Callable[[], None] = lambda: None
 
     @property
-    def answering(self) -> Answering:
-        """What answers. Raises NotReady while there is nothing that can."""
+    def active(self) -> ActiveRelease:
+        """The release in service. Raises NotReady while there is none, and when the service is shutting down."""
         if self._stopping:
             raise NotReady("the service is shutting down")
-        if self._answering is None:
+        if self._active is None:
             raise NotReady("the release is being loaded" if self.failure is None else "no release could be loaded")
-        return self._answering
+        return self._active
 
     async def is_behind(self) -> bool:
-        """Whether another release is to be served, or to be tried, and was not refused already. Raises ReleaseError."""
-        async with self._one_at_a_time:  # what is being opened is neither in service yet nor refused
-            current, shadow = await self._opener.pointers()
-        in_service = self.answering.release_id
+        """Whether a release that was not refused yet is to be served, or to be the shadow. Raises ReleaseError."""
+        async with self._one_at_a_time:  # what is being loaded is neither in service yet nor refused
+            current, shadow = await self._loader.pointers()
+        in_service = self.active.release_id
         known = self.refused or in_service  # back to the one in service is news as well, where another was refused
         return current not in {None, known} or self.shadowing.is_behind(shadow, in_service)
 
@@ -82,25 +148,25 @@ class Serving:
         try:
             async with self._one_at_a_time:
                 self._cache = open_cache(self._settings, self._metrics)
-                engine = await self._opener.open(await self._opener.current(at_start=True))
-                await self._fits(engine)
-                self._begin(engine, self._cache)
+                pipeline = await self._loader.open(await self._loader.current(at_start=True))
+                await self._check(pipeline)
+                self._put_into_service(pipeline, self._cache)
                 self.on_ready()
-                await self.shadowing.renew(engine)
+                await self.shadowing.renew(pipeline)
         except Exception as error:  # noqa: BLE001 (whatever it is ends the process, where serve() raises it again)
             self.failure = error
             self.on_failure()
 
-    async def reload(self) -> Turn:
-        """Put the current release in the place of the one in service, where they differ.
+    async def reload(self) -> ReloadResult:
+        """Replace the release in service by the current one, where they differ.
 
-        It is opened beside the other, which goes on answering; from one request to the next the new one answers, and
-        the old one is let go after its last reply. Raises ReloadFailed, and nothing has changed then; NotReady.
+        The new one is loaded while the other goes on answering; from one request to the next the new one answers, and
+        the old one is let go after its last reply. Raises ReloadFailed, and nothing has changed then, or NotReady.
         """
         async with self._one_at_a_time:
-            previous = self.answering.release_id
+            previous = self.active.release_id
             try:
-                turn = await self._turn(previous)
+                result = await self._replace(previous)
             except NotReady:
                 raise
             except Exception as error:
@@ -112,60 +178,64 @@ class Serving:
                 reason = str(error) if known else "the log says why"
                 raise ReloadFailed(f"{previous} stays in service: {reason}") from error
             self.refused = None
-            await self.shadowing.renew(self.answering.engine)
-            self._metrics.observe_reload("unchanged" if turn.release == turn.previous else "loaded")
-            return replace(turn, shadow=self.shadowing.release_id)
+            await self.shadowing.renew(self.active.search.pipeline)
+            self._metrics.observe_reload("unchanged" if result.release == result.previous else "loaded")
+            return replace(result, shadow=self.shadowing.release_id)
 
-    async def _turn(self, previous: str) -> Turn:
-        release = await self._opener.current()
+    async def _replace(self, previous: str) -> ReloadResult:
+        release = await self._loader.current()
         if release.name == previous:
-            return Turn(release.name, release.name)
+            return ReloadResult(release.name, release.name)
         self.refused = release.name  # until it is in service
-        engine = await self._opener.open(release)
-        await self._fits(engine)
+        pipeline = await self._loader.open(release)
+        await self._check(pipeline)
         assert self._cache is not None  # noqa: S101 (for the type checker: there is one since the start)
-        old = self.answering
-        self._begin(engine, self._cache)
-        leaving = asyncio.create_task(self._leave(old))
+        old = self.active
+        self._put_into_service(pipeline, self._cache)
+        leaving = asyncio.create_task(self._let_go(old))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
-        return Turn(previous, release.name)
+        return ReloadResult(previous, release.name)
 
-    async def _fits(self, engine: Engine) -> None:
-        """Whether it may answer, as keys are now. Raises NotReady or InputError where not, and it is closed then."""
+    async def _check(self, pipeline: SearchPipeline) -> None:
+        """Close the pipeline and its release where they may not answer, and raise NotReady or InputError."""
         try:
             if self._stopping:
                 raise NotReady("the service is shutting down")
-            self._access.serve(engine.release.metadata)
+            self._access.serve(pipeline.release.metadata)
         except (NotReady, InputError):
-            await asyncio.to_thread(engine.close)
-            await asyncio.to_thread(engine.release.close)
+            await asyncio.to_thread(pipeline.close)
+            await asyncio.to_thread(pipeline.release.close)
             raise
 
-    def _begin(self, engine: Engine, cache: Cache) -> None:
-        """In one step: no request comes in between."""
-        metrics, release = self._metrics, engine.release
+    def _put_into_service(self, pipeline: SearchPipeline, cache: TieredCache) -> None:
+        """Make this the active release, in one step: no request comes in between."""
+        metrics, release = self._metrics, pipeline.release
         self.loaded_at = datetime.now(UTC)
         metrics.set_release(release.manifest, self.loaded_at.timestamp())
-        watch = Watch(engine, self._settings, metrics.new_release_registry()) if self._settings.drift.enabled else None
-        self._answering = Answering(engine, cache, metrics, watch)
+        drift = (
+            DriftWatch(pipeline, self._settings, metrics.new_release_registry())
+            if self._settings.drift.enabled
+            else None
+        )
+        self._active = ActiveRelease(CachedSearch(pipeline, cache, self._admission, metrics), drift)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 
-    async def _leave(self, old: Answering) -> None:
-        """The old release answers what it was asked before it was replaced, and goes."""
-        await old.users.gone()
+    async def _let_go(self, old: ActiveRelease) -> None:
+        """Close a release that was replaced, once it has answered the requests that it still has."""
+        await old.in_flight.drained()
         await old.close(replaced=True)
         _log.info("let go", extra={"fields": {"release": old.release_id}})
         del old
         await asyncio.to_thread(release_memory)
 
     async def stop(self) -> None:
-        """Turn readiness off and wait for what is in flight."""
+        """Turn readiness off, wait for what is in flight, and close everything."""
         self._stopping = True
-        if self._answering is not None:
-            await self._answering.close()
+        if self._active is not None:
+            await self._active.close()
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.shadowing.close()
         if self._cache is not None:
             await self._cache.close()
-        self._opener.close()
+        self._loader.close()

@@ -29,7 +29,7 @@ from taugate.service.process.server import duplicate_listener, log_listening, uv
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
-from taugate.storage.files import staging_folder
+from taugate.storage.folders import staging_folder
 
 _log = logging.getLogger("taugate.serve")
 _FOLDER_PREFIX = "taugate-workers-"

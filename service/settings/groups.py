@@ -16,12 +16,12 @@ from pydantic_core import PydanticCustomError
 from taugate.drift.blocks import BLOCK
 from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
 from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
-from taugate.drift.live import FEWEST
-from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
-from taugate.retrieval.encoder.encoder import processors
-from taugate.retrieval.index.flat import gpus
-from taugate.retrieval.release.reader import AskedPrecision
-from taugate.storage.files import cache_folder
+from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
+from taugate.drift.overlap import FEWEST
+from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.index.base import gpu_count
+from taugate.retrieval.release.reader import RequestedPrecision
+from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 
@@ -42,7 +42,7 @@ def _default_workers() -> int:
     HTTP takes a small part of the processor time that encoding takes (docs/benchmarks/serving.md), so one process keeps
     four processors busy.
     """
-    return 1 if gpus() else -(-processors() // 4)
+    return 1 if gpu_count() else -(-processors() // 4)
 
 
 def _path_or_url(value: object) -> object:
@@ -108,7 +108,7 @@ class ListenSettings(SettingGroup, title="Address"):
 class ComputeSettings(SettingGroup, title="Processes and threads"):
     """How the processors are shared among processes, encoding and searching."""
 
-    precision: AskedPrecision = Field(
+    precision: RequestedPrecision = Field(
         default="auto", description="encoder of the release to use: float32, int8, or auto, the calibrated one"
     )
     workers: Annotated[int, ComputedDefault("one for every four processors, one with a GPU")] = Field(
@@ -204,7 +204,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         description="smallest shift that is worth an alarm, as Cohen's h",
     )
     average_run_length: float = Field(
-        default=SELDOM,
+        default=AVERAGE_RUN_LENGTH,
         gt=1,
         validation_alias=AliasChoices("drift_average_run_length", "drift_seldom"),
         description="how rare false alarms are: within N distinct queries there is one with a probability of at most N "

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a shadow, on a registry of its own that goes with it."""
+"""Compares the answers of a shadow with those of the release in service, and counts the differences for Prometheus."""
 
 import math
 import time
@@ -8,35 +8,42 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.retriever import Retriever
 from taugate.service.metrics import STAGE_SECONDS
 
 _NO_THRESHOLD = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)
-class Side:
-    """Ids of the top-K and of those that are kept, and seconds from text to answer."""
+class ShadowAnswer:
+    """What one of the two releases has for a query.
+
+    considered: ids of the top-K; kept: ids of those that it keeps; seconds: from the query's text to the answer.
+    """
 
     considered: list[str]
     kept: list[str]
     seconds: float
 
 
-def answered(query: Query, retriever: Retriever, documents: DocumentStore) -> Side:
-    """What a release has for a query. Raises InputError for a filter on a field that none of its documents has."""
+def answer(query: Query, retriever: Retriever, documents: DocumentStore) -> ShadowAnswer:
+    """Answer a query by a release's retriever and documents.
+
+    Raises InputError for a filter on a field that none of its documents has.
+    """
     began = time.perf_counter()
     vectors = retriever.vectors([query.text])
-    (answer,) = retriever.answer([query], vectors)
-    kept = [documents[position].id for position in answer.positions.tolist()]
+    (cut,) = retriever.answer([query], vectors)
+    kept = [documents[position].id for position in cut.positions.tolist()]
     seconds = time.perf_counter() - began
     (uncut,) = retriever.answer([replace(query, threshold=_NO_THRESHOLD)], vectors)
-    return Side([documents[position].id for position in uncut.positions.tolist()], kept, seconds)
+    return ShadowAnswer([documents[position].id for position in uncut.positions.tolist()], kept, seconds)
 
 
-def overlap(one: Side, other: Side) -> float:
-    """Share of the longer top-K that is in the other as well, 0…1; two that found nothing agree."""
+def overlap(one: ShadowAnswer, other: ShadowAnswer) -> float:
+    """Return the share of the longer top-K that is in the other as well, 0…1; two that found nothing agree."""
     longest = max(len(one.considered), len(other.considered))
     return len({*one.considered} & {*other.considered}) / longest if longest else 1.0
 
@@ -47,12 +54,15 @@ _TENTHS = tuple(tenth / 10 for tenth in range(11))
 
 
 class ShadowGauges:
-    """Of one shadow.
+    """Metrics of one shadow, on a registry that goes with it.
 
-    side: `current` is the release in service, asked once more, so that both have the same conditions.
+    The label `side` is `current` for the release in service, which answers once more so that both have the same
+    conditions, or `shadow`.
     """
 
     def __init__(self, registry: CollectorRegistry, manifest: Manifest) -> None:
+        """registry: for these metrics alone; manifest: of the shadow."""
+
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"taugate_shadow_{name}", meaning, labels, registry=registry)
 
@@ -87,15 +97,15 @@ class ShadowGauges:
             self._queries.labels(outcome)
 
     def close(self) -> None:
-        """Where several processes answer, nothing else takes it back."""
+        """Say that the release is no shadow any more, which other processes would go on showing."""
         self._info.set(0)
 
     def count(self, outcome: str) -> None:
-        """A query that was chosen: compared, skipped as the shadow is behind, or failed."""
+        """Count a query of the sample; outcome: compared, skipped (the shadow is behind) or failed."""
         self._queries.labels(outcome).inc()
 
-    def compared(self, current: Side, shadow: Side) -> None:
-        """Both answers to one query."""
+    def compare(self, current: ShadowAnswer, shadow: ShadowAnswer) -> None:
+        """Count the differences between both answers to one query."""
         self.count("compared")
         self._changed.inc(current.kept != shadow.kept)
         self._overlap.observe(overlap(current, shadow))

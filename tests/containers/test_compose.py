@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taugate.ingestion.dataset.location import write_sample
+from taugate.ingestion.dataset.sample import write_sample
 from tests.containers.engine import SERVICES, Project, run, until
 
 QUERY = {"query": "Who is liable for hidden defects?"}

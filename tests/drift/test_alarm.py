@@ -8,7 +8,7 @@ import pytest
 from taugate.drift.alarm import Alarm, threshold
 from taugate.drift.blocks import Fifth
 from taugate.drift.signals import Bounds
-from tests.drift.test_evidence import AVERAGE_STAKE, literal
+from tests.drift.test_e_detectors import AVERAGE_STAKE, literal
 
 BOUNDS = Bounds(np.array([0.4, 0.0]), np.array([0.6, 0.1]))
 WIDE = Bounds(np.array([0.3, 0.0]), np.array([0.7, 0.2]))
@@ -35,13 +35,15 @@ def feed(one: Alarm, fifths: list[Fifth]) -> list[bool]:
     return [one.on for fifth in fifths if one.update(fifth, EVERYTHING)]
 
 
-@pytest.mark.parametrize(("seldom", "alarms", "size"), [(1e9, 5, 200), (1e6, 1, 25), (1e12, 2, 10_000)])
-def test_the_threshold_is_what_the_worst_traffic_reaches_no_sooner(seldom: float, alarms: int, size: int) -> None:
-    """P(false alarm within N queries) ≤ alarms · (blocks / c + fifths / 5c), which is to be N / seldom."""
-    c = np.exp(threshold(seldom, alarms, size))
+@pytest.mark.parametrize(("average_run_length", "alarms", "size"), [(1e9, 5, 200), (1e6, 1, 25), (1e12, 2, 10_000)])
+def test_the_threshold_is_what_the_worst_traffic_reaches_no_sooner(
+    average_run_length: float, alarms: int, size: int
+) -> None:
+    """P(false alarm within N queries) ≤ alarms · (blocks / c + fifths / 5c), which is to be N / average_run_length."""
+    c = np.exp(threshold(average_run_length, alarms, size))
     queries = 12_345.0
     blocks, fifths = queries / size, 5 * queries / size
-    assert alarms * (blocks / c + fifths / (5 * c)) == pytest.approx(queries / seldom)
+    assert alarms * (blocks / c + fifths / (5 * c)) == pytest.approx(queries / average_run_length)
 
 
 def test_however_often_false_alarms_may_come_some_evidence_is_asked_for() -> None:
@@ -193,8 +195,8 @@ def test_a_false_alarm_is_as_seldom_as_promised_in_the_worst_case(of_blocks: boo
     """What is nothing, or just what an alarm takes, with the bound as its expectation: in blocks, or in fifths."""
     runs, size, bound = 400, 25, 0.02
     bounds = Bounds(np.zeros(1), np.full(1, bound))
-    seldom = 12.0 * 0.6 * size
-    log_of = threshold(seldom, 1, size)
+    average_run_length = 12.0 * 0.6 * size
+    log_of = threshold(average_run_length, 1, size)
     weight = 5 / 6 if of_blocks else 1 / 6
     enough = bound * (1 + (np.exp(log_of) / weight - 1) / AVERAGE_STAKE)
     high = min(1.0, enough)
@@ -210,7 +212,7 @@ def test_a_false_alarm_is_as_seldom_as_promised_in_the_worst_case(of_blocks: boo
                     number += 1
                     one.update(fifth, slice(1))
         queries.append(number * size / 5)
-    assert np.mean(queries) - 3 * np.std(queries) / np.sqrt(runs) > seldom
+    assert np.mean(queries) - 3 * np.std(queries) / np.sqrt(runs) > average_run_length
 
 
 @pytest.mark.parametrize("blocks", [0, 1, 2, 3, 10, 12, 17])

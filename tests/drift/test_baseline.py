@@ -63,7 +63,7 @@ def test_what_is_allowed_holds_the_true_means_of_both_halves_and_not_much_more()
         lower, upper = baseline.bounds[signal.name]
         for mean in (0.7, 0.5):
             truth = signal.variables(traffic(np.random.default_rng(4), 100_000, mean=mean)).mean(axis=0)
-            assert alarm.bounds.hold(truth)
+            assert alarm.bounds.contain(truth)
             # Some three standard deviations of a block's mean, the largest of 350.
             assert np.minimum(truth - lower, upper - truth).max() < 0.12
 

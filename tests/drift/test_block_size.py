@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taugate.drift.blocks import Blocks, BlockSize, autocorrelation_time
+from taugate.drift.block_size import BlockSize, autocorrelation_time
+from taugate.drift.blocks import Blocks
 from tests.drift.similarities import keys
 
 Packed = dict[str, np.ndarray]

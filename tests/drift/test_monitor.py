@@ -230,7 +230,7 @@ def test_monitors_of_one_release_with_the_same_rules_have_one_fingerprint() -> N
     of: dict[str, Callable[[], Monitor]] = {
         "default": monitor,
         "another effect": lambda: monitor(Rules(smallest_effect=0.2)),
-        "another seldom": lambda: monitor(Rules(seldom=1e8)),
+        "another run length": lambda: monitor(Rules(average_run_length=1e8)),
         "another block": lambda: monitor(Rules(block=400)),
         "blocks by themselves": lambda: monitor(Rules(block="auto")),
         "a baseline": lambda: Monitor(CALIBRATION, theta_of(CALIBRATION, 5), Rules(), ordinary),
@@ -265,7 +265,7 @@ def weighed(rng: np.random.Generator, rules: Rules | None = None) -> Monitor:
 @pytest.mark.parametrize("block", [200, "auto", 2000])
 def test_what_is_restored_goes_on_as_if_nothing_had_happened(block: int | str) -> None:
     rng = np.random.default_rng(17)
-    rules = Rules(block=block, seldom=1e6)
+    rules = Rules(block=block, average_run_length=1e6)
     watched, other = weighed(rng, rules), monitor(rules)
     other.restore(watched.pack())
     assert [alarm.on for alarm in other.alarms] == [alarm.on for alarm in watched.alarms]

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from taugate.drift.observations import Judgements, Observations, Window
+from taugate.drift.observations import Judgements, Observations
+from taugate.drift.window import SlidingWindow
 from tests.drift.similarities import traffic
 
 
@@ -12,7 +13,7 @@ def judged(start: int, count: int) -> Judgements:
 
 
 def test_a_window_keeps_the_last_ones() -> None:
-    window = Window[Judgements](10, seconds=1000)
+    window = SlidingWindow[Judgements](10, seconds=1000)
     for start in range(0, 21, 7):
         window.append(judged(start, 7))
     assert np.concatenate([part.correct for part in window.at(20.0)]).tolist() == [*range(11, 21)]
@@ -20,7 +21,7 @@ def test_a_window_keeps_the_last_ones() -> None:
 
 
 def test_and_none_that_are_too_old() -> None:
-    window = Window[Judgements](100, seconds=5)
+    window = SlidingWindow[Judgements](100, seconds=5)
     window.append(judged(0, 7))
     window.append(judged(7, 7))
     assert np.concatenate([part.correct for part in window.at(13.0)]).tolist() == [*range(8, 14)]
@@ -29,7 +30,7 @@ def test_and_none_that_are_too_old() -> None:
 
 
 def test_one_batch_larger_than_the_window() -> None:
-    window = Window[Judgements](3, seconds=100)
+    window = SlidingWindow[Judgements](3, seconds=100)
     window.append(judged(0, 50))
     assert [part.correct.tolist() for part in window.at(50.0)] == [[47, 48, 49]]
 

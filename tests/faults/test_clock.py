@@ -11,7 +11,8 @@ import numpy as np
 import orjson
 import pytest
 
-from taugate.drift.observations import Judgements, Window
+from taugate.drift.observations import Judgements
+from taugate.drift.window import SlidingWindow
 from taugate.service.access.keys import digest
 from taugate.service.api.app import create_app
 from taugate.service.drift.fleet import Fleet
@@ -24,9 +25,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where the time of day is meant, and why.
 TIME_OF_DAY = {
     "service/access/authorization.py": "a key expires at a date",
-    "service/drift/watch.py": "queries of all replicas are compared and logged by date, judgements as they are",
-    "service/drift/look.py": "now, as windows have it",
-    "storage/files.py": "the age of a file, which only counts where nobody has locked it",
+    "service/drift/watch.py": "queries of all replicas are compared and logged by date",
+    "service/drift/feedback.py": "judgements are logged by date, and what other replicas keep expires by it",
+    "service/drift/analysis.py": "now, as windows have it",
+    "storage/folders.py": "the age of a file, which only counts where nobody has locked it",
 }
 
 
@@ -98,7 +100,7 @@ def test_a_window_forgets_in_time_after_the_clock_was_set_back() -> None:
     def judged(*at: float) -> Judgements:
         return Judgements(np.array(at), np.arange(len(at), dtype=np.uint64), np.array(at, dtype=np.float32))
 
-    window = Window[Judgements](100, seconds=60)
+    window = SlidingWindow[Judgements](100, seconds=60)
     window.append(judged(6 * HOURS, 6 * HOURS + 1))
     assert len(window) == sum(map(len, window.at(0.0))) == 2
     window.append(judged(1.0))

@@ -13,7 +13,7 @@ import orjson
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
-from taugate.service.drift.query_log import QueryLog, Seen, observations
+from taugate.service.drift.query_log import QueryLog, ServedReply, observations
 from taugate.service.process.workers import reserve_metric_files
 from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
@@ -41,9 +41,10 @@ def test_the_query_log(releases: Path, tmp_path: Path) -> None:
 
 
 def test_no_half_line_is_left_in_it(tmp_path: Path) -> None:
-    def seen(count: int) -> list[Seen]:
+    def seen(count: int) -> list[ServedReply]:
         return [
-            Seen(float(row), f"id{row}", "a query", np.ones(5, np.float32).tobytes(), b"{}") for row in range(count)
+            ServedReply(float(row), f"id{row}", "a query", np.ones(5, np.float32).tobytes(), b"{}")
+            for row in range(count)
         ]
 
     with small_disk(tmp_path / "disk", 64) as disk:
@@ -61,7 +62,7 @@ def test_no_half_line_is_left_in_it(tmp_path: Path) -> None:
 def test_a_line_whose_writer_was_killed_spoils_no_other(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"at": 1.0, "que')
-    seen = [Seen(1.0, "id", "a query", np.ones(5, np.float32).tobytes(), b"{}")]
+    seen = [ServedReply(1.0, "id", "a query", np.ones(5, np.float32).tobytes(), b"{}")]
     QueryLog(path, "release", texts=False).write(seen, observations(seen, 2, 2), [])
     torn, whole = path.read_bytes().splitlines()
     assert torn == b'{"at": 1.0, "que'

@@ -6,7 +6,7 @@ import time
 from contextlib import ExitStack
 
 from taugate.registry.catalog import release_ids
-from taugate.registry.lock import locked
+from taugate.registry.lock import change_lock
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from tests.faults.load import NOT_CACHED, Load, answers
@@ -38,7 +38,7 @@ def test_one_process(two: Two, rng: random.Random, rounds: int) -> None:
                 time.sleep(rng.uniform(0, 0.5))
                 service.process.kill()
                 service.process.wait()
-                with locked(two.folder):  # which nobody dead holds
+                with change_lock(two.folder):  # which nobody dead holds
                     pass
                 service = services.enter_context(ServiceProcess(two.folder, service.port, **NOT_CACHED)).ready()
             load.goes_on()

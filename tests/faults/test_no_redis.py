@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from taugate.service.access.rate_limit import SharedRates
-from taugate.service.cache.redis_store import RedisStore
+from taugate.service.cache.redis_cache import RedisCache
 from taugate.service.drift import fleet as fleet_module
 from taugate.service.drift.fleet import Fleet
 from tests.faults.redis_proxy import RedisProxy
@@ -38,7 +38,7 @@ def test_nothing_is_known(redis: RedisProcess, answer: bytes, known: bool, monke
     monkeypatch.setattr(fleet_module, "_TIMEOUT_SECONDS", 0.2)
 
     async def ask() -> None:
-        store = RedisStore(between.url, 0.5, 60, lambda up: None)
+        store = RedisCache(between.url, 0.5, 60, lambda up: None)
         rates = SharedRates(between.url, 0.5)
         if known:
             assert (await store.get(["a", "b"]))[0] in {"miss", "hit"}

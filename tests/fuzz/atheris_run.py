@@ -11,7 +11,7 @@ import atheris
 
 from tests.fuzz.mutations import mutated
 
-with atheris.instrument_imports(include=["retrieval", "service", "calibration", "tests.fuzz"]):
+with atheris.instrument_imports(include=["taugate", "tests.fuzz"]):
     from tests.fuzz.readers import readers
 
 

@@ -17,7 +17,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.service.api.replies import describe_faults
 from taugate.service.api.schemas import BatchRequest, FeedbackRequest, SearchRequest
-from taugate.service.drift.shown import Judgeable
+from taugate.service.drift.recent_replies import ShownResults
 from tests.drift.similarities import reference, traffic
 from tests.fuzz.reader import JSON_WORDS, TENSOR_WORDS, Reader, of_file
 
@@ -104,7 +104,7 @@ def _filter(content: bytes) -> None:
 
 def _shown(content: bytes) -> None:
     """As Redis has it, of a release of ten documents."""
-    reply = Judgeable.read(content, 10)
+    reply = ShownResults.read(content, 10)
     assert len(reply.positions) == len(reply.scores) == len({*reply.positions.tolist()} & {*range(10)})
     assert all(abs(score) <= 2 for score in reply.scores.tolist())
 

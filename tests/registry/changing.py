@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.lock import hold
+from taugate.registry.lock import lock_for_reading
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
 from tests.retrieval.release.clones import clone
@@ -26,7 +26,7 @@ EXPECTED = ("was current before", "is the current", "holds no", "missing", "mean
 def add(releases: Path, turn: int) -> None:
     """A clone of the current release, which is held: another process may move the pointer on and prune it."""
     source = find(releases)
-    with hold(source):
+    with lock_for_reading(source):
         clone(source, turn)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from taugate.registry import history
 from taugate.registry.catalog import current_id, pointed_id, release_ids
-from taugate.registry.history import earlier
+from taugate.registry.pointer import rollback_targets
 from taugate.registry.promotion import promote, rollback
 from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.verify import verify
@@ -32,7 +32,7 @@ def check(releases: Path) -> None:
         if moved and history.POINTERS.get(event.action) == CURRENT
     ]
     assert moves[-1] == current
-    assert current not in earlier(releases)
+    assert current not in rollback_targets(releases)
 
 
 def test_processes_take_turns(copy: Path, first: str) -> None:

@@ -10,19 +10,19 @@ import pytest
 
 from taugate.cli import main as cli
 from taugate.errors import InputError
-from taugate.registry.catalog import current_id, find, parent, release_ids
+from taugate.registry.catalog import current_id, find, parent_of, release_ids
 from taugate.registry.erasure import erase
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.policy.relevance import mean_and_covariance
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
-from taugate.retrieval.retriever import Query
 from tests.calibration.commands import arguments, small
 from tests.keys import write_keys
 
@@ -71,7 +71,7 @@ def test_the_manifest_says_what_was_done_and_nothing_else_changes(copy: Path, be
     assert verify(copy / made.release_id) == made
     assert made.erasure is not None
     assert made.erasure.model_dump() == {"release": before.manifest.release_id, "documents": 3, "recall": None}
-    assert made.parent == before.manifest.release_id == parent(copy, made.release_id)
+    assert made.parent == before.manifest.release_id == parent_of(copy, made.release_id)
     assert made.data.documents == made.index.documents == len(before.documents) - 3
     changed = {name for name in Manifest.model_fields if getattr(made, name) != getattr(before.manifest, name)}
     assert changed - {"created_at"} == {"release_id", "parent", "data", "index", "files", "erasure"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.history import Event, read, record, took_effect
-from taugate.registry.lock import locked
+from taugate.registry.lock import change_lock
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import prune
 from taugate.retrieval.release.layout import HISTORY
@@ -42,7 +42,7 @@ def test_it_is_shown(copy: Path, first: str, three: list[str], release: Release)
 
 def test_what_was_begun_and_not_done_is_said(copy: Path, first: str, three: list[str], release: Release) -> None:
     a, b, c = three
-    with locked(copy):
+    with change_lock(copy):
         record(copy, "promote", a, first)
         record(copy, "shadow", c, None)
         record(copy, "prune", b, None)

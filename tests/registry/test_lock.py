@@ -14,9 +14,9 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.registry import lock
-from taugate.registry.lock import CALIBRATING, LOCK, calibrating, locked
+from taugate.registry.lock import CALIBRATION_LOCK, CHANGE_LOCK, calibration_lock, change_lock
 from taugate.registry.promotion import promote
-from taugate.storage.locks import ALONE, acquire, is_at
+from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 PROGRAM = """
 import sys
@@ -43,7 +43,7 @@ def another_process(kind: str, releases: Path) -> Iterator[subprocess.Popen[str]
 
 def test_who_waits_too_long_is_told_for_whom(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_CHANGE_SECONDS", 0.2)
-    with another_process("locked", copy) as process, pytest.raises(ReleaseError) as refused:
+    with another_process("change_lock", copy) as process, pytest.raises(ReleaseError) as refused:
         promote(copy, three[0])
     assert str(refused.value).startswith(f"{copy}: process {process.pid} on {socket.gethostname()} has been changing")
     assert "\n" not in str(refused.value)
@@ -51,7 +51,7 @@ def test_who_waits_too_long_is_told_for_whom(copy: Path, three: list[str], monke
 
 
 def test_who_waits_gets_it(copy: Path, three: list[str]) -> None:
-    with another_process("locked", copy) as process:
+    with another_process("change_lock", copy) as process:
         waiting = threading.Thread(target=promote, args=(copy, three[0]))
         waiting.start()
         waiting.join(0.2)
@@ -63,47 +63,51 @@ def test_who_waits_gets_it(copy: Path, three: list[str]) -> None:
 
 def test_a_killed_holder_holds_nothing(copy: Path, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_CHANGE_SECONDS", 5)
-    for kind in ("locked", "calibrating"):
+    for kind in ("change_lock", "calibration_lock"):
         with another_process(kind, copy) as process:
             process.send_signal(signal.SIGKILL)
             process.wait()
     promote(copy, three[0])
-    with calibrating(copy):
-        assert (copy / CALIBRATING).exists()
-    assert not (copy / CALIBRATING).exists()
+    with calibration_lock(copy):
+        assert (copy / CALIBRATION_LOCK).exists()
+    assert not (copy / CALIBRATION_LOCK).exists()
 
 
 def test_a_second_calibration_does_not_wait(copy: Path) -> None:
-    with another_process("calibrating", copy) as process, pytest.raises(ReleaseError) as refused, calibrating(copy):
+    with (
+        another_process("calibration_lock", copy) as process,
+        pytest.raises(ReleaseError) as refused,
+        calibration_lock(copy),
+    ):
         raise AssertionError("two at once")
     assert str(refused.value).startswith(f"{copy}: process {process.pid} on {socket.gethostname()} is calibrating")
-    with calibrating(copy), locked(copy):
+    with calibration_lock(copy), change_lock(copy):
         pass
 
 
 def test_nothing_is_left_of_a_calibration_that_wrote_nothing(tmp_path: Path) -> None:
     for folder in (tmp_path / "new", tmp_path / "deep" / "er"):
-        with calibrating(folder):
-            assert (folder / CALIBRATING).is_file()
+        with calibration_lock(folder):
+            assert (folder / CALIBRATION_LOCK).is_file()
     assert list(tmp_path.iterdir()) == []
-    with calibrating(tmp_path / "new"):
+    with calibration_lock(tmp_path / "new"):
         (tmp_path / "new" / "written").mkdir()
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["written"]
 
 
 def test_a_lock_whose_file_is_gone_locks_nobody_out_twice(copy: Path) -> None:
     """Whoever waited for a removed file asks for the new one."""
-    with another_process("calibrating", copy):
-        (copy / CALIBRATING).unlink()
-        with calibrating(copy):
-            descriptor = os.open(copy / CALIBRATING, os.O_RDWR)
-            assert is_at(descriptor, copy / CALIBRATING)
-            assert not acquire(descriptor, ALONE)
+    with another_process("calibration_lock", copy):
+        (copy / CALIBRATION_LOCK).unlink()
+        with calibration_lock(copy):
+            descriptor = os.open(copy / CALIBRATION_LOCK, os.O_RDWR)
+            assert is_at(descriptor, copy / CALIBRATION_LOCK)
+            assert not acquire(descriptor, EXCLUSIVE)
             os.close(descriptor)
 
 
 def test_a_directory_that_is_not_there_cannot_be_changed(tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match="cannot be changed from here"), locked(tmp_path / "none"):
+    with pytest.raises(ReleaseError, match="cannot be changed from here"), change_lock(tmp_path / "none"):
         raise AssertionError("locked nothing")
 
 
@@ -112,5 +116,5 @@ def test_a_full_disk_keeps_nobody_from_the_lock(copy: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with locked(copy):
-        assert (copy / LOCK).exists()
+    with change_lock(copy):
+        assert (copy / CHANGE_LOCK).exists()

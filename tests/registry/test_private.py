@@ -9,10 +9,10 @@ import pytest
 
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find, release_ids
-from taugate.registry.lock import Hold
-from taugate.registry.remote.copy import bring
-from taugate.registry.remote.private import OwnRelease, PrivateFolder, copied, entered
-from taugate.registry.remote.transfer import promote_there, push
+from taugate.registry.lock import ReadLock
+from taugate.registry.remote.copy import update_copy
+from taugate.registry.remote.private import PrivateFolder, PrivateRelease, copy_to_private, open_in_place
+from taugate.registry.remote.transfer import promote_remote, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.signature import TrustedKeys
@@ -38,17 +38,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "copies" / "private"
 
 
-def killed(own: OwnRelease) -> None:
+def killed(own: PrivateRelease) -> None:
     """What the kernel does for a process that ends: its locks go, its files stay."""
-    hold = own._hold
-    assert isinstance(hold, Hold)
-    hold.close()
+    lock = own._lock
+    assert isinstance(lock, ReadLock)
+    lock.close()
 
 
 def test_workers_share_one_copy_which_goes_with_the_last_of_them(
     release: Path, folder: Path, trusted: TrustedKeys
 ) -> None:
-    one, other = copied(release, folder, trusted), copied(release, folder, trusted)
+    one, other = copy_to_private(release, folder, trusted), copy_to_private(release, folder, trusted)
     files = [own.release / "index.faiss" for own in (one, other)]
     assert files[0].samefile(files[1])
     assert not files[0].samefile(release / "index.faiss")
@@ -66,7 +66,7 @@ def test_a_swap_has_both_and_each_goes_by_itself(
 ) -> None:
     newer = release.parent / clone(release, 1)
     sign(newer, read_private_key(tmp_path / "signer.key"))
-    old, new = copied(release, folder, trusted), copied(newer, folder, trusted)
+    old, new = copy_to_private(release, folder, trusted), copy_to_private(newer, folder, trusted)
     assert release_ids(folder) == [release.name, newer.name]
     old.close()
     assert release_ids(folder) == [newer.name]
@@ -76,7 +76,7 @@ def test_a_swap_has_both_and_each_goes_by_itself(
 def test_a_copy_has_no_second_name(release: Path, folder: Path, trusted: TrustedKeys) -> None:
     """A hard link is a name for the same bytes, which its owner may write."""
     os.link(release / "documents.jsonl", release.parent / "another name")
-    own = copied(release, folder, trusted)
+    own = copy_to_private(release, folder, trusted)
     assert {path.stat().st_nlink for path in own.release.rglob("*") if path.is_file()} == {1}
     own.close()
 
@@ -84,10 +84,10 @@ def test_a_copy_has_no_second_name(release: Path, folder: Path, trusted: Trusted
 def test_what_killed_processes_left_is_removed_and_never_used(
     release: Path, folder: Path, trusted: TrustedKeys
 ) -> None:
-    left = copied(release, folder, trusted)
+    left = copy_to_private(release, folder, trusted)
     (left.release / "golden.jsonl").write_text("damaged")
     killed(left)
-    own = copied(release, folder, trusted)
+    own = copy_to_private(release, folder, trusted)
     load(own.release, trusted=trusted)
     own.close()
     assert release_ids(folder) == []
@@ -96,17 +96,17 @@ def test_what_killed_processes_left_is_removed_and_never_used(
 def test_nothing_that_nobody_trusted_signed_is_copied(release: Path, folder: Path, tmp_path: Path) -> None:
     stranger = TrustedKeys.load(write_keys(tmp_path, "stranger")[1])
     with pytest.raises(ReleaseError, match=rf"{release}/manifest\.sig: signed by"):
-        copied(release, folder, stranger)
+        copy_to_private(release, folder, stranger)
     assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
 def test_a_disk_without_room_is_said_before_anything_is_copied(
     release: Path, folder: Path, trusted: TrustedKeys
 ) -> None:
-    with patch("taugate.registry.remote.copy.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match=rf"{folder}.*1000 are free.*TAUGATE_RELEASES_COPY"):
-            copied(release, folder, trusted)
+            copy_to_private(release, folder, trusted)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o755, 0o710])
@@ -116,7 +116,7 @@ def test_a_folder_that_others_may_enter_is_refused(
     folder.mkdir(parents=True)
     folder.chmod(mode)
     with pytest.raises(InputError, match=rf"{folder}: others may enter it; `chmod 700`.*TAUGATE_RELEASES_COPY"):
-        copied(release, folder, trusted)
+        copy_to_private(release, folder, trusted)
     assert [*folder.iterdir()] == []
 
 
@@ -125,7 +125,7 @@ def test_no_link_is_followed_to_the_folder(release: Path, folder: Path, trusted:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="no private copy can be kept there"):
-        copied(release, folder, trusted)
+        copy_to_private(release, folder, trusted)
 
 
 def test_a_folder_put_in_its_place_is_not_entered(folder: Path) -> None:
@@ -141,15 +141,15 @@ def test_a_folder_put_in_its_place_is_not_entered(folder: Path) -> None:
 def test_a_copy_of_a_url_is_entered_as_it_is(release: Path, trusted: TrustedKeys, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     push(release, url)
-    promote_there(url, release.name)
-    copy = find(bring(url, tmp_path / "copy", trusted))
-    own = entered(copy)
+    promote_remote(url, release.name)
+    copy = find(update_copy(url, tmp_path / "copy", trusted))
+    own = open_in_place(copy)
     load(own.release, trusted=trusted)
     own.close()
     assert copy.exists()
     os.link(copy / "index.faiss", tmp_path / "another name")
     with pytest.raises(ReleaseError, match=rf"{copy}/index\.faiss: others can change it"):
-        entered(copy)
+        open_in_place(copy)
     copy.parent.chmod(0o755)
     with pytest.raises(InputError, match="others may enter it"):
-        entered(copy)
+        open_in_place(copy)

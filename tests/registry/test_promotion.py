@@ -11,7 +11,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import current_id
-from taugate.registry.lock import LOCK
+from taugate.registry.lock import CHANGE_LOCK
 from taugate.registry.promotion import promote
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
@@ -138,19 +138,35 @@ def test_a_pointer_that_cannot_be_replaced_is_as_it_was(
     assert (code, out) == (1, "")
     assert error == f"taugate: {copy / CURRENT}: cannot be replaced (No space left on device); it is as it was\n"
     assert current_id(copy) == first
-    assert sorted(path.name for path in copy.glob(".*")) == [LOCK]
+    assert sorted(path.name for path in copy.glob(".*")) == [CHANGE_LOCK]
     assert "interrupted" in release("history")[1]
     assert release("rollback")[0] == 2, "what was interrupted is no place to go back to"
 
 
-def test_half_a_line_is_not_a_promotion(
+def test_a_disk_that_is_full_within_a_line_promotes_nothing(
     copy: Path, first: str, three: list[str], release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = os.write
+    before, write, written = (copy / HISTORY).read_bytes(), os.write, []
+
+    def full(descriptor: int, line: bytes) -> int:
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(write(descriptor, line[:20]))
+        return written[0]
+
     with monkeypatch.context() as patched:
-        patched.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:20]))
+        patched.setattr(os, "write", full)
         assert release("promote", three[0])[0] == 1
+    assert written == [20]
     assert current_id(copy) == first
+    assert (copy / HISTORY).read_bytes() == before, "half a line is taken back"
+
+
+def test_half_a_line_of_a_killed_writer_is_not_a_promotion(
+    copy: Path, first: str, three: list[str], release: Release
+) -> None:
+    with (copy / HISTORY).open("ab") as file:
+        file.write(b'{"at":"2026-01-01T00:')
     assert release("promote", three[1])[0] == 0
     code, out, error = release("history")
     assert code == 0
@@ -161,15 +177,15 @@ def test_half_a_line_is_not_a_promotion(
 def test_who_may_write_to_the_directory_may_promote(copy: Path, three: list[str]) -> None:
     """Files that are changed in place have the directory's bits, whatever the umask of who made them."""
     (copy / HISTORY).unlink()
-    (copy / LOCK).unlink()
+    (copy / CHANGE_LOCK).unlink()
     copy.chmod(0o2775)
     before = os.umask(0o077)
     try:
         promote(copy, three[0])
     finally:
         os.umask(before)
-    modes = {name: (copy / name).stat().st_mode & 0o777 for name in (HISTORY, LOCK, CURRENT)}
-    assert modes == {HISTORY: 0o664, LOCK: 0o664, CURRENT: 0o644}
+    modes = {name: (copy / name).stat().st_mode & 0o777 for name in (HISTORY, CHANGE_LOCK, CURRENT)}
+    assert modes == {HISTORY: 0o664, CHANGE_LOCK: 0o664, CURRENT: 0o644}
     (copy / HISTORY).chmod(0o640)
     promote(copy, three[1])
     assert (copy / HISTORY).stat().st_mode & 0o777 == 0o640, "nor against what somebody chose"

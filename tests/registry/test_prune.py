@@ -11,7 +11,7 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry import history, lock
 from taugate.registry.catalog import current_id, release_ids
-from taugate.registry.lock import hold, unheld
+from taugate.registry.lock import lock_for_reading, try_lock_for_removal
 from taugate.registry.promotion import promote, rollback, shadow
 from taugate.registry.prune import KEEP, prune
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, SHADOW, baseline_path
@@ -66,7 +66,7 @@ def test_the_baseline_of_a_release_goes_with_it_and_that_of_another_stays(copy: 
 def test_a_dry_run_says_the_same_and_removes_nothing(copy: Path, many: list[str], release: Release) -> None:
     before = sorted(path.name for path in copy.iterdir())
     events = len(history.read(copy).events)
-    opened = hold(copy / many[1])
+    opened = lock_for_reading(copy / many[1])
     code, out, error = release("prune", "--dry-run", "--keep", "11")
     assert code == 0
     assert out.splitlines() == [f"would prune {many[0]}", f"would prune {many[2]}"]
@@ -82,7 +82,7 @@ def test_what_is_needed_stays(copy: Path, many: list[str], release: Release) -> 
     promote(copy, many[1])
     promote(copy, child)
     shadow(copy, many[3])
-    with hold(copy / many[4]):
+    with lock_for_reading(copy / many[4]):
         code, out, error = release("prune", "--keep", "0")
     assert code == 0
     assert release_ids(copy) == [child, *many[1:5]]
@@ -101,14 +101,14 @@ def test_what_is_needed_stays(copy: Path, many: list[str], release: Release) -> 
 
 
 def test_what_was_open_goes_once_it_is_closed(copy: Path, many: list[str]) -> None:
-    opened, again = hold(copy / many[0]), hold(copy / many[0])
+    opened, again = lock_for_reading(copy / many[0]), lock_for_reading(copy / many[0])
     opened.close()
     opened.close()
     assert [outcome.kept for outcome in prune(copy, 13)] == [OPEN]
     again.close()
     assert [outcome.kept for outcome in prune(copy, 13)] == [None]
     with pytest.raises(ReleaseError, match=MANIFEST):
-        hold(copy / many[0])
+        lock_for_reading(copy / many[0])
 
 
 def test_what_is_removed_while_it_is_opened_is_refused(
@@ -125,15 +125,15 @@ def test_what_is_removed_while_it_is_opened_is_refused(
 
     monkeypatch.setattr(lock, "acquire", late)
     with pytest.raises(ReleaseError, match="is being pruned"):
-        hold(copy / many[0])
+        lock_for_reading(copy / many[0])
 
 
 def test_nobody_opens_what_is_being_removed(copy: Path, many: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_PRUNE_SECONDS", 0.1)
-    with unheld(copy / many[0]) as free, pytest.raises(ReleaseError, match="is being pruned"):
+    with try_lock_for_removal(copy / many[0]) as free, pytest.raises(ReleaseError, match="is being pruned"):
         assert free
-        hold(copy / many[0])
-    hold(copy / many[0]).close()
+        lock_for_reading(copy / many[0])
+    lock_for_reading(copy / many[0]).close()
 
 
 def test_a_file_system_without_locks_keeps_and_serves(
@@ -143,7 +143,7 @@ def test_a_file_system_without_locks_keeps_and_serves(
         raise OSError("no locks available")
 
     monkeypatch.setattr(lock, "acquire", none)
-    hold(copy / many[0]).close()
+    lock_for_reading(copy / many[0]).close()
     assert [outcome.kept for outcome in prune(copy, 13)] == [OPEN]
     assert release_ids(copy) == many
 
@@ -151,7 +151,7 @@ def test_a_file_system_without_locks_keeps_and_serves(
 def test_manifests_that_cannot_be_written_to_are_locked_as_well(copy: Path, many: list[str]) -> None:
     for name in many[:2]:
         (copy / name / MANIFEST).chmod(0o444)
-    with hold(copy / many[1]):
+    with lock_for_reading(copy / many[1]):
         assert [outcome.kept for outcome in prune(copy, 12)] == [None, OPEN]
 
 

@@ -11,7 +11,7 @@ from taugate.errors import InputError, ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.remote.transfer import promote_there, pull, push
+from taugate.registry.remote.transfer import promote_remote, pull, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.signature import TrustedKeys
@@ -34,7 +34,7 @@ def there(store: ObjectStorage, releases: Path) -> str:
     """The id of what is current in the store."""
     release = find(releases)
     push(release, store.url)
-    promote_there(store.url, release.name)
+    promote_remote(store.url, release.name)
     return release.name
 
 
@@ -56,7 +56,7 @@ def test_a_policy_of_none_that_is_served_is_pulled(store: ObjectStorage, there: 
     pull(store.url, tmp_path / "a")
     name = clone(tmp_path / "a" / there, 1, without_a_cut)
     push(tmp_path / "a" / name, store.url)
-    promote_there(store.url, name)
+    promote_remote(store.url, name)
     assert pull(store.url, tmp_path / "b") == name == current_id(tmp_path / "b")
 
 
@@ -99,7 +99,7 @@ def test_a_signature_is_asked_for(store: ObjectStorage, releases: Path, tmp_path
     source = tmp_path / "signed"
     name = str(current_id(releases))
     push(find(releases), store.url)
-    promote_there(store.url, name)
+    promote_remote(store.url, name)
     trusted = TrustedKeys.load(public)
     with pytest.raises(ReleaseError, match="not signed"):
         pull(store.url, tmp_path / "r", trusted=trusted)

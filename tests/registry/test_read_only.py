@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from taugate.registry.catalog import current_id
-from taugate.registry.lock import hold
+from taugate.registry.lock import lock_for_reading
 from taugate.registry.promotion import promote
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
@@ -46,7 +46,7 @@ def test_a_dry_run_needs_none(read_only: list[str], release: Release) -> None:
 
 
 def test_a_release_is_held_and_opened(copy: Path, read_only: list[str]) -> None:
-    with hold(copy / read_only[1]):
+    with lock_for_reading(copy / read_only[1]):
         assert load(copy / read_only[1]).manifest.release_id == read_only[1]
 
 

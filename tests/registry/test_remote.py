@@ -13,8 +13,8 @@ import pytest
 from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.registry.catalog import current_id, find, release_ids
 from taugate.registry.promotion import promote
-from taugate.registry.remote.copy import ORIGIN, bring
-from taugate.registry.remote.transfer import promote_there, push
+from taugate.registry.remote.copy import ORIGIN, update_copy
+from taugate.registry.remote.transfer import promote_remote, push
 from taugate.registry.signing import read_private_key, sign
 from taugate.retrieval.release.layout import CURRENT, MANIFEST
 from taugate.retrieval.release.reader import load
@@ -51,13 +51,13 @@ def another(release: Path, name: str = "another") -> Path:
 
 def pushed(release: Path, store: ObjectStorage) -> Path:
     push(release, store.url)
-    promote_there(store.url, release.name)
+    promote_remote(store.url, release.name)
     return release
 
 
 def test_what_is_pushed_comes_back_and_loads(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
-    copy = bring(store.url + "/", tmp_path / "copy")
+    copy = update_copy(store.url + "/", tmp_path / "copy")
     assert current_id(copy) == release.name
     assert load(find(copy)).manifest == verify(release)
     assert store.names() == {CURRENT} | {
@@ -72,10 +72,10 @@ def test_the_current_release_moves_and_the_one_before_stays(
     names = []
     for each in (release, another(release, "b"), another(release, "c")):
         names.append(pushed(each, store).name)
-        assert current_id(bring(store.url, copy)) == names[-1]
+        assert current_id(update_copy(store.url, copy)) == names[-1]
     assert set(release_ids(copy)) == set(names[1:])
-    promote_there(store.url, names[0])  # rolled back further than the copy reaches
-    assert current_id(bring(store.url, copy)) == names[0]
+    promote_remote(store.url, names[0])  # rolled back further than the copy reaches
+    assert current_id(update_copy(store.url, copy)) == names[0]
     assert verify(find(copy)).release_id == names[0]
 
 
@@ -92,16 +92,16 @@ def test_half_a_push_is_no_release_and_the_next_one_finishes_it(
 
     with patch.object(Store, "upload", killed), pytest.raises(KeyboardInterrupt):
         push(release, store.url)
-    promote_there(store.url, release.name)
+    promote_remote(store.url, release.name)
     with pytest.raises(ReleaseError, match=f"holds no release {release.name}"):
-        bring(store.url, tmp_path / "copy")
+        update_copy(store.url, tmp_path / "copy")
     store.put(uploaded[0], b"x" * len(store.get(uploaded[0])))  # of the right size, and another
     again: list[str] = []
     with patch.object(Store, "upload", lambda self, path, name: again.append(name) or upload(self, path, name)):
         push(release, store.url)
     assert set(again).isdisjoint(uploaded[1:])
     assert uploaded[0] in again
-    verify(find(bring(store.url, tmp_path / "copy")))
+    verify(find(update_copy(store.url, tmp_path / "copy")))
     with patch.object(Store, "upload", side_effect=AssertionError("uploaded twice")):
         push(release, store.url)
 
@@ -140,11 +140,11 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
 def test_what_is_harmed_is_refused_and_the_copy_stays(
     release: Path, store: ObjectStorage, tmp_path: Path, harm: Callable[[ObjectStorage, str], None], said: str
 ) -> None:
-    copy = bring(store.url, tmp_path / "copy") if pushed(release, store) else tmp_path
+    copy = update_copy(store.url, tmp_path / "copy") if pushed(release, store) else tmp_path
     other = pushed(another(release), store)
     harm(store, other.name)
     with pytest.raises(ReleaseError, match=said):
-        bring(store.url, copy)
+        update_copy(store.url, copy)
     assert current_id(copy) == release.name
     assert sorted(path.name for path in copy.iterdir() if path.name != ".bring.lock") == sorted(
         [release.name, CURRENT, ORIGIN]
@@ -153,16 +153,16 @@ def test_what_is_harmed_is_refused_and_the_copy_stays(
     store.put(CURRENT, other.name.encode())
     if "manifest" not in said:
         push(other, store.url)  # which mends everything but another manifest
-        assert current_id(bring(store.url, copy)) == other.name
+        assert current_id(update_copy(store.url, copy)) == other.name
 
 
 def test_a_damaged_copy_is_mended_when_asked(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
-    copy = bring(store.url, tmp_path / "copy")
+    copy = update_copy(store.url, tmp_path / "copy")
     (find(copy) / "index.faiss").write_bytes(b"")
     with pytest.raises(ReleaseError, match=r"index\.faiss"):
-        verify(find(bring(store.url, copy)))
-    verify(find(bring(store.url, copy, mend=True)))
+        verify(find(update_copy(store.url, copy)))
+    verify(find(update_copy(store.url, copy, repair=True)))
 
 
 def test_signatures_travel_and_are_asked_for(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_signatures_travel_and_are_asked_for(release: Path, store: ObjectStorage
         push(release, store.url, trusted)
     pushed(release, store)
     with pytest.raises(ReleaseError, match=r"s3://releases/team/.*manifest\.sig: the release is not signed"):
-        bring(store.url, tmp_path / "copy", trusted)
+        update_copy(store.url, tmp_path / "copy", trusted)
     sign(release, read_private_key(private))
     push(release, store.url, trusted)
-    load(find(bring(store.url, tmp_path / "copy", trusted)), trusted=trusted)
+    load(find(update_copy(store.url, tmp_path / "copy", trusted)), trusted=trusted)
 
 
 def test_a_store_that_is_down_or_refuses_is_said(
@@ -186,10 +186,10 @@ def test_a_store_that_is_down_or_refuses_is_said(
     assert not isinstance(refused.value, StoreError)
     with object_storage() as (other, server):
         monkeypatch.setenv("AWS_ENDPOINT_URL", other.environment["AWS_ENDPOINT_URL"])
-        copy = bring(store.url, tmp_path / "copy") if pushed(release, other) else tmp_path
+        copy = update_copy(store.url, tmp_path / "copy") if pushed(release, other) else tmp_path
         server.stop()
         with pytest.raises(StoreError, match=r"s3://releases/team/current: the store does not answer"):
-            bring(store.url, copy)
+            update_copy(store.url, copy)
         with pytest.raises(StoreError, match="does not answer"):
             push(release, store.url)
         server.start()  # so that leaving the block can stop it
@@ -208,7 +208,7 @@ def test_a_store_that_breaks_off_at_the_manifest_is_no_fault_of_the_release(
         return read(self, name, most)
 
     with patch.object(Store, "read", broken), pytest.raises(StoreError):
-        bring(store.url, tmp_path / "copy")
+        update_copy(store.url, tmp_path / "copy")
 
 
 def test_without_credentials_it_is_said(store: ObjectStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,30 +217,30 @@ def test_without_credentials_it_is_said(store: ObjectStorage, tmp_path: Path, mo
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(ReleaseError, match="credentials"):
-        bring(store.url, tmp_path / "copy")
+        update_copy(store.url, tmp_path / "copy")
 
 
 def test_nothing_is_removed_from_a_folder_that_is_no_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
     with pytest.raises(InputError, match="is no copy of releases"):
-        bring(store.url, release.parent)
+        update_copy(store.url, release.parent)
     assert release_ids(release.parent) == [release.name]
-    copy = bring(store.url, tmp_path / "copy")
+    copy = update_copy(store.url, tmp_path / "copy")
     with pytest.raises(InputError, match="is a copy of s3://releases/team, not of s3://releases/other"):
-        bring("s3://releases/other", copy)
+        update_copy("s3://releases/other", copy)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="TAUGATE_RELEASES_COPY"):
-        bring(store.url, tmp_path / "file")
+        update_copy(store.url, tmp_path / "file")
 
 
 def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
     release: Path, store: ObjectStorage, tmp_path: Path
 ) -> None:
     pushed(release, store)
-    with patch("taugate.registry.remote.copy.shutil.disk_usage") as usage:
+    with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
         with pytest.raises(ReleaseError, match="1000 are free"):
-            bring(store.url, tmp_path / "copy")
+            update_copy(store.url, tmp_path / "copy")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
 )
 def test_a_url_that_cannot_be_used_is_said(tmp_path: Path, url: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
-        bring(url, tmp_path / "copy")
+        update_copy(url, tmp_path / "copy")
     assert "secret" not in str(refused.value)
 
 
@@ -272,13 +272,13 @@ def test_without_its_packages_the_extra_is_named(tmp_path: Path, missing: str) -
         patch.dict("sys.modules", {missing: None}),
         pytest.raises(InputError, match=r"pip install 'taugate\[storage\]'"),
     ):
-        bring("s3://bucket/x", tmp_path / "copy")
+        update_copy("s3://bucket/x", tmp_path / "copy")
 
 
 @pytest.mark.parametrize("scheme", ["memory", "file"])
 def test_other_file_systems_do_as_well(release: Path, tmp_path: Path, scheme: str) -> None:
     url = f"{scheme}://{tmp_path}/store"
     push(release, url)
-    promote_there(url, release.name)
-    load(find(bring(url, tmp_path / "copy")))
+    promote_remote(url, release.name)
+    load(find(update_copy(url, tmp_path / "copy")))
     promote(tmp_path / "copy", release.name)  # a copy is a releases directory

@@ -9,7 +9,8 @@ import pytest
 from taugate.errors import ReleaseError
 from taugate.registry import promotion
 from taugate.registry.catalog import current_id
-from taugate.registry.history import earlier, record
+from taugate.registry.history import record
+from taugate.registry.pointer import rollback_targets
 from taugate.registry.promotion import promote, rollback
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from tests.retrieval.release.clones import clone, of_another_encoder, without_a_cut
@@ -40,9 +41,9 @@ def test_a_promotion_after_a_rollback_begins_from_there(copy: Path, first: str, 
     promote_all(copy, [a, b])
     assert rollback(copy) == a
     promote(copy, c)
-    assert earlier(copy) == [a, first]
+    assert rollback_targets(copy) == [a, first]
     promote(copy, a)
-    assert earlier(copy) == [c, first], "once each, the latest place first"
+    assert rollback_targets(copy) == [c, first], "once each, the latest place first"
     assert [rollback(copy), rollback(copy), rollback(copy)] == [c, a, first]
 
 
@@ -50,7 +51,7 @@ def test_a_rollback_can_skip(copy: Path, first: str, three: list[str], release: 
     a, b, c = three
     promote_all(copy, three)
     assert release("rollback", a)[:2] == (0, f"* {a}\n")
-    assert earlier(copy) == [first]
+    assert rollback_targets(copy) == [first]
     code, _, error = release("rollback", c)
     assert code == 2
     assert f"{c} is none that was current before {a}; before it were {first}; promote one ({c}, {b}, {first})" in error
@@ -93,9 +94,9 @@ def test_without_a_history_the_parents_lead_back(copy: Path, first: str) -> None
     third = clone(copy / first, 1, parent=second)
     (copy / HISTORY).unlink()
     (copy / CURRENT).write_text(third + "\n", encoding="ascii")
-    assert earlier(copy) == [second, first]
+    assert rollback_targets(copy) == [second, first]
     assert rollback(copy) == second
-    assert earlier(copy) == [first], "from the history, then on by the parents"
+    assert rollback_targets(copy) == [first], "from the history, then on by the parents"
     assert rollback(copy) == first
 
 
@@ -105,7 +106,7 @@ def test_parents_in_a_circle_end(copy: Path, first: str) -> None:
     assert third == "20300101T000100Z-" + first[-12:]
     (copy / HISTORY).unlink()
     (copy / CURRENT).write_text(third + "\n", encoding="ascii")
-    assert earlier(copy) == [second]
+    assert rollback_targets(copy) == [second]
 
 
 def test_without_a_current_release_there_is_nothing_to_leave(copy: Path, first: str, release: Release) -> None:
@@ -119,11 +120,11 @@ def test_an_interrupted_promotion_is_no_place_to_go_back_to(copy: Path, first: s
     a, b, c = three
     promote(copy, a)
     record(copy, "promote", b, a)  # and killed before the pointer moved
-    assert earlier(copy) == [first]
+    assert rollback_targets(copy) == [first]
     promote(copy, c)
-    assert earlier(copy) == [a, first]
+    assert rollback_targets(copy) == [a, first]
     record(copy, "rollback", a, c)
-    assert earlier(copy) == [a, first]
+    assert rollback_targets(copy) == [a, first]
 
 
 def test_a_pointer_moved_by_hand_is_a_place_to_go_back_to(copy: Path, first: str, three: list[str]) -> None:

@@ -13,8 +13,8 @@ import pytest
 from taugate.errors import ReleaseError, StoreError, TaugateError
 from taugate.registry import history
 from taugate.registry.catalog import current_id, find
-from taugate.registry.remote.copy import bring
-from taugate.registry.remote.transfer import promote_there, push
+from taugate.registry.remote.copy import update_copy
+from taugate.registry.remote.transfer import promote_remote, push
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST
 from taugate.retrieval.release.verify import verify
 from taugate.storage.object_store import Store
@@ -80,12 +80,12 @@ def test_a_store_that_is_a_folder_refuses_it(
 ) -> None:
     url = f"file://{tmp_path}/deep/store"
     push(find(copy), url)
-    promote_there(url, find(copy).name)
+    promote_remote(url, find(copy).name)
     path = tmp_path / "deep" / "store" / (name if name == CURRENT else f"{find(copy).name}/{name}")
     path.unlink()
     strange(path)
     with pytest.raises(ReleaseError, match=path.name) as refused:
-        bring(url, tmp_path / "copy")
+        update_copy(url, tmp_path / "copy")
     assert not isinstance(refused.value, StoreError)  # another time is no better
     assert current_id(tmp_path / "copy") is None
 

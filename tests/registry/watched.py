@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
-class Seen:
+class ReaderLog:
     """How often a reader looked, and what it saw that it must not see."""
 
     looks: int = 0
@@ -32,9 +32,9 @@ class Seen:
 
 
 @contextmanager
-def watched(releases: Path) -> Iterator[Seen]:
+def watched(releases: Path) -> Iterator[ReaderLog]:
     """Look which release is current, some thousand times a second."""
-    seen, ended = Seen(), threading.Event()
+    seen, ended = ReaderLog(), threading.Event()
 
     def look() -> None:
         while not ended.is_set():

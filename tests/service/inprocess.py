@@ -34,7 +34,7 @@ class Gated:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.retriever, name)
 
-    def single(self) -> "Gated":
+    def single_threaded(self) -> "Gated":
         return self
 
     def tokens(self, texts: Sequence[str]) -> list[Tokens]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from taugate.service.access.rate_limit import SharedRates
-from taugate.service.cache.redis_store import RedisStore
+from taugate.service.cache.redis_cache import RedisCache
 from taugate.service.drift import fleet as fleet_module
 from taugate.service.drift.fleet import Fleet
 from taugate.service.redis_client import MAX_CACHED_BYTES, MAX_STATE_BYTES
@@ -85,7 +85,7 @@ def test_the_alarms_and_judgements(flooding: Flooding) -> None:
 
 def test_the_cache_and_the_rates(flooding: Flooding) -> None:
     async def ask() -> None:
-        store, rates = RedisStore(flooding.url, _PATIENCE, 60, lambda up: None), SharedRates(flooding.url, _PATIENCE)
+        store, rates = RedisCache(flooding.url, _PATIENCE, 60, lambda up: None), SharedRates(flooding.url, _PATIENCE)
         assert await store.get(["a", "b"]) == ("error", [None, None])
         assert await rates.spend("key", 1, 1) is None
         await store.close()
@@ -106,7 +106,7 @@ def test_a_byte_now_and_then_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_could_not_be_read_again_is_not_written() -> None:
     async def put() -> int:
-        store = RedisStore("redis://127.0.0.1:1/0", 0.1, 60, lambda up: None)
+        store = RedisCache("redis://127.0.0.1:1/0", 0.1, 60, lambda up: None)
         store.put({"a": bytes(MAX_CACHED_BYTES)})
         return len(store._writes)
 

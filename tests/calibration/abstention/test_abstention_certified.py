@@ -10,7 +10,7 @@ from taugate.calibration.abstention.words import most_percent, remedy
 from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
-from taugate.retrieval.release.manifest import Data
+from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.records import AbstentionRecord
 
 
@@ -86,8 +86,8 @@ def test_what_cannot_be_had_is_answered_at_the_refusals_asked_for() -> None:
     assert answers == sorted(answers, reverse=True)
 
 
-def data_of(answerable: int, unanswerable: int) -> Data:
-    return Data(
+def data_of(answerable: int, unanswerable: int) -> DataRecord:
+    return DataRecord(
         name="data",
         split="test",
         documents=1000,

@@ -11,9 +11,9 @@ from taugate.calibration.metrics.clusters import clusters
 from taugate.cli import main as cli
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.registry.catalog import current_id
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import content_digest
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query
 from tests.calibration.commands import Capture, arguments, refusal, small
 
 ASKED = ("--max-answered", "0.2", "--max-empty", "0.2")

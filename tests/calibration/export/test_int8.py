@@ -15,10 +15,11 @@ from taugate.cli import main as cli
 from taugate.errors import EncoderError, ReleaseError
 from taugate.registry.catalog import current_id
 from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
+from taugate.retrieval.query import Query
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.retriever import Retriever
 
 WIDTHS = (24, 40, 16)  # embedding, two layers
 

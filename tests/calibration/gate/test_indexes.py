@@ -20,9 +20,9 @@ from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
 from taugate.retrieval.index.files import INDEX
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import GateRecord
-from taugate.retrieval.retriever import Query
 
 N, D, QUERIES = 4000, 32, 1000
 

@@ -12,11 +12,11 @@ from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import PROJECTION
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import GateRecord, PairedLoss
-from taugate.retrieval.retriever import Query
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
 

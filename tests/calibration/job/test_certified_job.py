@@ -11,9 +11,9 @@ from taugate.calibration.metrics.bootstrap import Parts
 from taugate.calibration.metrics.clusters import Units
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import RELEVANCE, content_digest
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query
 from tests.calibration.commands import Capture, arguments, small
 
 EXPECTED = ("--max-loss", "0.05", "--guarantee", "expected-loss")

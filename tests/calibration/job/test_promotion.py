@@ -15,7 +15,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id, release_ids
-from taugate.registry.lock import CALIBRATING, calibrating
+from taugate.registry.lock import CALIBRATION_LOCK, calibration_lock
 from tests.calibration.commands import arguments
 from tests.fake_encoder import write_fake_encoder
 
@@ -111,7 +111,7 @@ def test_what_is_refused_at_the_end_is_not_lost(
     def full(*_: object) -> None:
         raise OSError("history.jsonl: cannot be written")
 
-    monkeypatch.setattr("taugate.registry.history.record", full)
+    monkeypatch.setattr("taugate.registry.pointer.record", full)
     assert cli.main(arguments(sample, copy, encoder, "--seed", "1")) == 1
     (name,) = set(release_ids(copy)) - {before}
     error = capfd.readouterr().err.splitlines()
@@ -128,7 +128,7 @@ def test_one_calibration_at_a_time(
     sample: Path, encoder: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in copy.iterdir())
-    with calibrating(copy):
+    with calibration_lock(copy):
         said = failure(arguments(sample, copy, encoder), capfd)
         assert f"process {os.getpid()} on " in said
         assert "is calibrating into it; wait until that is done" in said
@@ -140,7 +140,7 @@ def test_one_calibration_at_a_time(
 def holder(copy: Path) -> str:
     """Written once the lock is had."""
     try:
-        return (copy / CALIBRATING).read_text(encoding="utf-8")
+        return (copy / CALIBRATION_LOCK).read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
 

@@ -81,11 +81,11 @@ def test_a_map_that_would_not_rise_is_platt_s_line() -> None:
 
 def test_platt_s_line_is_exact_and_no_map_changes_nothing() -> None:
     odds = np.linspace(-40, 40, 1001)
-    assert (Recalibration().of(odds) == odds).all()
+    assert (Recalibration().apply(odds) == odds).all()
     assert Recalibration().kind == "none"
     line = Recalibration(0.7, 0.7, -0.2)
-    assert (line.of(odds) == 0.7 * odds - 0.2).all()
-    np.testing.assert_allclose(Recalibration(0.7, 0.7 + 1e-12, -0.2).of(odds), line.of(odds), atol=1e-9)
+    assert (line.apply(odds) == 0.7 * odds - 0.2).all()
+    np.testing.assert_allclose(Recalibration(0.7, 0.7 + 1e-12, -0.2).apply(odds), line.apply(odds), atol=1e-9)
 
 
 def test_separable_labels_have_a_finite_map() -> None:

@@ -8,9 +8,9 @@ from taugate.calibration.metrics.clusters import Units
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, gamma
+from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import keep
-from taugate.retrieval.vectors.overlap import overlap_thresholds, share_above
 
 
 def judged(scores: np.ndarray, grades: np.ndarray) -> JudgedQueries:

@@ -10,7 +10,8 @@ from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.build import build
 from taugate.retrieval.policy.policy import Policy, PolicyKind
 from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
-from taugate.retrieval.retriever import Answer, Query, Retriever
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.retriever import Retriever
 
 N, D, K = 400, 16, 5
 TAU: dict[PolicyKind, float | None] = {"similarity": 0.3, "relative": 0.8, "probability": 0.5, "none": None}

@@ -16,8 +16,9 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.policy import Policy, Strata
-from taugate.retrieval.retriever import Answer, Query, Retriever
+from taugate.retrieval.policy.policy import Policy, StratumThresholds
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.retriever import Retriever
 from tests.retrieval.documents.test_filter_properties import meets
 
 N, D, K, TAU = 240, 16, 5, np.float32(0.3)
@@ -135,7 +136,7 @@ def test_both_filters_hold(one: Filter, other: Filter, expected: Filter) -> None
 
 
 def test_a_permission_is_a_filter_to_certified_strata() -> None:
-    policy = Policy("similarity", 0.3, K, strata=Strata("tenant", {(2, "a"): 0.2}))
+    policy = Policy("similarity", 0.3, K, strata=StratumThresholds("tenant", {(2, "a"): 0.2}))
     cases: list[tuple[Filter, Filter | None, float, bool]] = [
         ((OneOf.of("tenant", "a"),), None, 0.2, True),
         ((OneOf.of("tenant", "a"),), (OneOf.of("tenant", "a", "b"),), 0.2, True),

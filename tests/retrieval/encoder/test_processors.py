@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.retrieval.encoder.encoder import processors
+from taugate.retrieval.encoder.processors import processors
 
 ALLOWED = len(os.sched_getaffinity(0))
 

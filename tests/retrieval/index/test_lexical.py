@@ -158,9 +158,9 @@ def changed(**arrays: np.ndarray) -> ForwardIndex:
     ],
 )
 def test_another_index_is_not_whole(other: ForwardIndex) -> None:
-    assert INDEX.whole(4)
-    assert not other.whole(4)
+    assert INDEX.is_valid(4)
+    assert not other.is_valid(4)
 
 
 def test_an_index_of_other_documents_is_not_whole() -> None:
-    assert not INDEX.whole(3)
+    assert not INDEX.is_valid(3)

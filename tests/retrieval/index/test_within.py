@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from taugate.retrieval.index.build import AnyIndex, build
+from taugate.retrieval.index.exact import SPARE
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.kinds import Kind
-from taugate.retrieval.index.top_k import SPARE, TopK, Within
+from taugate.retrieval.index.top_k import DocumentSubset, TopK
 from tests.retrieval.drawn import KINDS, D, K, N, clustered, unit
 
 FEW = N // 128  # up to so many are scored one by one
@@ -60,7 +61,7 @@ def test_it_equals_brute_force(index: AnyIndex, queries: np.ndarray, count: int)
     rng = np.random.default_rng(count)
     for _ in range(3):
         mask = some(rng, count)
-        check(index.search_within(queries, K, Within(mask)), index, queries, mask, K)
+        check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
 @pytest.mark.parametrize("k", [1, 3, 100, 2 * N])
@@ -68,7 +69,7 @@ def test_whatever_is_asked_for(index: AnyIndex, queries: np.ndarray, k: int) -> 
     """More than match, than candidates are fetched, and than there are documents."""
     for count in (FEW, N // 3):
         mask = some(np.random.default_rng(k), count)
-        check(index.search_within(queries[:5], k, Within(mask)), index, queries[:5], mask, k)
+        check(index.search_within(queries[:5], k, DocumentSubset(mask)), index, queries[:5], mask, k)
 
 
 def test_blocks_of_neighbours_and_the_last_document(index: AnyIndex, queries: np.ndarray) -> None:
@@ -76,12 +77,12 @@ def test_blocks_of_neighbours_and_the_last_document(index: AnyIndex, queries: np
     for block in (slice(0, 200), slice(N - 201, N - 1), slice(N - 1, N), slice(1001, 1009)):
         mask = np.zeros(N, dtype=np.bool_)
         mask[block] = True
-        check(index.search_within(queries, K, Within(mask)), index, queries, mask, K)
+        check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
 def test_a_query_has_the_same_result_alone_and_in_a_batch(index: AnyIndex, queries: np.ndarray) -> None:
     for count in (FEW, N // 4):
-        within = Within(some(np.random.default_rng(7), count))
+        within = DocumentSubset(some(np.random.default_rng(7), count))
         together = index.search_within(queries, K, within)
         alone = [index.search_within(queries[row : row + 1], K, within) for row in range(len(queries))]
         np.testing.assert_array_equal(together.scores, np.concatenate([top.scores for top in alone]))
@@ -95,7 +96,7 @@ def test_copies_within_go_to_the_lower_position_however_many(kind: Kind) -> None
     documents = np.repeat(unit(rng.standard_normal((3, 48))), 3000, axis=0)
     index, queries = build(kind, documents), unit(rng.standard_normal((8, 48)))
     mask = some(rng, len(documents) // 2, len(documents))
-    check(index.search_within(queries, 5, Within(mask)), index, queries, mask, 5)
+    check(index.search_within(queries, 5, DocumentSubset(mask)), index, queries, mask, 5)
 
 
 def test_near_ties_are_ordered_by_their_exact_similarity() -> None:
@@ -104,14 +105,14 @@ def test_near_ties_are_ordered_by_their_exact_similarity() -> None:
     base = unit(rng.standard_normal((1, 384)))
     documents = unit(base + 1e-5 * rng.standard_normal((2000, 384)))
     index, mask = build("flat", documents), some(rng, 900, 2000)
-    check(index.search_within(base, 5, Within(mask)), index, base, mask, 5)
+    check(index.search_within(base, 5, DocumentSubset(mask)), index, base, mask, 5)
 
 
 def test_a_small_corpus(documents: np.ndarray, queries: np.ndarray) -> None:
     for kind in ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat"):
         index = build(kind, documents[:3])
         for mask in (np.array([False, True, False]), np.ones(3, dtype=np.bool_), np.zeros(3, dtype=np.bool_)):
-            check(index.search_within(queries, K, Within(mask)), index, queries, mask, K)
+            check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
 def test_a_copy_on_a_gpu_is_left_alone(documents: np.ndarray, queries: np.ndarray) -> None:
@@ -120,7 +121,7 @@ def test_a_copy_on_a_gpu_is_left_alone(documents: np.ndarray, queries: np.ndarra
     index._gpu = object()
     for count in (FEW, N // 3):
         mask = some(np.random.default_rng(8), count)
-        check(index.search_within(queries, K, Within(mask)), index, queries, mask, K)
+        check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
 
 
 def test_saved_and_mapped_it_is_searched_where_it_lies(
@@ -130,5 +131,5 @@ def test_saved_and_mapped_it_is_searched_where_it_lies(
     save(build("hnsw", documents), tmp_path)
     index = load(tmp_path, "hnsw", D)
     mask = some(np.random.default_rng(9), N // 5)
-    check(index.search_within(queries, K, Within(mask)), index, queries, mask, K)
+    check(index.search_within(queries, K, DocumentSubset(mask)), index, queries, mask, K)
     assert str(tmp_path / "index.faiss") in Path("/proc/self/maps").read_text(encoding="utf-8")

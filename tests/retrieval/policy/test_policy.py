@@ -5,7 +5,8 @@ import pytest
 
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, keep
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.query import Query
+from taugate.retrieval.retriever import Retriever
 
 SCORES = np.array([[0.9, 0.5, 0.25, 0.0, -0.1]], dtype=np.float32)
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, decision_scores, keep
-from taugate.retrieval.retriever import Answer, Query, Retriever
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.retriever import Retriever
 
 # Few values, so that ties and scores that equal the threshold are common; their neighbours in float32 and in float64.
 _ROUND = [-1.0, -0.25, -0.0, 0.0, 0.1, 0.25, 1 / 3, 0.5, 1.0]

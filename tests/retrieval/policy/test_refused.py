@@ -6,8 +6,9 @@ import pytest
 from taugate.retrieval.documents.filters import OneOf
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore, Signals
-from taugate.retrieval.policy.policy import Policy, Strata
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.policy.policy import Policy, StratumThresholds
+from taugate.retrieval.query import Query
+from taugate.retrieval.retriever import Retriever
 
 SCORES = {"near": [0.9, 0.5, 0.25, 0.1], "far": [0.4, 0.39, 0.2, 0.1], "edge": [0.5, 0.3, 0.2, 0.1]}
 TAU = 0.5  # of the best similarity, below which a query is refused
@@ -22,7 +23,7 @@ class Texts:
     def embed(self, tokens):
         return np.array([[list(SCORES).index(text)] for text in tokens], dtype=np.float32)
 
-    def single(self):
+    def single_threaded(self):
         return self
 
 
@@ -120,11 +121,11 @@ def test_queries_are_refused_one_by_one_in_a_batch() -> None:
 
 
 def test_on_one_thread_the_same_are_refused() -> None:
-    assert retriever(0.3).single().search([Query("far", 4)])[0].reason == "unanswerable"
+    assert retriever(0.3).single_threaded().search([Query("far", 4)])[0].reason == "unanswerable"
 
 
 def test_within_a_certified_stratum_refusals_are_not_certified() -> None:
-    strata = Strata("lang", {"sv": 0.05})
+    strata = StratumThresholds("lang", {"sv": 0.05})
     wanted = (OneOf("lang", ("sv",)),)
 
     def asked(rule: AnswerRule | None):

@@ -5,7 +5,8 @@ import pytest
 
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import Policy, decision_scores, keep, relative
-from taugate.retrieval.retriever import Query, Retriever
+from taugate.retrieval.query import Query
+from taugate.retrieval.retriever import Retriever
 
 # Best first. The last two queries resemble nothing: their best score is 0, and below it.
 SCORES = np.array(

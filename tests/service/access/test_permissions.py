@@ -15,14 +15,14 @@ from taugate.errors import InputError
 from taugate.registry.catalog import find
 from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Query
 from taugate.service.access.authorization import PATH_RULES
 from taugate.service.access.keys import ApiKey, digest
-from taugate.service.drift.verdict import said as alarm
-from taugate.service.pipeline.answering import Answering
+from taugate.service.drift.alarms import drift_field
+from taugate.service.lifecycle.serving import ActiveRelease
 from taugate.service.runtime.ids import may_judge, reply_id
-from taugate.service.shadow.gauges import answered
+from taugate.service.shadow.gauges import answer
 from tests.prometheus_process import until
 from tests.service.access.files import OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse
@@ -224,17 +224,16 @@ def test_a_key_with_a_filter_has_no_path_about_all_documents(permitting: Service
 
 def test_drift_is_about_the_traffic_of_others(release: Release) -> None:
     class Alarmed:
-        verdict = alarm(["topk_similarity"])
+        report = drift_field(["topk_similarity"])
 
-    answering = Answering.__new__(Answering)
-    answering.watch = Alarmed()  # type: ignore[assignment]
-    assert json.loads(answering.drift(()))["alarm"]
-    assert json.loads(answering.drift(all_of(OneOf.of("tenant", "a")))) == {"alarm": False, "signals": []}
+    active = ActiveRelease(search=None, drift=Alarmed())  # type: ignore[arg-type]
+    assert json.loads(active.drift_report(()))["alarm"]
+    assert json.loads(active.drift_report(all_of(OneOf.of("tenant", "a")))) == {"alarm": False, "signals": []}
 
 
 def test_a_shadow_answers_within_the_filter(release: Release) -> None:
     query = Query(QUERY, 30, permitted=all_of(OneOf.of("category", "bygglov")))
-    side = answered(query, release.retriever, release.documents)
+    side = answer(query, release.retriever, release.documents)
     assert len(side.considered) == 20
     categories = {document.id: document.metadata["category"] for document in release.documents}
     assert {categories[each] for each in side.considered} == {"bygglov"}

@@ -8,8 +8,8 @@ import pytest
 import zaragoza_construction_faq
 
 from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
-from taugate.retrieval.retriever import Query
 from taugate.service.api.schemas import SearchResponse
 from tests.fake_encoder import MAX_LENGTH
 from tests.service_process import ServiceProcess

@@ -9,23 +9,22 @@ import numpy as np
 import pytest
 
 from taugate.registry.catalog import find
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query
-from taugate.service.cache.cache import Memory, Value
-from taugate.service.drift.shown import Shown
-from taugate.service.pipeline.engine import Found
-from taugate.service.pipeline.reply import Reply
+from taugate.service.cache.cache import CacheValue, MemoryCache
+from taugate.service.drift.recent_replies import RecentReplies
+from taugate.service.pipeline.reply import Reply, SearchResult
 from taugate.service.runtime.ids import new_id
 
 KEY = "taugate:4:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 
 
-def vector(size: int) -> Value:
+def vector(size: int) -> CacheValue:
     return np.zeros(size, dtype=np.uint8)
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    memory = Memory(3 * (512 + 100))
+    memory = MemoryCache(3 * (512 + 100))
     for name in ("a", "b", "c"):
         memory.put(name, vector(100))
     assert memory.get("a") is not None
@@ -34,7 +33,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_a_value_over_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
-    memory = Memory(1500)
+    memory = MemoryCache(1500)
     first = vector(100)
     memory.put("a", first)
     memory.put("b", vector(1500))
@@ -43,7 +42,7 @@ def test_a_value_over_the_limit_is_not_kept_and_pushes_nothing_out() -> None:
 
 
 def test_no_bytes_keep_nothing() -> None:
-    memory = Memory(0)
+    memory = MemoryCache(0)
     memory.put("a", vector(0))
     assert memory.get("a") is None
     assert memory.bytes == 0
@@ -57,8 +56,8 @@ def reply(releases: Path) -> Callable[[], Reply]:
     vectors = release.retriever.vectors([query.text])
     (answer,) = release.retriever.answer([query], vectors)
     documents = [release.documents[position] for position in answer.positions.tolist()]
-    found = Found(answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
-    return lambda: Reply.of(found, release.manifest, include_text=False)
+    result = SearchResult(answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
+    return lambda: Reply.build(result, release.manifest, include_text=False)
 
 
 @pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])
@@ -68,7 +67,7 @@ def test_the_limit_is_one_of_memory_in_use(kind: str, reply: Callable[[], Reply]
     gc.collect()
     tracemalloc.start()
     try:
-        memory = Memory(limit)
+        memory = MemoryCache(limit)
         for number in range(2 * limit // made().nbytes):
             memory.put(KEY.format(number), made())
         used, _ = tracemalloc.get_traced_memory()
@@ -80,7 +79,7 @@ def test_the_limit_is_one_of_memory_in_use(kind: str, reply: Callable[[], Reply]
 
 def test_a_reply_that_is_gone_leaves_its_slot_and_nothing_else(reply: Callable[[], Reply]) -> None:
     """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
-    shown = Shown(None, "release", 5, seconds=3600)
+    shown = RecentReplies(None, "release", 5, seconds=3600)
     shown.add(new_id(), 0.0, reply().shown)
     gc.collect()
     tracemalloc.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.drift.baseline import Baseline, Range
+from taugate.drift.baseline import Baseline, OrdinaryRange
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release
@@ -81,7 +81,7 @@ def learnt(release: Release) -> Callable[..., Baseline]:
             block=200,
             blocks=500,
             signals={
-                signal: Range(lower=bounds.lower.tolist(), upper=bounds.upper.tolist())
+                signal: OrdinaryRange(lower=bounds.lower.tolist(), upper=bounds.upper.tolist())
                 for signal, bounds in calibrated.items()
             },
         )

@@ -7,15 +7,22 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
+from taugate.service.drift.alarms import NO_DRIFT, drift_field
 from taugate.service.drift.gauges import BulkHistogram
-from taugate.service.drift.query_log import Judged, QueryLog, Seen, comparable, judgements, observations
-from taugate.service.drift.verdict import NOT_WATCHED, said
+from taugate.service.drift.query_log import (
+    PositiveFeedback,
+    QueryLog,
+    ServedReply,
+    comparable,
+    judgements,
+    observations,
+)
 from taugate.service.pipeline.reply import Reply
 
 
-def seen(at: float, kept: int = 2, text: str = "a query") -> Seen:
+def seen(at: float, kept: int = 2, text: str = "a query") -> ServedReply:
     observed = np.array([kept, 0.9, 0.5, 0.1, 0.2], dtype=np.float32).tobytes()
-    return Seen(at, f"id{at}", text, observed, b"")
+    return ServedReply(at, f"id{at}", text, observed, b"")
 
 
 def test_many_values_count_as_one_after_the_other() -> None:
@@ -38,8 +45,8 @@ def test_many_values_count_as_one_after_the_other() -> None:
 
 
 def test_only_what_can_be_compared_becomes_a_row() -> None:
-    within_a_filter = Seen(1.0, "x", "q", b"", b"")
-    cut_short = Seen(1.0, "y", "q", b"1234", b"")
+    within_a_filter = ServedReply(1.0, "x", "q", b"", b"")
+    cut_short = ServedReply(1.0, "y", "q", b"1234", b"")
     whole = seen(2.0, kept=1)
     assert comparable([within_a_filter, whole, cut_short], 2, 2) == [whole]
     columns = observations([seen(5.0), seen(3.0)], 2, 2)
@@ -61,7 +68,7 @@ def test_the_same_query_has_the_same_key_and_another_another() -> None:
 def test_the_same_judgement_has_the_same_key_whoever_gave_it() -> None:
     """Of the same query, that is: its similarity with the document tells it from others."""
     told = [("a", "d1", 0.9), ("b", "d1", 0.9), ("a", "d2", 0.9), ("a", "d1", 0.8)]
-    columns = judgements([Judged(float(at), *each) for at, each in enumerate(told)])
+    columns = judgements([PositiveFeedback(float(at), *each) for at, each in enumerate(told)])
     assert columns.key[0] == columns.key[1]
     assert len({*columns.key.tolist()}) == 3
     assert columns.correct.tolist() == [np.float32(each) for _, _, each in told]
@@ -70,7 +77,9 @@ def test_the_same_judgement_has_the_same_key_whoever_gave_it() -> None:
 
 def test_what_is_sent_has_what_is_kept_and_what_is_known_by_now() -> None:
     reply = Reply(b'{"results":[],"release":"r"', 0, 2, None, b"", b"")
-    first, second = (orjson.loads(reply.named("f" * 32, drift)) for drift in (NOT_WATCHED, said(["roe", "canary"])))
+    first, second = (
+        orjson.loads(reply.to_json("f" * 32, drift)) for drift in (NO_DRIFT, drift_field(["roe", "canary"]))
+    )
     assert first == {
         "results": [],
         "release": "r",
@@ -86,7 +95,7 @@ def test_the_log_holds_what_a_replay_needs_and_no_text_unless_asked(tmp_path: Pa
     rows = [seen(1.0), seen(2.0, kept=0, text="another"), seen(3.0)]
     log.write(rows[:2], observations(rows[:2], 2, 2), [])
     (tmp_path / "queries.jsonl").rename(tmp_path / "rotated")
-    log.write(rows[2:], observations(rows[2:], 2, 2), [Judged(3.5, "id1.0", "d1", 0.9)])
+    log.write(rows[2:], observations(rows[2:], 2, 2), [PositiveFeedback(3.5, "id1.0", "d1", 0.9)])
     first, second = (
         [orjson.loads(line) for line in (tmp_path / name).read_bytes().splitlines()]
         for name in ("rotated", "queries.jsonl")

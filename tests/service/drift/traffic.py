@@ -12,9 +12,9 @@ import numpy as np
 from taugate.drift.monitor import Monitor, theta_of
 from taugate.drift.observations import Observations, query_key
 from taugate.registry.promotion import promote
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
-from taugate.retrieval.retriever import Query
-from taugate.service.pipeline.engine import RANDOM_DOCUMENTS
+from taugate.service.pipeline.search import RANDOM_DOCUMENTS
 from tests.service.access.files import entry
 from tests.service_process import ServiceProcess
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.release.reader import AskedPrecision, Release, load
+from taugate.retrieval.release.reader import Release, RequestedPrecision, load
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings
 from tests.service.inprocess import PATIENCE, Gated, serving, status, until, with_gate
@@ -30,7 +30,7 @@ async def check_not_ready(http: httpx.AsyncClient, message: str) -> None:
 def test_not_ready_while_loading(releases: Path) -> None:
     loading, go_on = threading.Event(), threading.Event()
 
-    def slow(folder: Path, threads: int, precision: AskedPrecision) -> Release:
+    def slow(folder: Path, threads: int, precision: RequestedPrecision) -> Release:
         loading.set()
         assert go_on.wait(PATIENCE)
         return load(folder, threads, precision)
@@ -61,7 +61,7 @@ def test_not_ready_while_shutting_down(releases: Path) -> None:
 def test_whatever_keeps_it_from_loading_ends_the_process(releases: Path, error: Exception) -> None:
     ended = asyncio.Event()
 
-    def broken(folder: Path, threads: int, precision: AskedPrecision) -> Release:
+    def broken(folder: Path, threads: int, precision: RequestedPrecision) -> Release:
         raise error
 
     async def scenario() -> None:

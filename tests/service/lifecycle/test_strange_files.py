@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from taugate.registry.promotion import promote
-from taugate.registry.remote.transfer import promote_there, push
+from taugate.registry.remote.transfer import promote_remote, push
 from taugate.service.api.app import create_app
 from taugate.service.settings import Settings
 from tests.service.access.files import OPS, bearer, entry
@@ -41,7 +41,7 @@ def keyed(releases: Path | str, copy: Path) -> Settings:
 def test_a_pipe_in_the_place_of_current_in_a_store(two: Two, tmp_path: Path) -> None:
     url, current = f"file://{tmp_path}/store", tmp_path / "store" / "current"
     push(two.folder / two.old, url)
-    promote_there(url, two.old)
+    promote_remote(url, two.old)
 
     def pipe() -> None:
         """Of which a reader would get the id of the release in service, so that no test waits."""

@@ -87,7 +87,9 @@ def test_what_is_exchanged_after_it_was_checked_is_never_opened(
     opened = trusting(signed)(release, 1, "auto")
     assert tokenizer.read_bytes() == forged
     np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)
-    np.testing.assert_array_equal(opened.retriever.single().vectors([word]), honest)  # which opens it once more
+    np.testing.assert_array_equal(
+        opened.retriever.single_threaded().vectors([word]), honest
+    )  # which opens it once more
     opened.close()
     assert release_ids(signed.releases.copies / PRIVATE) == []
     with pytest.raises(ReleaseError, match=rf"{release}/encoder/tokenizer\.json: (SHA-256|not the \d+ bytes)"):

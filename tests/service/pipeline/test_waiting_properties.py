@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.service.cache.cache import Flights
+from taugate.service.cache.cache import SingleFlight
 from taugate.service.errors import DeadlineExceeded, Overloaded
-from taugate.service.pipeline.admission import Admission
+from taugate.service.pipeline.queue import Admission
 
 KEYS = ("a", "b")
 JOIN = st.tuples(st.just("join"), st.sampled_from(KEYS))
@@ -22,7 +22,7 @@ SHORT_NAP = 12  # turns of the event loop: more than a caller needs to learn of 
 class Airport:
     """Work in flight by key: how it ends is said from outside."""
 
-    flights: Flights[str] = field(default_factory=Flights)
+    flights: SingleFlight[str] = field(default_factory=SingleFlight)
     ends: dict[str, asyncio.Future[str]] = field(default_factory=dict)
     begun: int = 0
 

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from taugate.registry.promotion import promote
 from taugate.retrieval.documents.filters import OneOf, all_of
+from taugate.retrieval.query import Query
 from taugate.retrieval.release.layout import MANIFEST
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.retriever import Query
-from taugate.service.pipeline.engine import Engine, Threads
-from taugate.service.shadow.gauges import answered, overlap
+from taugate.service.pipeline.search import SearchPipeline
+from taugate.service.shadow.gauges import answer, overlap
 from taugate.service.shadow.shadow import Shadow
 from tests.prometheus_process import until
 from tests.service.conftest import Two
@@ -47,8 +47,8 @@ def test_what_a_promotion_would_change_is_counted(two: Two) -> None:
     old, new = (load(two.folder / name, 1) for name in (two.old, two.new))
     pairs = [
         (
-            answered(Query(query, 5), old.retriever, old.documents),
-            answered(Query(query, 3), new.retriever, new.documents),
+            answer(Query(query, 5), old.retriever, old.documents),
+            answer(Query(query, 3), new.retriever, new.documents),
         )
         for query in QUERIES
     ]
@@ -107,20 +107,20 @@ def test_what_one_of_them_cannot_answer_is_no_comparison(two: Two) -> None:
     """A filter on a field that no document has, a query that breaks, and more queries than it can keep up with."""
     registry = CollectorRegistry()
     release = load(two.folder / two.new, 1)
-    engine = Engine(load(two.folder / two.old, 1), Threads(1), lambda *_: None, lambda _: None)
-    shadow = Shadow(release, engine, 1, registry)
+    pipeline = SearchPipeline(load(two.folder / two.old, 1))
+    shadow = Shadow(release, pipeline, 1, registry)
 
     def count(outcome: str) -> float:
         return registry.get_sample_value("taugate_shadow_queries_total", {"outcome": outcome}) or 0.0
 
-    shadow.seen(Query("permit", 5, filter=all_of(OneOf.of("no such field", "x"))))
-    shadow.seen(Query(None, 5))
-    shadow.seen(Query("permit", 5))
+    shadow.offer(Query("permit", 5, filter=all_of(OneOf.of("no such field", "x"))))
+    shadow.offer(Query(None, 5))
+    shadow.offer(Query("permit", 5))
     until(lambda: count("compared") == 1)
     assert count("failed") == 2
     for _ in range(1000):
-        shadow.seen(Query("permit", 5))
+        shadow.offer(Query("permit", 5))
     assert count("skipped") > 0
     shadow.close()
-    engine.close()
+    pipeline.close()
     assert count("compared") + count("skipped") < 1000

@@ -1,0 +1,91 @@
+"""The size of blocks, where it follows the traffic: long enough that bursts are averaged within a block."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.drift.blocks import BLOCK, ROUNDING
+from taugate.drift.observations import Float64
+
+_STEP = 40  # queries that one value of the series is the mean of: a fifth of the smallest block
+_MOST_STEPS = 500  # the series: the last 20,000 queries
+_FEWEST_STEPS = 50
+_LARGEST = 16 * BLOCK  # what lasts longer than 1,600 queries is no burst; a baseline is for that
+
+
+def autocorrelation_time(series: Float64) -> float:
+    """Return the integrated autocorrelation time of a series in its steps, at least 1.
+
+    It is summed over lags by Geyer's initial positive sequence ("Practical Markov chain Monte Carlo", Statistical
+    Science 7, 1992).
+
+    series: (n, V) float64, whose V variables are taken together.
+    """
+    centred = series - series.mean(axis=0)
+    variance = float((centred**2).sum())
+    if variance == 0:
+        return 1.0
+    n, time = len(series), -1.0
+    for lag in range(0, n // 4, 2):
+        pair = sum(float((centred[: n - k] * centred[k:]).sum()) for k in (lag, lag + 1)) / variance
+        if pair <= 0:
+            break
+        time += 2 * pair
+    return max(1.0, time)
+
+
+class BlockSize:
+    """Chooses the size of the next block from the traffic before it.
+
+    variables: V, how many means are observed.
+    """
+
+    def __init__(self, variables: int) -> None:
+        self._steps: deque[Float64] = deque(maxlen=_MOST_STEPS)
+        self._sum, self._count = np.zeros(variables), 0
+
+    def observe(self, mean: Float64, queries: int) -> None:
+        """Add the mean, (V,) float64, of some more distinct queries; queries: how many."""
+        self._sum = self._sum + mean * queries
+        self._count += queries
+        # A fifth of a long block is several steps with one mean: steps are as long whatever the block is.
+        while self._count >= _STEP:
+            self._steps.append(self._sum / self._count)
+            self._sum = self._sum * ((self._count - _STEP) / self._count)
+            self._count -= _STEP
+
+    @property
+    def size(self) -> int:
+        """Distinct queries in the next block, a multiple of BLOCK."""
+        if len(self._steps) < _FEWEST_STEPS:
+            return BLOCK
+        queries = 2 * _STEP * autocorrelation_time(np.array(self._steps))
+        return int(np.clip(BLOCK * np.ceil(queries / BLOCK), BLOCK, _LARGEST))
+
+    def pack(self) -> dict[str, NDArray[Any]]:
+        """Return the state as arrays, for other processes; `restore` reads it."""
+        return {"steps": np.array(self._steps).reshape(-1, len(self._sum)), "rest": np.append(self._sum, self._count)}
+
+    def restore(self, packed: Mapping[str, NDArray[Any]]) -> None:
+        """Take over a state from `pack`. Raises ValueError for anything else, and nothing has changed then."""
+        variables = len(self._sum)
+        if {*packed} != {"steps", "rest"} or any(
+            array.dtype != np.float64 or not np.isfinite(array).all() for array in packed.values()
+        ):
+            raise ValueError("no state of a block size")
+        steps, rest = packed["steps"], packed["rest"]
+        if (
+            steps.shape[1:] != (variables,)
+            or len(steps) > _MOST_STEPS
+            or rest.shape != (variables + 1,)
+            or not 0 <= rest[-1] < _STEP
+            or rest[-1] % 1
+            or not ((steps >= -ROUNDING) & (steps <= 1 + ROUNDING)).all()
+            or not ((rest >= -ROUNDING) & (rest <= rest[-1] + ROUNDING)).all()
+        ):
+            raise ValueError("no state of a block size")
+        self._steps = deque(steps[-_MOST_STEPS:].copy(), maxlen=_MOST_STEPS)
+        self._sum, self._count = rest[:-1].copy(), int(rest[-1])

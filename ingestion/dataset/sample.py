@@ -1,0 +1,29 @@
+"""The sample data set: zaragoza-construction-faq in the BEIR layout, for a first try."""
+
+from pathlib import Path
+
+import orjson
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import CORPUS, HEADER, QUERIES, qrels_of
+
+
+def write_sample(folder: Path) -> None:
+    """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
+
+    folder: of the data set, made where needed. Raises InputError where the extra is not installed.
+    """
+    try:
+        import zaragoza_construction_faq
+    except ImportError as error:
+        raise InputError("the sample data set is not installed; pip install 'taugate[sample]'") from error
+    entries = zaragoza_construction_faq.load(lang="en")
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    documents = (
+        {"_id": entry["id"], "text": entry["a"], "metadata": {"category": entry["category"]}} for entry in entries
+    )
+    queries = ({"_id": f"q-{entry['id']}", "text": entry["q"]} for entry in entries)
+    (folder / CORPUS).write_bytes(b"".join(orjson.dumps(document) + b"\n" for document in documents))
+    (folder / QUERIES).write_bytes(b"".join(orjson.dumps(query) + b"\n" for query in queries))
+    rows = [f"q-{entry['id']}\t{entry['id']}\t1\n" for entry in entries]
+    (folder / qrels_of("test")).write_text(f"{HEADER}\n" + "".join(rows), encoding="utf-8")

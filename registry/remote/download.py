@@ -1,0 +1,169 @@
+"""Downloading a release: from object storage or another directory, checked file by file against its manifest."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from taugate.errors import ReleaseError
+from taugate.retrieval.release.layout import (
+    CURRENT,
+    MANIFEST,
+    MANIFEST_BYTES,
+    POINTER_BYTES,
+    SIGNATURE,
+    STAGING_PREFIX,
+    is_release_id,
+)
+from taugate.retrieval.release.manifest import FileRecord
+from taugate.retrieval.release.signature import SIGNATURE_BYTES, TrustedKeys
+from taugate.retrieval.release.verify import read_manifest
+from taugate.storage.files import open_regular, sync_folder, write_synced
+from taugate.storage.folders import publish, staging_folder
+from taugate.storage.object_store import Store, copy_bounded
+
+_REMEDY = "put the release there again"
+
+
+class Source(Protocol):
+    """Where a release is downloaded from: an object store, or a directory."""
+
+    url: str
+
+    def read(self, name: str, most: int) -> bytes:
+        """Read a whole file of at most `most` bytes. Raises ReleaseError where it has more, FileNotFoundError."""
+        ...
+
+    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
+        """Copy a file, at most `most` + 1 bytes of it, into `target` where given. Returns its size and SHA-256."""
+        ...
+
+
+class DirectorySource:
+    """A releases directory as a source; every file must be a regular one.
+
+    releases: the directory.
+    """
+
+    def __init__(self, releases: Path) -> None:
+        self.url = str(releases)
+
+    def read(self, name: str, most: int) -> bytes:
+        """See Source.read."""
+        with self._opened(name) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise ReleaseError(f"{self.url}/{name}: more than {most} bytes; {_REMEDY}")
+        return content
+
+    def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
+        """See Source.download."""
+        with self._opened(name) as file:
+            return copy_bounded(file.read, target, most)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[BinaryIO]:
+        with ExitStack() as stack:
+            try:
+                file, _ = stack.enter_context(open_regular(Path(self.url, name)))
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                reason = error.strerror or error
+                raise ReleaseError(f"{self.url}/{name}: cannot be read ({reason}); {_REMEDY}") from error
+            yield file
+
+
+def remote_current_id(store: Store) -> str | None:
+    """Return the id of a store's current release, None before the first.
+
+    store: where releases are pushed to. Raises ReleaseError where `current` says anything else, and as the store does.
+    """
+    try:
+        name = store.read(CURRENT, POINTER_BYTES).decode("ascii").strip()
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        name = ""
+    if not is_release_id(name):
+        raise ReleaseError(
+            f"{store.url}/{CURRENT}: is not one line with a release id; look who put it there, remove it, and push and "
+            "promote a release again"
+        )
+    return name
+
+
+def install_release(source: Source, releases: Path, name: str, trusted: TrustedKeys | None) -> None:
+    """Download a release into a releases directory, in place of a damaged one of that id.
+
+    source: where it is. releases: the directory. name: the release's id. trusted: keys of which one must have signed
+    it; None asks for no signature. Raises as `download_release`.
+    """
+    with staging_folder(releases, STAGING_PREFIX) as staging:
+        release = staging / name
+        download_release(source, release, trusted)
+        if (releases / name).exists():  # damaged
+            (releases / name).rename(staging / "damaged")
+        publish(release, releases / name)
+        sync_folder(releases)
+
+
+def download_release(source: Source, release: Path, trusted: TrustedKeys | None) -> None:
+    """Make the folder of a release and fill it.
+
+    The manifest comes first and is checked, with its signature where one is wanted: from then on, names are those of
+    the layout, and sizes and digests its own.
+
+    source: where it is. release: the folder to make, named by the release's id. trusted: as in `install_release`.
+    Raises ReleaseError, which names the file at the source, and OSError when the disk is full.
+    """
+    name = release.name
+    release.mkdir()
+    try:
+        content = source.read(f"{name}/{MANIFEST}", MANIFEST_BYTES)
+        write_synced(release / MANIFEST, content)
+        _download_signature(source, release)
+        manifest = read_manifest(release, content, trusted)
+    except FileNotFoundError as error:
+        raise ReleaseError(f"{source.url}: holds no release {name}; put it there") from error
+    except ReleaseError as error:  # of the file there, not of where it was put to be looked at
+        raise type(error)(str(error).replace(str(release), f"{source.url}/{name}")) from error
+    _check_room(release, sum(record.bytes for record in manifest.files.values()))
+    for file, record in sorted(manifest.files.items()):
+        _download_file(source, f"{name}/{file}", release / file, record)
+    for folder in {(release / file).parent for file in manifest.files}:
+        sync_folder(folder)
+    release.chmod(0o755)
+
+
+def _download_signature(source: Source, release: Path) -> None:
+    try:
+        write_synced(release / SIGNATURE, source.read(f"{release.name}/{SIGNATURE}", SIGNATURE_BYTES))
+    except FileNotFoundError:
+        return  # whoever wants one says so
+
+
+def _check_room(release: Path, needed: int) -> None:
+    free = shutil.disk_usage(release).free
+    if needed > free:
+        raise ReleaseError(
+            f"{release.parent.parent}: the release {release.name} takes {needed} bytes, {free} are free; make room, or "
+            "name another folder (TAUGATE_RELEASES_COPY, --releases)"
+        )
+
+
+def _download_file(source: Source, name: str, path: Path, record: FileRecord) -> None:
+    path.parent.mkdir(exist_ok=True)
+    try:
+        with path.open("wb") as file:
+            size, digest = source.download(name, file, record.bytes)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileNotFoundError as error:
+        raise ReleaseError(f"{source.url}/{name}: missing; {_REMEDY}") from error
+    if size != record.bytes:
+        raise ReleaseError(f"{source.url}/{name}: not the {record.bytes} bytes that the manifest says; {_REMEDY}")
+    if digest != record.sha256:
+        raise ReleaseError(f"{source.url}/{name}: SHA-256 differs from the manifest's; {_REMEDY}")

@@ -1,0 +1,96 @@
+"""The distinct values of one metadata field in order, kept as bytes: no Python object for a value nobody asks for."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Self, overload
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from taugate.retrieval.documents.filters import BOOLEANS, NUMBERS, TEXTS, OneOf, Range, SortKey, sort_key
+
+
+class SortedValues(Sequence[SortKey]):
+    """V sort keys in ascending order: booleans, numbers, texts.
+
+    json: (bytes,) uint8, the values as JSON scalars one after another. offsets: (V + 1,) int64, where each begins, and
+    where the last one ends.
+    """
+
+    def __init__(self, json: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self.json, self.offsets = json, offsets
+        # Views that read one number in 40 ns, a fifth of what NumPy takes.
+        self._json, self._offsets = np.ascontiguousarray(json).data, np.ascontiguousarray(offsets).data
+
+    @classmethod
+    def of(cls, keys: Iterable[SortKey]) -> Self:
+        """Store sort keys, which are distinct and ascending."""
+        parts = [orjson.dumps(value) for _, value in keys]
+        offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(parts), dtype=np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    @overload
+    def __getitem__(self, place: int) -> SortKey: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[SortKey]: ...
+    def __getitem__(self, place: int | slice) -> SortKey | list[SortKey]:
+        """Return the key at a place, or those of a slice."""
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        return sort_key(orjson.loads(self._json[self._offsets[place] : self._offsets[place + 1]]))
+
+    def kinds(self) -> set[int]:
+        """Return which of BOOLEANS, NUMBERS and TEXTS occur."""
+        numbers, texts = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
+        counts = {BOOLEANS: numbers, NUMBERS: texts - numbers, TEXTS: len(self) - texts}
+        return {kind for kind, count in counts.items() if count}
+
+    def places(self, condition: OneOf) -> NDArray[np.int64]:
+        """Return the places of the condition's values that occur, (p,) int64."""
+        # A value beyond the last takes the steps of any other, so that time does not tell which values there are.
+        found = ((min(bisect_left(self, wanted), len(self) - 1), wanted) for wanted in condition.keys)
+        places = [place for place, wanted in found if self[place] == wanted]
+        return np.array(places, dtype=np.int64)
+
+    def interval(self, condition: Range) -> tuple[int, int]:
+        """Return the first place within the condition's bounds, and the place after the last; empty where last ≤ first.
+
+        Numbers alone are within bounds.
+        """
+        first, last = bisect_left(self, (NUMBERS, -np.inf)), bisect_left(self, (TEXTS, ""))
+        if condition.gt is not None:
+            first = max(first, bisect_right(self, (NUMBERS, condition.gt)))
+        if condition.gte is not None:
+            first = max(first, bisect_left(self, (NUMBERS, condition.gte)))
+        if condition.lt is not None:
+            last = min(last, bisect_left(self, (NUMBERS, condition.lt)))
+        if condition.lte is not None:
+            last = min(last, bisect_right(self, (NUMBERS, condition.lte)))
+        return first, last
+
+    def is_valid(self) -> bool:
+        """Tell whether these are what `of` makes: JSON scalars end to end, strictly ascending. Reads every value."""
+        offsets = self.offsets
+        if self.json.dtype != np.uint8 or self.json.ndim != 1 or offsets.dtype != np.int64 or offsets.ndim != 1:
+            return False
+        if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != len(self.json) or (np.diff(offsets) <= 0).any():
+            return False
+        try:
+            return _is_scalar(self[0]) and all(_ascends(one, other) for one, other in pairwise(self))
+        except orjson.JSONDecodeError:
+            return False
+
+
+def _ascends(one: SortKey, other: SortKey) -> bool:
+    return _is_scalar(other) and one < other
+
+
+def _is_scalar(found: SortKey) -> bool:
+    return isinstance(found[1], str | int | float)

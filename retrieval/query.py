@@ -1,0 +1,73 @@
+"""A search, and the answer to it: what is kept of the top-K, and why nothing else is."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.vectors.similarity import Float32
+
+Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One search.
+
+    text: what is asked. k: how many results are considered. threshold: overrides τ, and answers a query that would be
+    refused; None takes the policy's. min_results: so many are returned even where they score below the threshold, or
+    the query is refused. filter: the documents that are searched; None, or a filter without a condition, is all.
+    permitted: the documents that whoever asks may see, within which the filter holds. No query is refused as a whole
+    there, as the words of all documents have a say in that.
+    """
+
+    text: str
+    k: int
+    threshold: float | None = None
+    min_results: int = 0
+    filter: Filter | None = None
+    permitted: Filter = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Uncut:
+    """A query's results before the cut, which drift is watched by, whatever the query's own k and threshold are.
+
+    scores: (K,) float32 similarities of the first K, K that of the policy. kept: how many of them the policy keeps;
+    0 where the query is refused.
+    """
+
+    scores: Float32
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is kept of one query's top-K, best first, and why nothing else is.
+
+    positions: (kept,) int64 positions of the documents. scores: (kept,) float32 similarities. ranks: (kept,) int64
+    places in the uncut list, from 1; a cut by probability does not always keep from the top down. relevance: (kept,)
+    float32 probabilities that the documents are relevant; None where the release has no model of it. considered: how
+    many results the index returned, at most k. best_score: the highest similarity, kept or not; None without a result.
+    threshold: that was in force, None where none was. policy: what was compared with it. calibrated: whether a
+    calibrated threshold, with the evidence for it, was in force. Within a filter it is in a certified stratum alone, as
+    the top-K has other documents there than those that the threshold was measured on. reason: why nothing is kept, None
+    where something is. uncut: for drift; None within a filter, for the same reason. found: (w,) int64 positions of all
+    results of the search, of which this is the cut.
+    """
+
+    positions: NDArray[np.int64]
+    scores: Float32
+    ranks: NDArray[np.int64]
+    relevance: Float32 | None
+    considered: int
+    best_score: float | None
+    threshold: float | None
+    policy: PolicyKind
+    calibrated: bool
+    reason: Reason | None
+    uncut: Uncut | None
+    found: NDArray[np.int64]

@@ -1,0 +1,146 @@
+"""The drift alarms of the deployment, as this process knows them; a process that shares nothing knows its own."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+
+import orjson
+
+from taugate.drift.baseline import Baseline, load_baseline
+from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.observations import Judgements, Observations
+from taugate.errors import InputError
+from taugate.retrieval.release.layout import baseline_path
+from taugate.retrieval.release.reader import Release
+from taugate.service.drift.fleet import Fleet
+from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.shared_state import open_shared_state
+from taugate.service.settings import Settings
+
+_log = logging.getLogger("taugate.drift")
+_MAX_UNSHARED = 20_000  # queries kept while Redis is away, some 2 MB: any drift that is found at all shows in so many
+
+
+def drift_field(signals: Sequence[str]) -> bytes:
+    """Return the field `drift` of a reply, as JSON; signals: whose alarms are on."""
+    return orjson.dumps({"alarm": bool(signals), "signals": signals})
+
+
+NO_DRIFT = drift_field([])
+
+
+class DriftAlarms:
+    """The alarms of one release. Belongs to one thread at a time; `report` may be read by any.
+
+    monitor: weighs the evidence; report: the field `drift` of replies, as JSON.
+    """
+
+    def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
+        """release: whose traffic is watched; settings: of the service; gauges: show the alarms to Prometheus.
+
+        fleet: the other replicas, None where there are none.
+        """
+        self._gauges = gauges
+        self.monitor = _monitor(release, settings, gauges)
+        self._shared = open_shared_state(fleet, release.manifest.release_id, self.monitor.fingerprint)
+        self._unshared: deque[tuple[Observations, Judgements]] = deque()
+        self._canary_failed = False
+        self.report = NO_DRIFT
+        gauges.set_threshold(self.monitor.threshold)
+        for alarm in self.monitor.alarms:
+            gauges.set_alarm(alarm.signal, on=False, evidence=0.0)
+
+    def weigh(self, queries: Observations, judged: Judgements) -> None:
+        """Weigh what came since the last call, which may be nothing: other replicas may have seen something."""
+        before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
+        blocks, shared = self._weigh(queries, judged)
+        self._gauges.observe_weighing(blocks, self.monitor.queries.blocks.size, shared=shared)
+        for alarm in self.monitor.alarms:
+            self._gauges.set_alarm(alarm.signal, on=alarm.on, evidence=alarm.share_of_threshold)
+            if alarm.on != (alarm.signal in before):
+                message = "the traffic has drifted" if alarm.on else "the traffic is within its bounds again"
+                _log.warning(message, extra={"fields": {"signal": alarm.signal}})
+        self._update_report()
+
+    def canary(self, *, alike: bool) -> None:
+        """Set the alarm of the canaries; alike: the golden queries were answered as they were at calibration."""
+        self._canary_failed = not alike
+        self._update_report()
+
+    def forget(self) -> None:
+        """Drop the shared state, as the release has left: should it come back, its alarms begin anew."""
+        if self._shared is not None:
+            self._shared.drop()
+
+    def _weigh(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
+        """Weigh with what others share; returns how many blocks were completed, and whether all others know of them."""
+        if self._shared is None:
+            return self._add([(queries, judged)]), False
+        monitor, blocks = self.monitor, 0
+        own = monitor.pack()  # what was kept from the others is in it
+
+        def work(found: bytes | None) -> bytes | None:
+            nonlocal blocks
+            try:
+                monitor.restore(own if found is None else found)
+            except ValueError:  # others can write there as well
+                monitor.restore(own)
+                found = None
+            new = [(queries, judged)] if found is None else [*self._unshared, (queries, judged)]
+            if found is not None and not any(len(part) for parts in new for part in parts):
+                return None
+            blocks = self._add(new)
+            return monitor.pack()
+
+        if self._shared.change(work):
+            self._unshared.clear()
+            return blocks, True
+        monitor.restore(own)
+        self._keep(queries, judged)
+        return self._add([(queries, judged)]), False
+
+    def _add(self, parts: Sequence[tuple[Observations, Judgements]]) -> int:
+        """Weigh parts of the traffic; returns how many blocks they complete."""
+        blocks = 0
+        for queries, judged in parts:
+            blocks += sum(weighed.fifth.block is not None for weighed in self.monitor.weigh(queries))
+            self.monitor.judge(judged)
+        return blocks
+
+    def _keep(self, queries: Observations, judged: Judgements) -> None:
+        """Keep the latest, for when the others can be reached again."""
+        self._unshared.append((queries, judged))
+        while sum(len(each) for each, _ in self._unshared) > _MAX_UNSHARED and len(self._unshared) > 1:
+            self._unshared.popleft()
+
+    def _update_report(self) -> None:
+        on = [alarm.signal for alarm in self.monitor.alarms if alarm.on]
+        self.report = drift_field([*on, "canary"] if self._canary_failed else on)
+
+
+def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monitor:
+    """Build the monitor, with the baseline where one is named and fits; log and count one that does not."""
+    reference, name = release.reference, release.manifest.release_id
+    theta = theta_of(reference, release.manifest.bootstrap.overlap_percentile)
+    rules = Rules(settings.drift.smallest_effect, settings.drift.average_run_length, settings.drift.block)
+    calibrated = Monitor(reference, theta, rules)
+    try:
+        baseline = _baseline(settings, name, calibrated)
+    except InputError as error:
+        gauges.set_baseline(in_force=False, refused=True)
+        _log.warning("drift is watched without a baseline", extra={"fields": {"reason": str(error), "release": name}})
+        return calibrated
+    gauges.set_baseline(in_force=baseline is not None, refused=False)
+    return calibrated if baseline is None else Monitor(reference, theta, rules, baseline.bounds)
+
+
+def _baseline(settings: Settings, release: str, monitor: Monitor) -> Baseline | None:
+    """Load what TAUGATE_DRIFT_BASELINE names; of a folder, the file for this release, None where it has none."""
+    path = settings.drift.baseline
+    if path is not None and os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what cannot be a folder)
+        path = baseline_path(path, release)
+        if not os.path.lexists(path):
+            _log.info("no baseline for this release", extra={"fields": {"path": str(path)}})
+            return None
+    return None if path is None else load_baseline(path, release, monitor)

@@ -1,0 +1,167 @@
+"""Searches one release for the queries of any number of requests, in batches, off the event loop.
+
+    while batch := next_batch():              # queries of one length in tokens
+        encode(batch)
+        for group in encoded.drain(batch):    # with what other threads have encoded meanwhile
+            deliver(group, search_and_cut(group))
+
+Encoding is most of the work. As many threads as there are processors run this loop, each with an encoder on one thread;
+a query that is alone gets the encoder that uses all processors.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.retriever import Observe
+from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing
+from taugate.service.pipeline.reply import SearchResult
+from taugate.service.runtime.resources import lower_priority, set_search_threads
+from taugate.service.runtime.traces import current, observing
+
+# Whose similarity with a query is measured, for ROE: a few, as each costs every query a product of two vectors.
+RANDOM_DOCUMENTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Queries of one length; alone: no other query is being encoded or waits for it."""
+
+    queries: list[PendingQuery]
+    alone: bool
+
+
+class SearchPipeline:
+    """The threads that search one release, and the queues between them.
+
+    release: the release; single_threaded: its retriever with an encoder on one thread.
+    """
+
+    # Tokens encoded together, some 28 queries of 18: beyond 16 the encoder alone gains little or nothing with more of
+    # them (docs/benchmarks/serving.md), and a query waits for those it shares a batch with.
+    max_batch_tokens = 512
+    # Queries searched together: a flat index of 57,953 documents answers 118 queries/s one at a time and 616 together
+    # (docs/benchmarks/gate.md); a query waits for those it is searched with.
+    max_group_queries = 32
+
+    def __init__(
+        self,
+        release: Release,
+        *,
+        encoder_threads: int = 1,
+        search_threads: int = 1,
+        observe: Observe = lambda stage, seconds: None,
+        observe_batch: Callable[[int], object] = lambda queries: None,
+    ) -> None:
+        """Start the threads.
+
+        release: loaded, and closed by the caller after `close`; encoder_threads: batches that are encoded at a time;
+        search_threads: FAISS's threads for one search; observe: is called with the name and the seconds of each stage;
+        observe_batch: is called with how many queries were encoded together.
+        """
+        self.release = release
+        self._observe, self._observe_batch = observe, observe_batch
+        self._retriever = release.retriever
+        self.single_threaded = release.retriever.single_threaded() if encoder_threads > 1 else release.retriever
+        self._search_threads = search_threads
+        self._rng = np.random.default_rng(release.manifest.bootstrap.seed)
+        self._rescore_rng = np.random.default_rng(release.manifest.bootstrap.seed)  # of another thread
+        self._queue, self._encoded = QueryQueue(self.max_batch_tokens), EncodedQueries(self.max_group_queries)
+        self._taking = threading.Lock()  # one thread at a time takes a batch
+        self._busy: set[int] = set()  # ids of the threads that are at a batch
+        self._threads = [
+            threading.Thread(target=self._run, name="taugate-search", daemon=True) for _ in range(encoder_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
+        """Search for a query; a query whose caller is cancelled before its turn is never worked on.
+
+        vector: the query's, (d',) float32, where it is known, so that nothing has to be encoded. Raises NotReady where
+        the pipeline is closed before the query had its turn, and what encoding or searching its batch raised.
+        """
+        pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current())
+        self._queue.put(pending)
+        return await pending.result
+
+    def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> SearchResult:
+        """Rebuild the result of an earlier search; see Retriever.rescore for the arguments. Raises ValueError."""
+        answer = self._retriever.rescore(query, vector, positions)
+        (result,) = self._with_documents([answer], vector[None], self._rescore_rng)
+        return result
+
+    def close(self) -> None:
+        """Finish the batches at work, fail the queries that wait with NotReady, and end the threads."""
+        self._queue.close()
+        for thread in self._threads:
+            thread.join()
+        self._queue.fail_remaining()
+
+    def _run(self) -> None:
+        """Work on batches until the pipeline is closed."""
+        set_search_threads(self._search_threads)
+        lower_priority()  # whoever wants an answer, or has to be refused, is heard first
+        while (batch := self._next_batch()) is not None:
+            with failing(batch.queries):
+                self._encode(batch)
+                for group in self._encoded.drain(batch.queries):
+                    with failing(group):
+                        deliver(group, self._search_and_cut(group))
+            self._busy.discard(threading.get_ident())
+
+    def _next_batch(self) -> _Batch | None:
+        """Tokenize the queries that have arrived, and take the next batch; waits for one. None when closed."""
+        with self._taking:
+            while not self._queue.closed:
+                for pending in self._queue.arrivals():
+                    with failing([pending]):
+                        self._queue.add(pending, self._tokenize(pending))
+                if queries := self._queue.take_batch():
+                    alone = not (self._busy or self._queue.has_more)
+                    self._busy.add(threading.get_ident())
+                    return _Batch(queries, alone)
+        return None
+
+    def _tokenize(self, pending: PendingQuery) -> int | None:
+        """Set a query's tokens; returns how many are encoded, None where its vector is known."""
+        if pending.vector is not None:
+            return None
+        (pending.tokens,) = self._retriever.tokens([pending.query.text])
+        return self._retriever.encoder.padded(len(pending.tokens.ids))
+
+    def _encode(self, batch: _Batch) -> None:
+        """Set the vectors of a batch, where they are not known."""
+        tokens = [pending.tokens for pending in batch.queries if pending.tokens is not None]
+        if not tokens:
+            return
+        self._observe_batch(len(tokens))
+        retriever = self._retriever if batch.alone else self.single_threaded
+        observe = observing(self._observe, [pending.trace for pending in batch.queries])
+        for pending, vector in zip(batch.queries, retriever.embed(tokens, observe), strict=True):
+            pending.vector = vector
+
+    def _search_and_cut(self, group: Sequence[PendingQuery]) -> list[SearchResult]:
+        """Search for encoded queries together; returns what is kept of each."""
+        vectors = np.stack([pending.vector for pending in group if pending.vector is not None])
+        observe = observing(self._observe, [pending.trace for pending in group])
+        answers = self._retriever.answer([pending.query for pending in group], vectors, observe)
+        return self._with_documents(answers, vectors, self._rng)
+
+    def _with_documents(
+        self, answers: Sequence[Answer], vectors: Float32, rng: np.random.Generator
+    ) -> list[SearchResult]:
+        """Join each answer with its documents, and with similarities of random ones; vectors: (n, d') float32."""
+        documents, index = self.release.documents, self._retriever.index
+        random = index.score(vectors, rng.integers(0, len(index), size=(len(answers), RANDOM_DOCUMENTS)))
+        return [
+            SearchResult(answer, [documents[position] for position in answer.positions.tolist()], vector, similarities)
+            for answer, vector, similarities in zip(answers, vectors, random, strict=True)
+        ]

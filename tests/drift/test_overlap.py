@@ -1,0 +1,62 @@
+"""COE and ROE of traffic, against what calibration measured on the same queries."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.drift.observations import Judgements, calibration_observations
+from taugate.drift.overlap import FEWEST, live_overlap
+from taugate.registry.catalog import find
+from taugate.retrieval.release.manifest import BootstrapRecord
+from taugate.retrieval.release.reader import load
+from tests.drift.similarities import judged, reference, traffic
+
+DRAWN = BootstrapRecord(bootstraps=500, sample_size=100, seed=0, holdout=0.3, overlap_percentile=5)
+NOBODY = Judgements.none()
+
+
+def test_the_calibration_s_own_queries_have_the_manifest_s_numbers(releases: Path) -> None:
+    """But for the random rows, which the calibration draws after its split."""
+    release = load(find(releases))
+    calibration = release.reference
+    shown = judged(np.random.default_rng(0), calibration.correct[calibration.correct_kept])
+    live = live_overlap(calibration_observations(calibration), shown, calibration, release.manifest.bootstrap)
+    measured = release.manifest.metrics["calibration"]
+    for mine, theirs in ((live.coe, measured.coe), (live.expected_coe, measured.coe), (live.roe, measured.roe)):
+        assert mine is not None
+        assert mine.model_dump() == pytest.approx(theirs.model_dump(), abs=0.01)
+
+
+def test_documents_that_nobody_could_judge_are_taken_from_the_calibration() -> None:
+    """Judged alone, correct documents that were shown would have a COE too high by what is not shown."""
+    calibration = reference(np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    seen = traffic(rng, 5000)
+    live = live_overlap(seen, judged(rng, calibration.correct[calibration.correct_kept]), calibration, DRAWN)
+    assert live.coe is not None
+    assert live.expected_coe is not None
+    assert live.coe.mean == pytest.approx(live.expected_coe.mean, abs=1e-9)
+    everything = live_overlap(seen, judged(rng, np.full(200, 1.0)), calibration, DRAWN).coe
+    assert everything is not None
+    assert everything.mean < 1  # those that are not shown are still missing
+
+
+def test_what_has_drifted_shows() -> None:
+    calibration = reference(np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    as_before = live_overlap(traffic(rng, 5000), NOBODY, calibration, DRAWN)
+    alike = live_overlap(traffic(rng, 5000, mean=0.4, random=0.2), NOBODY, calibration, DRAWN)
+    assert as_before.roe is not None
+    assert alike.roe is not None
+    assert alike.roe.lower > as_before.roe.upper
+
+
+def test_too_few_are_not_measured() -> None:
+    calibration = reference(np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    few = live_overlap(traffic(rng, FEWEST - 1), judged(rng, np.ones(500)), calibration, DRAWN)
+    assert (few.coe, few.expected_coe, few.roe) == (None, None, None)
+    nobody = live_overlap(traffic(rng, FEWEST), judged(rng, np.ones(FEWEST - 1)), calibration, DRAWN)
+    assert nobody.coe is None
+    assert nobody.roe is not None

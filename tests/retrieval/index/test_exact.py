@@ -1,0 +1,53 @@
+"""Candidates are as wrong as the bound allows, and the top-K is exact all the same."""
+
+import numpy as np
+import pytest
+
+from taugate.retrieval.index.exact import MOST_CANDIDATES, SPARE, exact_top_k
+from taugate.retrieval.vectors.similarity import Float32, pair_similarity
+
+N, D = 4000, 24
+
+
+class Vectors:
+    """What is scored."""
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        self.vectors = vectors
+
+    def score(self, queries: Float32, positions: np.ndarray) -> Float32:
+        return pair_similarity(queries, self.vectors, positions)
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+
+def unit(rng: np.random.Generator, count: int) -> np.ndarray:
+    vectors = rng.standard_normal((count, D))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("bound", [1e-6, 0.05, 0.2, 2.0])
+@pytest.mark.parametrize("members", [None, np.arange(7, N, 3), np.arange(10)], ids=["all", "some", "few"])
+def test_it_is_proven_or_everything_is_scored(bound: float, members: np.ndarray | None) -> None:
+    rng = np.random.default_rng(0)
+    index, queries = Vectors(unit(rng, N)), unit(rng, 12)
+    scores = (queries.astype(float) @ index.vectors.astype(float).T).astype(np.float32)
+    allowed = np.arange(N) if members is None else members
+    fetched: list[int] = []
+
+    def propose(asked: Float32, fetch: int) -> tuple[Float32, np.ndarray]:
+        """The best by a score that is off, at random, by up to the bound."""
+        fetched.append(fetch)
+        exact = asked.astype(float) @ index.vectors[allowed].astype(float).T
+        rough = exact + 0.99 * bound * rng.uniform(-1, 1, exact.shape)
+        order = np.argsort(-rough, axis=1)[:, :fetch]
+        return np.take_along_axis(rough, order, 1).astype(np.float32), allowed[order]
+
+    for k in (1, 5, 50):
+        top = exact_top_k(index, propose, bound, queries, k, members)
+        order = allowed[np.argsort(-scores[:, allowed], axis=1, kind="stable")[:, :k]]
+        np.testing.assert_array_equal(top.positions, order)
+        np.testing.assert_array_equal(top.scores, np.take_along_axis(scores, order, 1))
+    assert max(fetched) <= max(MOST_CANDIDATES, 50 + SPARE)
+    assert (len(fetched) > 3) == (bound > 0.01 and len(allowed) > 10)

@@ -1,0 +1,96 @@
+"""An answer made of the documents that a search found is the search's own; other documents make none."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from taugate.registry.catalog import find
+from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.release.reader import Release, load
+from taugate.retrieval.vectors.similarity import Float32
+
+QUERY = Query("Do I need a building permit?", 5)
+KNOBS = [
+    QUERY,
+    replace(QUERY, k=3),
+    replace(QUERY, k=20),
+    replace(QUERY, threshold=0.9),
+    replace(QUERY, threshold=0.9, min_results=2),
+    replace(QUERY, text="permit " * 50),
+]
+Positions = NDArray[np.int64]
+
+
+@pytest.fixture(scope="module")
+def release(releases: Path) -> Release:
+    return load(find(releases), 1)
+
+
+def searched(release: Release, query: Query) -> tuple[Answer, Float32]:
+    vectors = release.retriever.vectors([query.text])
+    (answer,) = release.retriever.answer([query], vectors)
+    return answer, vectors[0]
+
+
+def alike(one: Answer, other: Answer) -> bool:
+    return all(repr(getattr(one, field.name)) == repr(getattr(other, field.name)) for field in fields(Answer))
+
+
+@pytest.mark.parametrize("query", KNOBS)
+def test_it_is_the_answer_of_the_search(release: Release, query: Query) -> None:
+    answer, vector = searched(release, query)
+    assert alike(release.retriever.rescore(query, vector, answer.found), answer)
+
+
+def test_so_it_is_within_a_filter(release: Release) -> None:
+    for field, value in release.documents[0].metadata.items():
+        within = all_of(OneOf(field, (sort_key(value),)))
+        for query in (
+            replace(QUERY, filter=within),
+            replace(QUERY, permitted=within),
+            replace(QUERY, k=50, filter=within),
+        ):
+            answer, vector = searched(release, query)
+            assert alike(release.retriever.rescore(query, vector, answer.found), answer)
+
+
+STRANGE = {
+    "none": lambda found: found[:0],
+    "one less": lambda found: found[:-1],
+    "one more": lambda found: np.append(found, np.setdiff1d(np.arange(20), found)[0]),
+    "one twice": lambda found: np.append(found[:-1], found[-2]),
+    "another order": lambda found: found[::-1],
+    "before the first": lambda found: np.append(found[:-1], -1),
+    "behind the last": lambda found: np.append(found[:-1], 10**6),
+    "all the same": np.zeros_like,
+}
+
+
+@pytest.mark.parametrize("change", STRANGE.values(), ids=STRANGE.keys())
+def test_others_are_refused(release: Release, change: object) -> None:
+    answer, vector = searched(release, QUERY)
+    with pytest.raises(ValueError, match="documents"):
+        release.retriever.rescore(QUERY, vector, change(answer.found))  # type: ignore[operator]
+
+
+def test_a_document_outside_the_filter_is_refused(release: Release) -> None:
+    """Also where it scores as one inside would, in an order that fits."""
+    (field, value), *_ = release.documents[0].metadata.items()
+    within = all_of(OneOf(field, (sort_key(value),)))
+    everything, vector = searched(release, replace(QUERY, k=len(release.documents)))
+    mask = release.metadata.where(within)
+    outside = everything.found[~mask[everything.found]][:5]
+    assert len(outside) == 5
+    for query in (replace(QUERY, filter=within), replace(QUERY, permitted=within)):
+        with pytest.raises(ValueError, match="not about"):
+            release.retriever.rescore(query, vector, outside)
+
+
+def test_a_vector_that_is_none_orders_nothing(release: Release) -> None:
+    answer, vector = searched(release, QUERY)
+    with pytest.raises(ValueError, match="order"):
+        release.retriever.rescore(QUERY, vector * np.nan, answer.found)

@@ -1,0 +1,118 @@
+"""A Redis that is slow, gone, refusing or back again costs a query milliseconds, once, and nothing else."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from taugate.service.cache.redis_cache import RedisCache
+from tests.redis_process import RedisProcess
+
+TIMEOUT = 0.1  # ten times the default, for a busy machine
+Scenario = Callable[[RedisCache], Awaitable[None]]
+
+
+def run(url: str, scenario: Scenario, ttl: int = 60) -> list[bool]:
+    changes: list[bool] = []
+
+    async def body() -> None:
+        store = RedisCache(url, TIMEOUT, ttl, changes.append)
+        try:
+            await scenario(store)
+        finally:
+            await store.close()
+
+    asyncio.run(asyncio.wait_for(body(), 60))
+    return changes
+
+
+async def written(server: RedisProcess, key: str) -> None:
+    async with asyncio.timeout(10):
+        while not await asyncio.to_thread(server.client.exists, key):
+            await asyncio.sleep(0.01)
+
+
+async def answers_again(store: RedisCache) -> str:
+    async with asyncio.timeout(20):
+        while (outcome := (await store.get(["a"]))[0]) in ("bypass", "error"):
+            await asyncio.sleep(0.05)
+    return outcome
+
+
+def test_what_is_put_is_there_for_as_long_as_said(tmp_path: Path) -> None:
+    async def scenario(store: RedisCache) -> None:
+        assert await store.get(["a", "b"]) == ("miss", [None, None])
+        store.put({"a": b"\x00\xff", "c": b"2"})
+        await written(server, "c")
+        assert await store.get(["a", "b", "c"]) == ("hit", [b"\x00\xff", None, b"2"])
+        assert 0 < server.client.ttl("a") <= 60
+
+    with RedisProcess(tmp_path) as server:
+        assert run(server.url, scenario) == [True]
+
+
+def test_gone_and_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(store: RedisCache) -> None:
+        assert (await store.get(["a"]))[0] == "miss"
+        server.kill()
+        began = time.perf_counter()
+        assert await store.get(["a"]) == ("error", [None])
+        assert time.perf_counter() - began < 2 * TIMEOUT
+        outcomes = [(await store.get(["a"]))[0] for _ in range(50)]
+        assert set(outcomes) == {"bypass"}
+        store.put({"a": b"1"})  # goes nowhere, and says nothing
+        with RedisProcess(tmp_path, server.port):
+            assert await answers_again(store) == "miss"
+
+    with RedisProcess(tmp_path) as server, caplog.at_level(logging.INFO, "taugate.redis"):
+        assert run(server.url, scenario) == [True, False, True]
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "INFO"]
+
+
+def test_hung(tmp_path: Path) -> None:
+    async def scenario(store: RedisCache) -> None:
+        assert (await store.get(["a"]))[0] == "miss"
+        server.pause()
+        try:
+            began = time.perf_counter()
+            outcomes = await asyncio.gather(*(store.get(["a"]) for _ in range(100)))
+            assert {outcome for outcome, _ in outcomes} == {"error"}
+            assert time.perf_counter() - began < 5 * TIMEOUT, "all wait at the same time"
+            assert (await store.get(["a"]))[0] == "bypass"
+        finally:
+            server.resume()
+        assert await answers_again(store) == "miss"
+
+    with RedisProcess(tmp_path) as server:
+        assert run(server.url, scenario) == [True, False, True]
+
+
+def test_while_it_is_ill_a_single_query_asks_after_each_pause(tmp_path: Path) -> None:
+    async def scenario(store: RedisCache) -> None:
+        assert (await store.get(["a"]))[0] == "error"
+        await asyncio.sleep(0.6)  # the first pause is half a second
+        outcomes = [outcome for outcome, _ in await asyncio.gather(*(store.get(["a"]) for _ in range(20)))]
+        assert sorted(outcomes) == ["bypass"] * 19 + ["error"]
+
+    run("redis://127.0.0.1:1/0", scenario)
+
+
+def test_a_wrong_password_is_an_illness_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(store: RedisCache) -> None:
+        assert (await store.get(["a"]))[0] == "error"
+        assert (await store.get(["a"]))[0] == "bypass"
+
+    with RedisProcess(tmp_path, password="right") as server:
+        assert run(server.url.replace("right", "wrong"), scenario) == [False]
+    assert "wrong" not in caplog.text
+
+
+def test_what_is_no_url_is_told_so() -> None:
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="scheme"):
+            RedisCache("127.0.0.1:6379", TIMEOUT, 60, lambda up: None)
+
+    asyncio.run(scenario())

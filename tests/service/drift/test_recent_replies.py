@@ -1,0 +1,179 @@
+"""What replies showed is found in every worker until it is too old, takes a fixed room, and is judged once."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.service.drift import recent_replies as module
+from taugate.service.drift.recent_replies import RING_BYTES, RecentReplies, ReplyRing, ShownResults
+from taugate.service.runtime.ids import new_id
+
+RELEASE, RESULTS, SECONDS = "20260101T000000Z-0123456789ab", 5, 10.0
+Made = Callable[[], RecentReplies]
+
+
+def packed(positions: list[int]) -> bytes:
+    scores = [0.9 - 0.001 * place for place in range(len(positions))]
+    return np.array(positions, dtype=np.int32).tobytes() + np.array(scores, dtype=np.float32).tobytes()
+
+
+@pytest.fixture(params=["alone", "in workers"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
+    return lambda: RecentReplies(tmp_path if request.param == "in workers" else None, RELEASE, RESULTS, SECONDS)
+
+
+@pytest.mark.parametrize("many", [0, 1, 4, 5, 6, 10, 100])
+def test_a_reply_of_any_length_is_found(made: Made, many: int) -> None:
+    shown, query_id = made(), new_id()
+    positions = [*range(1000, 1000 + many)]
+    shown.add(new_id(), 1.0, packed([1, 2]))
+    shown.add(query_id, 1.0, packed(positions))
+    found = shown.find(query_id, 2.0)
+    assert found is not None
+    assert found.positions.tolist() == positions
+    assert found.scores.tobytes() == packed(positions)[4 * many :]
+    for strange in (new_id(), query_id[:31] + "g", query_id[:16] + "0" * 16, query_id.upper(), "0" * 32, "", "é" * 32):
+        assert shown.find(strange, 2.0) is None or strange == query_id
+
+
+def test_until_it_is_too_old(made: Made) -> None:
+    shown, query_id = made(), new_id()
+    shown.add(query_id, 5.0, packed([1]))
+    assert shown.find(query_id, 15.0) is not None
+    assert shown.find(query_id, 15.1) is None
+    assert not shown.is_first(query_id, 1, 15.1, relevant=True)
+
+
+def test_the_oldest_go_and_it_takes_no_more_room(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RING_BYTES", 4096)
+    shown, ids = made(), [new_id() for _ in range(500)]
+    for at, query_id in enumerate(ids):
+        shown.add(query_id, at / 100, packed([at, at + 1, at + 2]))
+    found = [shown.find(query_id, 5.0) for query_id in ids]
+    kept = sum(each is not None for each in found)
+    assert kept == 4096 // 77
+    assert all(each is None for each in found[:-kept])
+    assert [each.positions[0] for each in found[-kept:] if each is not None] == [*range(500 - kept, 500)]
+
+
+def test_room_for_as_many_as_it_says() -> None:
+    assert RING_BYTES // 77 > 30 * 3600
+
+
+def test_each_judgement_counts_once(made: Made) -> None:
+    shown, query_id, other = made(), new_id(), new_id()
+    for each in (query_id, other):
+        shown.add(each, 1.0, packed([*range(7)]))  # which take two parts
+    for position in (3, 6):
+        assert shown.is_first(query_id, position, 2.0, relevant=False)
+        assert not shown.is_first(query_id, position, 2.0, relevant=False)
+    assert shown.is_first(query_id, 6, 2.0, relevant=True)
+    assert not shown.is_first(query_id, 3, 2.0, relevant=True)
+    assert shown.is_first(other, 3, 2.0, relevant=True)
+
+
+def test_workers_know_of_each_other(tmp_path: Path) -> None:
+    workers = [RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(3)]
+    elsewhere = RecentReplies(tmp_path, RELEASE.replace("2026", "2027"), RESULTS, SECONDS)
+    ids = [new_id() for _ in workers]
+    for worker, query_id in zip(workers, ids, strict=True):
+        worker.add(query_id, 1.0, packed([4, 5]))
+    for query_id in ids:
+        assert all(worker.find(query_id, 2.0) is not None for worker in workers)
+        assert elsewhere.find(query_id, 2.0) is None
+        assert [worker.is_first(query_id, 5, 2.0, relevant=True) for worker in workers] == [True, False, False]
+        assert [worker.is_first(query_id, 4, 2.0, relevant=False) for worker in workers] == [True, False, False]
+    workers[0].close(forget=True)
+    assert workers[1].find(ids[0], 2.0) is None
+    assert workers[1].find(ids[2], 2.0) is not None
+    workers[2].close(forget=False)
+    assert workers[1].find(ids[2], 2.0) is not None
+
+
+def test_whoever_takes_the_place_of_a_killed_one_goes_on_in_its_ring(tmp_path: Path) -> None:
+    """So there are never more rings than workers, and a reply of the killed one can still be judged."""
+    program = f"""
+import sys, time
+from pathlib import Path
+from taugate.service.drift.recent_replies import RecentReplies
+shown = RecentReplies(Path({str(tmp_path)!r}), {RELEASE!r}, {RESULTS}, {SECONDS})
+for number in range(3):
+    shown.add(sys.argv[1 + number], float(sys.argv[4]) + number, bytes.fromhex({packed([7]).hex()!r}))
+print("ready", flush=True)
+time.sleep(60)
+"""
+    for start in range(3):
+        ids = [new_id() for _ in range(3)]
+        with subprocess.Popen(
+            [sys.executable, "-c", program, *ids, str(3 * start)], stdout=subprocess.PIPE, text=True
+        ) as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+            os.kill(worker.pid, signal.SIGKILL)
+        assert len([*tmp_path.glob("*.ring")]) == 1, start
+    after = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS)
+    latest = new_id()
+    after.add(latest, 9.0, packed([8]))
+    assert all(after.find(query_id, 10.0) is not None for query_id in (*ids, latest))
+
+
+def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    one, other = (RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(2))
+    query_id = new_id()
+    one.add(query_id, 1.0, packed([1]))
+    assert one.find(query_id, 2.0) is not None
+    assert other.find(query_id, 2.0) is None
+    assert one.is_first(query_id, 1, 2.0, relevant=True)
+    assert not [*tmp_path.glob("*.ring")]
+
+
+def test_half_a_slot_is_none(tmp_path: Path) -> None:
+    """The id is written last: a worker that is killed in between leaves nothing that is found."""
+    shown, query_id = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS), new_id()
+    shown.add(query_id, 1.0, packed([1, 2]))
+    (path,) = tmp_path.glob("*.ring")
+    with path.open("r+b") as file:
+        file.write(bytes(8))
+    assert shown.find(query_id, 2.0) is None
+
+
+STRANGE = {
+    "half a number": b"abc",
+    "a position too many": packed([1]) + bytes(4),
+    "behind the last": packed([10]),
+    "before the first": packed([-1]),
+    "one twice": packed([1, 1]),
+    "no similarity": np.array([1], dtype=np.int32).tobytes() + np.array([np.nan], dtype=np.float32).tobytes(),
+    "a counter": np.array([1], dtype=np.int32).tobytes() + np.array([1e19], dtype=np.float32).tobytes(),
+}
+
+
+@pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE.keys())
+def test_what_others_left_in_redis_is_looked_at(content: bytes) -> None:
+    assert ShownResults.read(packed([9, 0, 3]), 10).positions.tolist() == [9, 0, 3]
+    with pytest.raises(ValueError):
+        ShownResults.read(content, 10)
+
+
+def test_a_ring_of_noise_is_read_without_an_error() -> None:
+    memory = mmap.mmap(-1, 1 << 16)
+    memory[:] = np.random.default_rng(0).bytes(1 << 16)
+    ring = ReplyRing(memory, RESULTS)
+    ring.resume()
+    ids = [bytes(memory[8 * slot : 8 * slot + 8]) for slot in range(ring.slots)]
+    for slot, half in enumerate(ids):
+        place = 8 * ring.slots + slot * 69
+        found = ring.places(half + bytes(memory[place + 8 : place + 16]), -np.inf)
+        if found:
+            assert len(ring.read(found).positions) <= RESULTS

@@ -1,0 +1,134 @@
+"""A release whose retriever squares numbers, behind a gate, and remembers the batches that it was given."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from taugate.retrieval.encoder.encoder import Tokens
+from taugate.retrieval.query import Query
+from taugate.service.pipeline.search import SearchPipeline
+
+PATIENCE = 10
+
+
+@dataclass(frozen=True)
+class Item:
+    """A query that is a number; length: in tokens, None for one whose vector is known.
+
+    fate: done, or what raises: tokenize, encode (with its whole batch) or search (with its whole group).
+    """
+
+    number: int
+    length: int | None = 1
+    fate: str = "done"
+
+    async def ask(self, pipeline: SearchPipeline) -> int:
+        """The square of the number, from the pipeline."""
+        vector = np.array([self.number], dtype=np.float32) if self.length is None else None
+        result = await pipeline.search(Query(self, 1), vector)  # type: ignore[arg-type]  # passed on as it is
+        assert result.vector.tolist() == [self.number]
+        (square,) = result.documents
+        return int(square)  # type: ignore[call-overload]  # see Squares
+
+
+class Squares:
+    """Documents: at each position its square."""
+
+    def __getitem__(self, position: int) -> int:
+        return position**2
+
+
+@dataclass
+class Script:
+    """What the retriever does, and what it was given.
+
+    gate: acquired once by each batch that is encoded; alone: by batch, whether all processors encode it.
+    """
+
+    gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    entered: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    batches: list[list[Item]] = field(default_factory=list)
+    groups: list[list[Item]] = field(default_factory=list)
+    alone: list[bool] = field(default_factory=list)
+    finished: int = 0
+    broken: set[Item] = field(default_factory=set)
+
+    def open(self) -> None:
+        """Let every batch through from now on."""
+        self.gate.release(1_000_000)
+
+    async def busy(self) -> None:
+        """Wait until one more batch is being encoded."""
+        assert await asyncio.to_thread(self.entered.acquire, timeout=PATIENCE)
+
+    def numbers(self) -> list[list[int]]:
+        """The batches by their numbers."""
+        return [[item.number for item in batch] for batch in self.batches]
+
+    def pipeline(self, *, workers: int = 1, max_tokens: int = 100, max_group: int = 32) -> SearchPipeline:
+        """A pipeline that does as the script says."""
+        retriever = _Retriever(self, single=False)
+        release: Any = SimpleNamespace(
+            retriever=retriever,
+            documents=Squares(),
+            manifest=SimpleNamespace(bootstrap=SimpleNamespace(seed=0)),
+        )
+
+        class Limited(SearchPipeline):
+            max_batch_tokens, max_group_queries = max_tokens, max_group
+
+        return Limited(release, encoder_threads=workers)
+
+
+class _Index:
+    def __len__(self) -> int:
+        return 1
+
+    def score(self, vectors: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        return np.zeros(positions.shape, dtype=np.float32)
+
+
+class _Retriever:
+    def __init__(self, script: Script, *, single: bool) -> None:
+        self._script, self._single = script, single
+        self._items: dict[int, Item] = {}
+        self.index = _Index()
+        self.encoder = SimpleNamespace(padded=lambda length: length)
+
+    def single_threaded(self) -> "_Retriever":
+        other = _Retriever(self._script, single=True)
+        other._items = self._items
+        return other
+
+    def tokens(self, items: Sequence[Item]) -> list[Tokens]:
+        if any(item.fate == "tokenize" for item in items):
+            raise ValueError("has no tokens")
+        for item in items:
+            self._items[item.number] = item
+        return [Tokens([item.number] * (item.length or 0), truncated=False) for item in items]
+
+    def embed(self, tokens: Sequence[Tokens], observe: Callable[[str, float], None]) -> np.ndarray:
+        script = self._script
+        batch = [self._items[each.ids[0]] for each in tokens]
+        script.batches.append(batch)
+        script.alone.append(not self._single)
+        script.entered.release()
+        assert script.gate.acquire(timeout=PATIENCE)
+        script.finished += 1
+        if any(item.fate == "encode" for item in batch):
+            script.broken |= {*batch}
+            raise RuntimeError("broken")
+        return np.array([[item.number] for item in batch], dtype=np.float32)
+
+    def answer(self, queries: Sequence[Query], vectors: np.ndarray, observe: object) -> list[Any]:
+        group: list[Any] = [query.text for query in queries]
+        self._script.groups.append(group)
+        if any(item.fate == "search" for item in group):
+            self._script.broken |= {*group}
+            raise RuntimeError("broken")
+        return [SimpleNamespace(positions=np.array([int(number)])) for number in vectors[:, 0]]

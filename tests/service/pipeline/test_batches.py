@@ -1,0 +1,191 @@
+"""What arrives while a batch is at work makes up the next; nothing waits without need, and nothing is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from taugate.service.errors import NotReady
+from taugate.service.pipeline.search import SearchPipeline
+from tests.service.pipeline.scripted import PATIENCE, Item, Script
+
+Scenario = Callable[[Script, SearchPipeline], Awaitable[None]]
+
+
+async def ask(pipeline: SearchPipeline, items: Sequence[Item]) -> list[int]:
+    return await asyncio.gather(*(item.ask(pipeline) for item in items))
+
+
+def ones(*numbers: int) -> list[Item]:
+    """Queries of one length."""
+    return [Item(number) for number in numbers]
+
+
+def run(scenario: Scenario, max_tokens: int = 100, workers: int = 1) -> Script:
+    script = Script()
+
+    async def body() -> None:
+        pipeline = script.pipeline(workers=workers, max_tokens=max_tokens)
+        try:
+            await scenario(script, pipeline)
+        finally:
+            script.open()
+            await asyncio.to_thread(pipeline.close)
+
+    asyncio.run(asyncio.wait_for(body(), 3 * PATIENCE))
+    return script
+
+
+def behind_the_first(items: Sequence[Item], max_tokens: int = 100) -> list[list[int]]:
+    """Batches of queries that arrive, in this order, while another is at work."""
+
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first = asyncio.create_task(ask(pipeline, ones(1)))
+        await script.busy()
+        others = asyncio.create_task(ask(pipeline, items))
+        await asyncio.sleep(0)
+        script.open()
+        assert await others == [item.number**2 for item in items]
+        assert await first == [1]
+
+    batches = run(scenario, max_tokens).numbers()
+    assert batches[0] == [1]
+    return batches[1:]
+
+
+def test_what_arrives_meanwhile_is_answered_together() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first = asyncio.create_task(ask(pipeline, ones(1)))
+        await script.busy()
+        others = [asyncio.create_task(ask(pipeline, ones(n, n + 1))) for n in (2, 4, 6)]
+        await asyncio.sleep(0)
+        script.open()
+        assert await first == [1]
+        assert [await each for each in others] == [[4, 9], [16, 25], [36, 49]]
+
+    assert run(scenario).numbers() == [[1], [2, 3, 4, 5, 6, 7]]
+
+
+def test_a_batch_is_capped_by_tokens_and_keeps_the_order() -> None:
+    assert behind_the_first([Item(n, 4) for n in (5, 3, 8, 2, 6)], max_tokens=10) == [[5, 3], [8, 2], [6]]
+
+
+def test_a_query_over_the_cap_is_a_batch_by_itself() -> None:
+    assert behind_the_first([Item(2, 30), Item(3, 30)], max_tokens=10) == [[2], [3]]
+
+
+def test_one_length_a_batch_in_the_order_of_the_first_who_waits() -> None:
+    items = [Item(2, 20), Item(3, 30), Item(4, 20), Item(5, 10), Item(6, 30), Item(7, 20)]
+    assert behind_the_first(items) == [[2, 4, 7], [3, 6], [5]]
+
+
+def test_no_length_waits_for_ever_behind_a_large_group() -> None:
+    assert behind_the_first([Item(2, 8), Item(3, 8), Item(4, 8), Item(5, 7)], max_tokens=10) == [[2], [5], [3], [4]]
+
+
+def test_an_idle_worker_takes_one_at_once() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        script.open()
+        for number in range(5):
+            assert await ask(pipeline, ones(number)) == [number**2]
+
+    assert run(scenario).numbers() == [[0], [1], [2], [3], [4]]
+
+
+def test_who_left_is_never_worked_on() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first = asyncio.create_task(ask(pipeline, ones(1)))
+        await script.busy()
+        left = asyncio.create_task(ask(pipeline, ones(2, 3)))
+        await asyncio.sleep(0)
+        left.cancel()
+        last = asyncio.create_task(ask(pipeline, ones(4)))
+        await asyncio.sleep(0)
+        script.open()
+        assert [await first, await last] == [[1], [16]]
+        assert left.cancelled()
+
+    assert run(scenario).numbers() == [[1], [4]]
+
+
+def test_a_vector_that_is_known_is_not_encoded() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        assert await ask(pipeline, [Item(2, None), Item(3, None)]) == [4, 9]
+
+    script = run(scenario)
+    assert script.batches == []
+    assert [item.number for group in script.groups for item in group] == [2, 3]
+
+
+def test_workers_take_a_batch_each_and_know_whether_there_is_more() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first = asyncio.create_task(ask(pipeline, ones(1)))
+        await script.busy()
+        second = asyncio.create_task(ask(pipeline, ones(2)))
+        await script.busy()
+        third = asyncio.create_task(ask(pipeline, ones(3)))
+        await asyncio.sleep(0)
+        script.open()
+        assert [await each for each in (first, second, third)] == [[1], [4], [9]]
+        while pipeline._busy:  # they deliver their results a moment before they are idle
+            await asyncio.sleep(0)
+        assert await ask(pipeline, ones(4)) == [16]
+        assert await ask(pipeline, [Item(5), Item(6, 2)]) == [25, 36]
+
+    script = run(scenario, workers=2)
+    assert script.numbers()[:3] == [[1], [2], [3]]
+    assert script.alone[:2] == [True, False]
+    assert script.alone[3], "all were idle when the fourth came"
+
+
+@pytest.mark.parametrize("stage", ["encode", "search"])
+def test_an_error_reaches_those_of_its_batch_and_nobody_else(stage: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        both = [asyncio.create_task(ask(pipeline, [Item(n, fate=stage)] * 2)) for n in (1, 2)]
+        script.open()
+        for each in both:
+            with pytest.raises(RuntimeError, match="broken"):
+                await each
+        assert await ask(pipeline, ones(3)) == [9]
+
+    run(scenario)
+    assert "never retrieved" not in caplog.text
+
+
+def test_what_cannot_be_tokenized_fails_alone() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first = asyncio.create_task(ask(pipeline, ones(1)))
+        await script.busy()
+        others = [asyncio.create_task(item.ask(pipeline)) for item in (Item(2), Item(3, fate="tokenize"), Item(4))]
+        await asyncio.sleep(0)
+        script.open()
+        with pytest.raises(ValueError, match="no tokens"):
+            await others[1]
+        assert [await others[0], await others[2], *await first] == [4, 16, 1]
+
+    run(scenario)
+
+
+def test_closing_waits_for_the_batch_at_work_and_tells_those_that_wait() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        first, waiting = asyncio.create_task(ask(pipeline, ones(1))), asyncio.create_task(ask(pipeline, ones(2)))
+        await script.busy()
+        closing = asyncio.create_task(asyncio.to_thread(pipeline.close))
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        script.open()
+        await closing
+        assert await first == [1]
+        with pytest.raises(NotReady, match="shutting down"):
+            await waiting
+
+    assert run(scenario, max_tokens=1).numbers() == [[1]]
+
+
+def test_who_comes_after_it_was_closed_is_told_so() -> None:
+    async def scenario(script: Script, pipeline: SearchPipeline) -> None:
+        await asyncio.to_thread(pipeline.close)
+        with pytest.raises(NotReady, match="shutting down"):
+            await asyncio.wait_for(Item(1).ask(pipeline), PATIENCE)
+
+    assert run(scenario).numbers() == []
