@@ -1,0 +1,198 @@
+"""The baseline of the gate, exact search of unprojected float32 vectors, and what has been admitted in its place.
+
+`Baseline` is fixed before the first candidate is tried. `Admitted` is what would serve at this point: every admitted
+candidate gives a new one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.mean_loss import PerQuery
+from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.manifest import IndexRecord
+from taugate.retrieval.release.records import GateRecord, ProjectionRecord
+from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.similarity import Float32
+
+DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
+
+
+@dataclass(frozen=True)
+class RankingOutcomes:
+    """Accuracy@K and NDCG@10 of each of q queries.
+
+    accuracy: (q,) float64, 0 or 1; ndcg: (q,) float64, in 0…1.
+    """
+
+    accuracy: PerQuery
+    ndcg: PerQuery
+
+    @classmethod
+    def of(cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int) -> Self:
+        """Judge the documents that a search found.
+
+        queries: the q queries that were searched; positions: (q, max(K, 10)) documents found, best first; fewer
+        columns where the corpus has no more; k: K of accuracy@K.
+        """
+        grades = grades_of(queries, positions)
+        found = np.ones(grades.shape, dtype=np.bool_)
+        ideal = np.array([ideal_dcg(query.relevant.values(), DEPTH) for query in queries])
+        deep = slice(None), slice(DEPTH)
+        return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], found[deep], ideal))
+
+    def shifted(self, before: Self, after: Self) -> Self:
+        """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
+        return type(self)(
+            self.accuracy + after.accuracy - before.accuracy,
+            self.ndcg + after.ndcg - before.ndcg,
+        )
+
+
+@dataclass(frozen=True)
+class SearchTrial:
+    """The queries that the gate judges by, ready to be answered from the documents by any index.
+
+    queries: q labelled queries; vectors: (q, d) float32, one for each query; documents: (N, d) float32; k: results
+    asked for; NDCG looks at ten where K is smaller; exact: exact search of the same documents.
+    """
+
+    queries: Sequence[LabelledQuery]
+    vectors: Float32
+    documents: Float32
+    k: int
+    exact: FlatIndex
+
+    @classmethod
+    def build(cls, queries: Sequence[LabelledQuery], vectors: Float32, documents: Float32, k: int) -> Self:
+        """Build the exact index of (N, d) documents; the other arguments are those of the class."""
+        return cls(queries, vectors, documents, k, FlatIndex.build(documents))
+
+    @property
+    def depth(self) -> int:
+        """Results that are judged of each query."""
+        return max(self.k, DEPTH)
+
+    def outcomes(self, index: Index | None = None) -> RankingOutcomes:
+        """Search with `index`, or exactly where it is None, and judge what is found."""
+        top = (self.exact if index is None else index).search(self.vectors, self.depth)
+        return RankingOutcomes.of(self.queries, top.positions, self.k)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What every candidate is compared with.
+
+    members: positions of the q calibration queries among the answerable ones; units: what counts as one draw among
+    the q queries; trial: the q queries as the float32 encoder has them, with the exact index of the documents;
+    outcomes: what exact search finds for them.
+    """
+
+    members: NDArray[np.int64]
+    units: Units
+    trial: SearchTrial
+    outcomes: RankingOutcomes
+
+    @classmethod
+    def judge(cls, members: NDArray[np.int64], units: Units, trial: SearchTrial) -> Self:
+        """Search exactly and keep the outcomes; the arguments are those of the class."""
+        return cls(members, units, trial, trial.outcomes())
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What serves with the candidates admitted so far.
+
+    encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the
+    projection; trial: the calibration queries, encoded and projected likewise, with exact search; index: index that
+    serves; index_record: what the manifest says of it; projection: projection of all vectors, None without one;
+    projection_record: what the manifest says of it, None without one; outcomes: outcomes of queries that the
+    projection was not fitted on, None without a projection; float32: encoder that an int8 encoder was made of, None
+    where none is admitted; golden_tolerance: how far a score may be from the one recorded here, on another
+    processor; gate: a record for every candidate tried, in order.
+    """
+
+    encoder: OnnxEncoder
+    encoded: EncodedDataset
+    trial: SearchTrial
+    index: AnyIndex
+    index_record: IndexRecord
+    projection: Projection | None = None
+    projection_record: ProjectionRecord | None = None
+    outcomes: RankingOutcomes | None = None
+    float32: OnnxEncoder | None = None
+    golden_tolerance: float = TOLERANCE
+    gate: tuple[GateRecord, ...] = ()
+
+    @classmethod
+    def exact(cls, encoder: OnnxEncoder, encoded: EncodedDataset, trial: SearchTrial) -> Self:
+        """Start from exact search of what the float32 encoder gives; the arguments are those of the class."""
+        return cls(encoder, encoded, trial, trial.exact, index_record(trial.exact))
+
+    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedDataset, vectors: Float32) -> Self:
+        """Serve another encoder's queries from the same documents.
+
+        encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors
+        of the calibration queries.
+        """
+        trial = replace(self.trial, vectors=vectors)
+        return replace(self, encoder=encoder, encoded=encoded, trial=trial, float32=self.encoder)
+
+    def with_projection(
+        self, projection: Projection, record: ProjectionRecord, outcomes: RankingOutcomes, members: NDArray[np.int64]
+    ) -> Self:
+        """Project everything, and search it exactly.
+
+        projection: projection to apply; record: what the manifest says of it; outcomes: outcomes of the
+        calibration queries, each by a projection that was not fitted on it; members: positions of the
+        calibration queries among the answerable ones.
+        """
+        encoded = replace(
+            self.encoded,
+            documents=projection.apply(self.encoded.documents),
+            answerable=projection.apply(self.encoded.answerable),
+            unanswerable=projection.apply(self.encoded.unanswerable),
+            off_topic=projection.apply(self.encoded.off_topic),
+        )
+        trial = SearchTrial.build(self.trial.queries, encoded.answerable[members], encoded.documents, self.trial.k)
+        return replace(
+            self,
+            encoded=encoded,
+            trial=trial,
+            index=trial.exact,
+            index_record=index_record(trial.exact),
+            projection=projection,
+            projection_record=record,
+            outcomes=outcomes,
+        )
+
+    def with_index(self, index: AnyIndex, recall: float) -> Self:
+        """Search with another index.
+
+        index: index of the same documents; recall: share of the exact top `trial.depth` that it finds.
+        """
+        return replace(self, index=index, index_record=index_record(index, recall, self.trial.depth))
+
+
+def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
+    """Write down an index for the manifest.
+
+    index: index that serves; recall: share of the exact top `depth` that it finds, None for exact search; depth:
+    results that recall was measured at, None for exact search.
+    """
+    breadth = index.breadth if isinstance(index, ApproximateIndex) else None
+    return IndexRecord(
+        kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
+    )
