@@ -19,12 +19,12 @@ from page import share, table, verdict, with_error
 from sklearn.metrics import roc_auc_score
 
 from taugate.calibration.abstention import certify
-from taugate.calibration.abstention.certify import Certifying, certify_both
-from taugate.calibration.abstention.choose import Corpus, Side, choose_score, fit
+from taugate.calibration.abstention.certify import CertifyingScores, certify_both
+from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup, choose_score, fit_score_model
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
 from taugate.ingestion.dataset.beir import read_dataset
@@ -123,7 +123,8 @@ def _drawing(name: str, world: World) -> str:
     for words, score in drawn.items():
         values = world.scores[score]
         sides = [
-            Certifying(values[mine], Units.of(world.labels[mine])) for mine in (world.has_answer, ~world.has_answer)
+            CertifyingScores(values[mine], SamplingUnits.of(world.labels[mine]))
+            for mine in (world.has_answer, ~world.has_answer)
         ]
         errors = certify.Errors.of(*sides, AbstentionRule(0.5).each)
         taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
@@ -196,8 +197,8 @@ def _trial(
     sides = []
     for kind in (True, False):
         mine = has_answer[rows] == kind
-        units = Units.of(world.labels[has_answer == kind])
-        sides.append(Certifying(values[rows][mine], Units(labels[mine], units.design_effect)))
+        units = SamplingUnits.of(world.labels[has_answer == kind])
+        sides.append(CertifyingScores(values[rows][mine], SamplingUnits(labels[mine], units.design_effect)))
     record = certify_both(rule, *sides, score, [])
     limits = record.empty_answerable.upper, record.answered_unanswerable.upper
     rest = ~np.isin(world.labels, drawn)
@@ -227,13 +228,13 @@ def _world(bench: Bench, name: str) -> World:
         index = FlatIndex.build(encoded.documents)
         labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
         sides = [
-            Side([query.text for query in queries], vectors, index.search(vectors, K), own)
+            QueryGroup([query.text for query in queries], vectors, index.search(vectors, K), own)
             for queries, vectors, own in (
                 (dataset.answerable, encoded.answerable, labels[:size]),
                 (dataset.unanswerable, encoded.unanswerable, labels[size:]),
             )
         ]
-        corpus = Corpus(encoded.documents, [document.encoded_text for document in dataset.documents])
+        corpus = EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents])
     chosen = choose_score(*sides, corpus, np.arange(size), MAX_EMPTY, bench.seed)
     rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
     has_answer = np.arange(len(labels)) < size
@@ -244,6 +245,6 @@ def _world(bench: Bench, name: str) -> World:
     if chosen.score.name not in ("best_similarity", "model"):
         scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
     of_model = values[:, [SIGNALS.index(each) for each in MODEL_SIGNALS]]
-    scores["model"] = fit(of_model[learned], has_answer[learned]).log_odds(of_model)
+    scores["model"] = fit_score_model(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
     return World(labels[rest], has_answer[rest], kept, chosen.score.name)

@@ -11,8 +11,8 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 from trials import LOSSES, Positions, certified, unseen
 
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import loss_steps
 from taugate.retrieval.policy.policy import keep
 
@@ -72,7 +72,7 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 
 def _try(searched: Searched, number: int, seed: int) -> Tried:
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    parts = Parts.of(calibration, searched.units, number)
+    parts = QueryRoles.draw(calibration, searched.units, number)
     estimated = searched.estimate(parts)
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
@@ -102,7 +102,7 @@ def _kept(searched: Searched, decisions: np.ndarray, certifying: Positions, judg
     for loss in LOSSES:
         rule = certified("similarity", "expected-loss", loss)
         steps = loss_steps(queries, decisions[certifying], rule.metric, searched.units.take(certifying))
-        tau = certify([Limited(rule.metric, steps, loss)], rule).tau
+        tau = certify([LossLimit(rule.metric, steps, loss)], rule).tau
         shares.append(float(keep(decisions[judges], None if tau is None else np.float32(tau)).mean()))
     return shares
 

@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from trials import unseen
 
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.reliability import LIKELY, Sums, expected_calibration_error
+from taugate.calibration.metrics.reliability import LIKELY, ReliabilitySums, expected_calibration_error
+from taugate.calibration.metrics.splits import QueryRoles
 from taugate.retrieval.policy.relevance import Recalibration
 
 HEADING = "Recalibrations tried"
@@ -64,7 +64,7 @@ def _row(name: str, k: int, scores: np.ndarray, which: int) -> list[object]:
 def _scores(searched: Searched, number: int, seed: int) -> list[list[float]]:
     """Log loss, Brier score and ECE of p ≥ .2 of each map."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    parts = Parts.of(calibration, searched.units, number)
+    parts = QueryRoles.draw(calibration, searched.units, number)
     estimated = searched.estimate(parts)
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
@@ -78,7 +78,7 @@ def _scores(searched: Searched, number: int, seed: int) -> list[list[float]]:
     scores = []
     for each in fitted:
         said, true = each(odds[judges]), relevant[judges]
-        sums = Sums.of(said.astype(np.float32), true, searched.units.labels[judges])
+        sums = ReliabilitySums.of(said.astype(np.float32), true, searched.units.labels[judges])
         scores.append(
             [
                 float(log_loss(true.ravel(), np.clip(said, 1e-6, 1 - 1e-6).ravel(), labels=[False, True])),

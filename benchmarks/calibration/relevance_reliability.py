@@ -9,11 +9,11 @@ from page import share, table, verdict
 from searched import Searched
 from trials import unseen
 
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.reliability import Sums, expected_calibration_error
-from taugate.calibration.relevance.estimate import estimate
+from taugate.calibration.metrics.reliability import ReliabilitySums, expected_calibration_error
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.estimate import estimate_relevance
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Logistic
@@ -94,13 +94,15 @@ def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
 def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> Errors:
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
     alone = np.arange(len(relevance))
-    return Errors(*(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn)))
+    return Errors(
+        *(expected_calibration_error(ReliabilitySums.of(relevance, each, alone)) for each in (grades >= 1, drawn))
+    )
 
 
 def _own(searched: Searched, number: int, seed: int) -> tuple[Errors, Logistic]:
     """Fitted on its part of the queries that calibrate, judged on the unseen ones."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    estimated = searched.estimate(Parts.of(calibration, searched.units, number))
+    estimated = searched.estimate(QueryRoles.draw(calibration, searched.units, number))
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
     errors = _errors(estimated.answerable[judges], searched.judged.grades[judges], seed, number)
@@ -110,7 +112,7 @@ def _own(searched: Searched, number: int, seed: int) -> tuple[Errors, Logistic]:
 def _kept(searched: Searched, number: int, models: list[Logistic], seed: int) -> float:
     """A model fitted on other scores, with the background of these."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    values, _ = searched.values(Parts.of(calibration, searched.units, number).fit)
+    values, _ = searched.values(QueryRoles.draw(calibration, searched.units, number).fit)
     relevance = models[number].probability(values[judges]).astype(np.float32)
     return _errors(relevance, searched.judged.grades[judges], seed, number).measured
 
@@ -124,11 +126,11 @@ def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
         JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
     )
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), vectors[:0]
-    units = Units.of(clusters(train.queries))
+    units = SamplingUnits.of(clusters(train.queries))
     errors = []
     for number in range(splits):
-        parts = Parts.of(np.arange(len(judged)), units, number)
-        estimated = estimate(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
+        parts = QueryRoles.draw(np.arange(len(judged)), units, number)
+        estimated = estimate_relevance(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)
         errors.append(_errors(relevance, unseen_judged.grades, bench.seed, number))
     return errors

@@ -7,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 from searched import Searched
 
-from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.metrics.bootstrap import Resamples
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.splits import HoldoutSplit, QueryRoles
+from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Statement
 
@@ -22,7 +23,7 @@ HOLDOUT = 0.3
 
 Positions = NDArray[np.int64]
 # Positions of the queries that calibrate and of those that judge, from all.
-Drawing = Callable[[np.random.Generator, Units], tuple[Positions, Positions]]
+Drawing = Callable[[np.random.Generator, SamplingUnits], tuple[Positions, Positions]]
 
 
 def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
@@ -30,15 +31,15 @@ def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
     return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 
 
-def unseen(rng: np.random.Generator, units: Units) -> tuple[Positions, Positions]:
+def unseen(rng: np.random.Generator, units: SamplingUnits) -> tuple[Positions, Positions]:
     """The product's split: 70 % calibrate, the others were never seen; whole documents where they are the unit."""
-    split = Split.asked(
+    split = HoldoutSplit.draw(
         rng, units, CalibrationSettings(holdout=HOLDOUT, rule=certified("similarity", "high-probability", 0.01))
     )
     return split.calibration, split.heldout
 
 
-def labelled(rng: np.random.Generator, units: Units, size: int) -> tuple[Positions, Positions]:
+def labelled(rng: np.random.Generator, units: SamplingUnits, size: int) -> tuple[Positions, Positions]:
     """`size` labelled queries calibrate, all of the others judge."""
     order = rng.permutation(len(units))
     return order[:size], order[size:]
@@ -62,7 +63,7 @@ def trial(
     evidence = gather(searched, calibration, rng, number)
     outcomes = []
     for rule in rules:
-        policy = decide(rule, evidence)
+        policy = decide_policy(rule, evidence)
         taken = evidence.scored.take(judges)
         kept = keep(taken.decisions(policy.kind), None if policy.tau is None else np.float32(policy.tau))
         lost = float(taken.judged.lost("accuracy", kept).sum())
@@ -70,9 +71,11 @@ def trial(
     return outcomes, len(judges)
 
 
-def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> Evidence:
+def gather(searched: Searched, calibration: Positions, rng: np.random.Generator, number: int) -> CalibrationQueries:
     """What a decision rests on, as `taugate.calibration.study` gathers it."""
-    draw = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
-    parts = Parts.of(calibration, searched.units, number)
+    draw = Resamples.draw(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
+    parts = QueryRoles.draw(calibration, searched.units, number)
     estimated = searched.estimate(parts)
-    return Evidence(searched.scored(estimated), calibration, draw.rows, parts, estimated, searched.units, number)
+    return CalibrationQueries(
+        searched.scored(estimated), calibration, draw.rows, parts, estimated, searched.units, number
+    )

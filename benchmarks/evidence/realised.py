@@ -12,9 +12,9 @@ from staircase import Staircase
 from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
 from verdicts import ALPHA
 
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.relevance.estimate import Evidence
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.relevance.estimate import CalibrationQueries
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
@@ -170,26 +170,26 @@ def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
         evidence = gather(searched, calibration, rng, number)
         kinds = evidence.scored.kinds
         stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
-        rest = evidence.parts.rest
+        rest = evidence.roles.rest
         before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
         for (policy, loss), each in done.items():
-            found = decide(certified(policy, "high-probability", loss), evidence)
+            found = decide_policy(certified(policy, "high-probability", loss), evidence)
             each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
             if policy == "probability":
                 each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
     return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
 
 
-def _one_by_one(queries: int) -> Units:
-    return Units.of(np.arange(queries))
+def _one_by_one(queries: int) -> SamplingUnits:
+    return SamplingUnits.of(np.arange(queries))
 
 
-def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, Units]:
+def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
     """Queries of documents drawn with replacement; a document that is drawn twice is two."""
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
-    return np.concatenate(drawn[:enough]), Units.of(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
+    return np.concatenate(drawn[:enough]), SamplingUnits.of(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
 
 
 def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realised:
@@ -199,8 +199,10 @@ def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realise
 
 def _check(searched: Searched, kind: PolicyKind, calibration: Positions, taus: list[float | None]) -> None:
     """Raises AssertionError where the product decides otherwise."""
-    evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
-    if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
+    evidence = CalibrationQueries(
+        searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0
+    )
+    if taus != [decide_policy(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 

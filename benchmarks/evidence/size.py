@@ -13,7 +13,7 @@ from plot import lines, ranked
 from verdicts import ALPHA, Test, binomial, can_be_shown, check, of_a_cut, of_documents, of_queries, passed, tilted
 from worlds import AT_WORST, FALLS, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
 
-from taugate.calibration.risk.bounds import Statement
+from taugate.calibration.risk.e_values import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
 TRIALS = 2000

@@ -9,8 +9,8 @@ import numpy as np
 from bench import Bench
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.risk.bounds import Statement
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.risk.e_values import Statement
 from taugate.ingestion.dataset.beir import read_dataset
 
 Counts = NDArray[np.int64]  # queries, with a sign where some are gained
@@ -45,9 +45,9 @@ class Structure:
         return cls(name, np.bincount(labels).astype(np.int64))
 
     @property
-    def units(self) -> Units:
+    def units(self) -> SamplingUnits:
         """Of its queries, document by document."""
-        return Units.of(np.repeat(np.arange(len(self.sizes)), self.sizes))
+        return SamplingUnits.of(np.repeat(np.arange(len(self.sizes)), self.sizes))
 
 
 def structures(bench: Bench) -> list[Structure]:

@@ -6,7 +6,7 @@ import numpy as np
 from page import share, table, verdict
 from scipy import stats
 
-from taugate.calibration.metrics.mean_loss import Losses
+from taugate.calibration.risk.paired import QueryLosses
 
 HEADING = "The gate itself"
 _ALPHA = 0.05
@@ -82,7 +82,7 @@ def _admitted(queries: int, margin: float, lost: int, won: int) -> bool:
         return False
     counts = np.array([lost, won, queries - lost - won], dtype=float)
     there = counts > 0
-    losses = Losses(np.array([1.0, -1.0, 0.0])[there], np.ones(int(there.sum())), counts[there])
+    losses = QueryLosses(np.array([1.0, -1.0, 0.0])[there], np.ones(int(there.sum())), counts[there])
     return losses.p_value(margin) <= _ALPHA
 
 

@@ -10,9 +10,10 @@ from page import share, table
 from searched import Encoded
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, Trial, judge
+from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.projection import cross_validated
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.ranking import grades_of
 from taugate.calibration.settings.settings import Gate
@@ -38,7 +39,7 @@ _K = 5
 class Measured:
     """One way of projecting: what each query got, recall@10 of each, and the documents' isotropy."""
 
-    outcome: Outcome
+    outcome: RankingOutcomes
     recall: np.ndarray
     spread: Isotropy
 
@@ -55,7 +56,7 @@ def section(bench: Bench) -> str:
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:
         encoded, row = bench.encoded(name, encoder), [name, title]
-        trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
+        trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
         base = _plain(trial)
         ways = {way: _measured(trial, fit, bench.seed) for way, fit in FITS.items()}
         parts["ndcg"].append(
@@ -104,13 +105,13 @@ Retention .9 alone, margin .005, 95 %: with the upper limit of the loss.
 """
 
 
-def _plain(trial: Trial) -> Measured:
+def _plain(trial: SearchTrial) -> Measured:
     positions = FlatIndex.build(trial.documents).search(trial.vectors, trial.depth).positions
-    outcome = Outcome.of(trial.queries, positions, trial.k)
+    outcome = RankingOutcomes.of(trial.queries, positions, trial.k)
     return Measured(outcome, _recall(trial, positions), isotropy(trial.documents))
 
 
-def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
+def _measured(trial: SearchTrial, fit: Fit, seed: int) -> Measured:
     """Cross-validated; isotropy under the projection fitted on all queries."""
     rng = np.random.default_rng([seed, 4])
     count = len(trial.queries)
@@ -121,10 +122,10 @@ def _measured(trial: Trial, fit: Fit, seed: int) -> Measured:
         index = FlatIndex.build(projection.apply(trial.documents))
         positions[fold] = index.search(projection.apply(trial.vectors[fold]), trial.depth).positions
     whole = fit(trial.vectors, trial.documents, rng).apply(trial.documents)
-    return Measured(Outcome.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
+    return Measured(RankingOutcomes.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
 
 
-def _recall(trial: Trial, positions: np.ndarray) -> np.ndarray:
+def _recall(trial: SearchTrial, positions: np.ndarray) -> np.ndarray:
     """Share of each query's relevant documents among its first 10."""
     found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
     return found / np.array([len(query.relevant) for query in trial.queries])
@@ -144,8 +145,10 @@ def _summary(rows: list[list[str]]) -> list[str]:
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 
 
-def _judged(encoded: Encoded, base: Outcome, after: Outcome) -> list[str]:
-    (record,) = judge(base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), Gate())
+def _judged(encoded: Encoded, base: RankingOutcomes, after: RankingOutcomes) -> list[str]:
+    (record,) = judge(
+        base, [GateCandidate("query PCA", "projection", after)], SamplingUnits.of(clusters(encoded.queries)), Gate()
+    )
     cells = []
     for each in (record.accuracy, record.ndcg):
         cells += [f"{share(each.baseline, 4)} → {share(each.candidate, 4)}", f"{each.loss.upper:+.4f}"]

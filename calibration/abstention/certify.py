@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.abstention import words
-from taugate.calibration.abstention.choose import Chosen, Corpus, Side, choose_score
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.scored import Answering, Scored
-from taugate.calibration.risk.certify import Certified, Limited, certify, upper_limit
+from taugate.calibration.abstention.choose import ChosenScore, EncodedCorpus, QueryGroup, choose_score
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import AnsweredQueries, ScoredQueries
+from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
 from taugate.retrieval.index.top_k import TopK
@@ -42,15 +42,15 @@ _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 
 
 @dataclass(frozen=True)
-class Certifying:
+class CertifyingScores:
     """The scores of the queries of one kind that certify, (q,) float32, and what counts as one draw among them."""
 
     scores: Float32
-    units: Units
+    units: SamplingUnits
 
 
 @dataclass(frozen=True)
-class Errors:
+class AnsweringErrors:
     """Both errors as staircases that rise: refusals with τ, answers with −τ; confidence: of each of the two."""
 
     refused: LossSteps
@@ -58,7 +58,7 @@ class Errors:
     confidence: float
 
     @classmethod
-    def of(cls, answerable: Certifying, unanswerable: Certifying, confidence: float) -> Self:
+    def of(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
         """confidence: of each error by itself."""
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
@@ -66,14 +66,14 @@ class Errors:
             confidence,
         )
 
-    def refusing(self, most: float) -> Certified:
+    def refusing(self, most: float) -> CertifiedThreshold:
         """The largest τ at which at most so many answerable queries are refused."""
-        return certify([Limited("refused", self.refused, most)], self._rule(most))
+        return certify([LossLimit("refused", self.refused, most)], self._rule(most))
 
-    def answering(self, most: float) -> Certified:
+    def answering(self, most: float) -> CertifiedThreshold:
         """The smallest τ at which at most so many unanswerable queries are answered."""
-        found = certify([Limited("answered", self.answered, most)], self._rule(most))
-        return found if found.tau is None else Certified(_turned(found.tau), found.certificates)
+        found = certify([LossLimit("answered", self.answered, most)], self._rule(most))
+        return found if found.tau is None else CertifiedThreshold(_turned(found.tau), found.certificates)
 
     def most_refused(self, tau: float) -> float:
         """Upper limit of the share of answerable queries refused."""
@@ -88,7 +88,11 @@ class Errors:
 
 
 def certify_both(
-    rule: AbstentionRule, answerable: Certifying, unanswerable: Certifying, score: str, candidates: list[ScoreCandidate]
+    rule: AbstentionRule,
+    answerable: CertifyingScores,
+    unanswerable: CertifyingScores,
+    score: str,
+    candidates: list[ScoreCandidate],
 ) -> AbstentionRecord:
     """τ with what is known of both errors; score: its name, candidates: those that it was chosen from.
 
@@ -96,7 +100,7 @@ def certify_both(
     at which refusals are certified; where not even these can be, the largest at which none of the certifying queries
     is refused.
     """
-    errors = Errors.of(answerable, unanswerable, rule.each)
+    errors = AnsweringErrors.of(answerable, unanswerable, rule.each)
     refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
     lowest = answering.tau
     highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
@@ -133,7 +137,7 @@ def certify_both(
     )
 
 
-def _tradeoff(errors: Errors) -> list[TradeOff]:
+def _tradeoff(errors: AnsweringErrors) -> list[TradeOff]:
     """Of the shares refused that can be certified at all."""
     found = ((most, errors.refusing(most).tau) for most in _REFUSED)
     return [TradeOff(empty=most, answered=errors.most_answered(tau)) for most, tau in found if tau is not None]
@@ -145,10 +149,10 @@ def _turned(tau: float) -> float:
 
 
 @dataclass(frozen=True)
-class Abstaining:
+class CertifiedAbstention:
     """The score with the scores of all queries, and what the manifest says of the policy."""
 
-    chosen: Chosen
+    chosen: ChosenScore
     record: AbstentionRecord
 
     @property
@@ -157,22 +161,22 @@ class Abstaining:
         return AnswerRule(self.chosen.score, self.record.tau)
 
     @property
-    def answering(self) -> Answering:
+    def answering(self) -> AnsweredQueries:
         """Who is answered, of the queries of both kinds."""
-        return Answering(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
+        return AnsweredQueries(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
 
 
 def abstain(
     rule: AbstentionRule,
-    answerable: Side,
-    unanswerable: Side,
-    corpus: Corpus,
+    answerable: QueryGroup,
+    unanswerable: QueryGroup,
+    corpus: EncodedCorpus,
     calibration: NDArray[np.int64],
     seed: int,
-) -> Abstaining:
+) -> CertifiedAbstention:
     """Choose and certify; calibration: positions of the answerable queries that may have a say."""
     chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.most_refused, seed)
-    return Abstaining(
+    return CertifiedAbstention(
         chosen,
         certify_both(
             rule,
@@ -189,12 +193,14 @@ def abstain(
     )
 
 
-def _certifying(scores: NDArray[np.float32], side: Side, rows: NDArray[np.int64]) -> Certifying:
+def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
     """Those that had no say in the score, by the clusters of all queries of their kind."""
-    return Certifying(scores[rows], Units.of(side.labels).take(rows))
+    return CertifyingScores(scores[rows], SamplingUnits.of(side.labels).take(rows))
 
 
-def of_labelled(scored: Scored, policy: PolicyRecord, units: Units, abstention: Abstaining | None) -> NoAnswerRecord:
+def answered_unanswerable(
+    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, abstention: CertifiedAbstention | None
+) -> NoAnswerRecord:
     """Of the labelled unanswerable queries, those of them that had no say in a score; units: of all of them.
 
     Where an abstention policy was certified on these very queries, what it certified is the limit.
@@ -210,16 +216,18 @@ def of_labelled(scored: Scored, policy: PolicyRecord, units: Units, abstention: 
     return found.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
 
 
-def of_off_topic(top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord) -> NoAnswerRecord:
+def answered_off_topic(
+    top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord
+) -> NoAnswerRecord:
     """Of questions from quite another field, searched and cut as any query is; vectors: (n, d); top: (n, K)."""
     estimated = None if relevance is None else relevance.estimate(vectors, top)
     decisions = decision_scores(policy.kind, top.scores, estimated)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, Units.of(np.arange(len(vectors))))
+    return _record("off_topic", answered, SamplingUnits.of(np.arange(len(vectors))))
 
 
-def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: Units) -> NoAnswerRecord:
+def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
     """An answer is the loss here: its staircase has one step, between the queries answered and the others."""
     steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
     return NoAnswerRecord(

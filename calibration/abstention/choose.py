@@ -4,7 +4,7 @@ Four tenths of the queries, by whole documents, fit the model and choose among t
 is about a document as well, and stays with the others about it. The rest had no say, and certifies (`certify`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
+from taugate.calibration.metrics.splits import cluster_folds
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.relevance import Float64, Logistic
@@ -21,12 +22,11 @@ from taugate.retrieval.vectors.similarity import Float32
 
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.
 _STRENGTH = 0.3
-_FOLDS = 5
 # A signal that is the same for every query (the margin, with K = 1) carries nothing and must not be divided by nothing.
 _SMALLEST_SCALE = 1e-9
 
 
-def fit(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
+def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
     """Fit on q queries of both kinds; values: (q, F) signals.
 
     Both kinds weigh the same, however many there are of each: what counts is how they are ordered, and the share of
@@ -48,17 +48,10 @@ def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[
     leaves only one kind to learn from.
     """
     odds = np.full(len(values), np.nan)
-    for rest, fold in _folds(labels):
+    for rest, fold in cluster_folds(labels):
         if answerable[rest].any() and not answerable[rest].all():
-            odds[fold] = fit(values[rest], answerable[rest]).log_odds(values[fold])
+            odds[fold] = fit_score_model(values[rest], answerable[rest]).log_odds(values[fold])
     return odds
-
-
-def _folds(labels: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Queries of the other folds, and of each fold: whole clusters."""
-    for fold in range(_FOLDS):
-        inside = labels % _FOLDS == fold
-        yield ~inside, inside
 
 
 # Of the queries, to fit and to choose: with a half or more of them the score is hardly better on unseen documents, with
@@ -73,7 +66,7 @@ _RESAMPLES = 200
 
 
 @dataclass(frozen=True)
-class Side:
+class QueryGroup:
     """n queries of one kind: texts, vectors (n, d) float32, their (n, K) top-K, and labels (n,), of their clusters.
 
     Clusters are numbered jointly: the same number on both sides is the same documents.
@@ -86,7 +79,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class EncodedCorpus:
     """N documents: vectors (N, d) float32, and texts as they are encoded."""
 
     vectors: Float32
@@ -94,7 +87,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoreComparison:
     """A score that was considered, on the queries that choose, none of which it was fitted on.
 
     auroc: probability that an answerable query's is above an unanswerable one's, ties count half; answered: share of
@@ -109,7 +102,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenScore:
     """The score, with what it gives to all answerable queries, (n,), and to all unanswerable ones, (u,), float32.
 
     certify_answerable, certify_unanswerable: positions of the queries that had no say, ascending; candidates: the
@@ -121,12 +114,12 @@ class Chosen:
     unanswerable: Float32
     certify_answerable: NDArray[np.int64]
     certify_unanswerable: NDArray[np.int64]
-    candidates: list[Candidate]
+    candidates: list[ScoreComparison]
     curves: Mapping[str, tuple[Float32, Float32]]
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledQueries:
     """q queries of both kinds, (q,) each: whether it has an answer, its cluster, and whether it may have a say."""
 
     has_answer: NDArray[np.bool_]
@@ -135,23 +128,23 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Learnt:
+class LearntScore:
     """Which score it is, its model if it has one, the scores considered, and which queries had a say, (q,)."""
 
     name: ScoreName
     model: Logistic | None
-    candidates: list[Candidate]
+    candidates: list[ScoreComparison]
     learns: NDArray[np.bool_]
 
 
 def choose_score(
-    answerable: Side,
-    unanswerable: Side,
-    corpus: Corpus,
+    answerable: QueryGroup,
+    unanswerable: QueryGroup,
+    corpus: EncodedCorpus,
     calibration: NDArray[np.int64],
     empty: float,
     seed: int,
-) -> Chosen:
+) -> ChosenScore:
     """Choose on some of the queries, and score all of them.
 
     calibration: positions of the answerable queries that may have a say; empty: γ, the share of answerable queries that
@@ -168,12 +161,12 @@ def choose_score(
         values = np.concatenate(
             [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (answerable, unanswerable)]
         )
-        learnt = learn(values, Labelled(has_answer, labels, may), empty, seed)
+        learnt = learn_score(values, LabelledQueries(has_answer, labels, may), empty, seed)
         score = AnswerScore(learnt.name, signals.needed(learnt.name), learnt.model)
         scores = score.from_values(_columns(values, signals_of(learnt.name)))
     best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
     certifies = np.flatnonzero(may & ~learnt.learns)
-    return Chosen(
+    return ChosenScore(
         score,
         scores[:size],
         scores[size:],
@@ -184,7 +177,7 @@ def choose_score(
     )
 
 
-def learn(values: Float64, queries: Labelled, empty: float, seed: int) -> Learnt:
+def learn_score(values: Float64, queries: LabelledQueries, empty: float, seed: int) -> LearntScore:
     """Choose from signals, (q, len(SIGNALS)): `choose_score` less what it costs to work them out."""
     rng = np.random.default_rng([seed, 5])
     order, learns = _learning(queries.labels, queries.may, rng)
@@ -196,8 +189,8 @@ def learn(values: Float64, queries: Labelled, empty: float, seed: int) -> Learnt
     if learns.any():
         considered = _considered(values[asked], has_answer[asked], order[asked])
     name, candidates = _compare(considered, has_answer[asked], order[asked], empty, rng)
-    model = fit(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
-    return Learnt(name, model, candidates, learns)
+    model = fit_score_model(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
+    return LearntScore(name, model, candidates, learns)
 
 
 def _learning(
@@ -230,7 +223,7 @@ def _compare(
     labels: NDArray[np.int64],
     empty: float,
     rng: np.random.Generator,
-) -> tuple[ScoreName, list[Candidate]]:
+) -> tuple[ScoreName, list[ScoreComparison]]:
     """The simplest score that is no worse than the best by more than one standard error, nor worse than a simpler one.
 
     Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10; the error is that of the
@@ -245,7 +238,9 @@ def _compare(
     shares = {name: _answered(each, has_answer, counts[both], near) for name, each in scores.items()}
     at = _NEAR.index(1.0)
     candidates = [
-        Candidate(name, float(roc_auc_score(has_answer, scores[name])), float(share[at][0]), float(share[at][1:].std()))
+        ScoreComparison(
+            name, float(roc_auc_score(has_answer, scores[name])), float(share[at][0]), float(share[at][1:].std())
+        )
         for name, share in shares.items()
     ]
     means = {name: np.mean(share, axis=0) for name, share in shares.items()}

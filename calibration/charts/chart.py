@@ -136,7 +136,7 @@ def _px(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendEntry:
     """One entry of a legend; mark: line, band, dot, mark or bar, as in the drawing; series: its class."""
 
     mark: str
@@ -162,9 +162,9 @@ class Figure:
 
     caption: str
     svg: Markup
-    keys: list[Key]
+    keys: list[LegendEntry]
 
     @classmethod
-    def of(cls, chart: Chart, keys: list[Key]) -> "Figure":
+    def of(cls, chart: Chart, keys: list[LegendEntry]) -> "Figure":
         """The chart's title is its caption."""
         return cls(chart.title, chart.svg(), keys)

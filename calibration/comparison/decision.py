@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from taugate.calibration.comparison.judge import Measured, Verdict, judge
+from taugate.calibration.comparison.judge import ClauseVerdict, MeasuredRelease, judge_rule
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry import promotion
@@ -20,7 +20,7 @@ Reason = Literal["first release", "same content"]
 
 
 @dataclass(frozen=True)
-class Decision:
+class PromotionDecision:
     """What became of a release under a rule.
 
     current: the release that it was compared with, None before the first; reason: why it holds without verdicts;
@@ -31,7 +31,7 @@ class Decision:
     rule: PromotionRule
     name: str
     current: str | None
-    verdicts: list[Verdict]
+    verdicts: list[ClauseVerdict]
     reason: Reason | None = None
     optimistic: tuple[str, ...] = ()
     provisional: bool = False
@@ -54,7 +54,7 @@ class Decision:
 
 def promote_if(
     releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None = None, *, new_encoder: bool = False
-) -> Decision:
+) -> PromotionDecision:
     """Promote a release where the rule holds against the current one; before the first release it does.
 
     One of the same content as the current release holds, and stays what it is.
@@ -87,7 +87,7 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
         measured.sample(clause.quantity)
 
 
-def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> Decision:
+def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
     current = current_id(releases)
     new = _measured(releases, name, trusted)
     if new.manifest.policy.kind == "none":
@@ -104,15 +104,17 @@ def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys
         )
     provisional = new.manifest.state == "provisional"
     if current is None:
-        return Decision(rule, name, current, [], "first release", provisional=provisional)
+        return PromotionDecision(rule, name, current, [], "first release", provisional=provisional)
     if current[-12:] == name[-12:]:  # the content digest: what is the same cannot be worse
-        return Decision(rule, name, current, [], "same content")
+        return PromotionDecision(rule, name, current, [], "same content")
     old = _measured(releases, current)
     optimistic = tuple(each.manifest.release_id for each in (old, new) if "heldout" not in each.manifest.metrics)
-    return Decision(rule, name, current, judge(rule, old, new), optimistic=optimistic, provisional=provisional)
+    return PromotionDecision(
+        rule, name, current, judge_rule(rule, old, new), optimistic=optimistic, provisional=provisional
+    )
 
 
-def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> Measured:
+def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> MeasuredRelease:
     release = find(releases, name)
     manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:
@@ -120,4 +122,4 @@ def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> 
             f"{release}: was written before releases said what each query got, and no rule can be asked of it; "
             "calibrate again with --no-promote, and promote the new release without a rule once"
         )
-    return Measured(manifest, Outcomes.load(release / OUTCOMES, manifest.policy.k))
+    return MeasuredRelease(manifest, Outcomes.load(release / OUTCOMES, manifest.policy.k))

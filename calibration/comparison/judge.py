@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, Sample
-from taugate.calibration.metrics.clusters import Unit, Units
-from taugate.calibration.risk.paired import least_loss, more, paired_losses
+from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, QuantitySample
+from taugate.calibration.metrics.clusters import SamplingUnits, Unit
+from taugate.calibration.risk.paired import least_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError
@@ -26,7 +26,7 @@ Test = Literal["paired", "two samples"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class MeanDifference:
     """How much worse: the mean found, −1 … 1 and below 0 where it is better, and the most it is with a confidence.
 
     units: of the new release's queries; most_of_queries: the most that the average query has become worse, where
@@ -37,39 +37,39 @@ class Difference:
     mean: float
     most: float
     test: Test
-    units: Units
+    units: SamplingUnits
     most_of_queries: float | None
     least: float | None
 
 
-def loss(old: Sample, new: Sample, confidence: float) -> Difference:
+def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
     """By how much the mean of `new` is below that of `old`; each has a query at least."""
-    units = Units.of(new.labels)
+    units = SamplingUnits.of(new.labels)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
         found, least = paired_losses(losses, units), least_loss(units, confidence)
         of_queries = None
         if units.unit == "document":
             of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
-        return Difference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
+        return MeanDifference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
     # Both by document where one is, so that the two means are of the same thing.
-    effect = max(units.design_effect, Units.of(old.labels).design_effect)
+    effect = max(units.design_effect, SamplingUnits.of(old.labels).design_effect)
     units = replace(units, design_effect=effect)
-    before, missed = paired_losses(old.values, Units(old.labels, effect)), paired_losses(1 - new.values, units)
+    before, missed = paired_losses(old.values, SamplingUnits(old.labels, effect)), paired_losses(1 - new.values, units)
     mean = before.mean - (1 - missed.mean)
     room = (each.upper_limit(confidence) - each.mean for each in (before, missed))
-    return Difference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
+    return MeanDifference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
 
 
-def queries_needed(old: Sample, new: Sample, margin: float, confidence: float) -> int | None:
+def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
     """So many queries like these would show that no more than the margin is lost.
 
     None for two samples, and where no number would.
     """
     if not np.array_equal(old.query, new.query):
         return None
-    found = paired_losses(old.values - new.values, Units.of(new.labels))
-    factor = more(found, margin, 1 - confidence)
+    found = paired_losses(old.values - new.values, SamplingUnits.of(new.labels))
+    factor = sample_size_factor(found, margin, 1 - confidence)
     return None if factor is None else math.ceil(factor * len(new))
 
 
@@ -77,7 +77,7 @@ Finding = Literal["holds", "not shown", "worse"]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRelease:
     """A release as it is judged."""
 
     manifest: Manifest
@@ -88,7 +88,7 @@ class Measured:
         """Results that a query has."""
         return self.manifest.policy.k
 
-    def sample(self, name: str) -> Sample:
+    def sample(self, name: str) -> QuantitySample:
         """A quantity of each query. Raises InputError where the release has no query of that kind."""
         found = QUANTITIES[name](self.outcomes, self.k)
         if not len(found):
@@ -100,7 +100,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClauseVerdict:
     """One clause: means of both releases over queries, how much worse the new one is at most, and what that says.
 
     clause: with its margin; widened: from the default, as these queries cannot show less; finding: "worse" where the
@@ -125,7 +125,7 @@ class Verdict:
     documents: int
 
 
-def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict]:
+def judge_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelease) -> list[ClauseVerdict]:
     """A verdict for each clause. Raises InputError where the two cannot be compared."""
     if current.k != new.k:
         raise InputError(
@@ -135,16 +135,16 @@ def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict
     return [_verdict(clause, current.sample(clause.quantity), new.sample(clause.quantity)) for clause in rule.clauses]
 
 
-def _verdict(clause: Clause, current: Sample, new: Sample) -> Verdict:
+def _verdict(clause: Clause, current: QuantitySample, new: QuantitySample) -> ClauseVerdict:
     ways = (current, new) if clause.way == "lower" else (_turned(current), _turned(new))
-    found = loss(*ways, CONFIDENCE)
+    found = mean_difference(*ways, CONFIDENCE)
     margin = clause.margin
     if margin is None:
         margin = MARGIN if found.least is None else default_margin(MARGIN, found.least)
     finding: Finding = "worse" if found.mean > margin else "not shown"
     if found.most <= margin:
         finding = "holds"
-    return Verdict(
+    return ClauseVerdict(
         clause=replace(clause, margin=margin),
         widened=clause.margin is None and margin > MARGIN,
         current=float(current.values.mean()),
@@ -162,13 +162,13 @@ def _verdict(clause: Clause, current: Sample, new: Sample) -> Verdict:
     )
 
 
-def _statement(found: Difference, margin: float) -> GateStatement:
+def _statement(found: MeanDifference, margin: float) -> GateStatement:
     """The average query's where queries are the units, the average document's, or both."""
     if found.most_of_queries is not None and found.most_of_queries <= margin:
         return "document and query"
     return found.units.unit
 
 
-def _turned(sample: Sample) -> Sample:
+def _turned(sample: QuantitySample) -> QuantitySample:
     """What must not rise, as what must not fall."""
     return replace(sample, values=1 - sample.values)

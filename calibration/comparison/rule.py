@@ -15,7 +15,7 @@ from taugate.retrieval.release.outcomes import Outcomes
 
 
 @dataclass(frozen=True)
-class Sample:
+class QuantitySample:
     """One number of each query, in 0…1.
 
     values: (n,); query: (n,) which query it is of; labels: (n,) clusters of queries that share a document.
@@ -29,21 +29,21 @@ class Sample:
         return len(self.values)
 
 
-Reading = Callable[[Outcomes, int], Sample]
+QuantityReader = Callable[[Outcomes, int], QuantitySample]
 
 
-def _answerable(value: Callable[[Outcomes, int], NDArray[np.generic]]) -> Reading:
-    return lambda each, k: Sample(value(each, k).astype(np.float64), each.query, each.cluster)
+def _answerable(value: Callable[[Outcomes, int], NDArray[np.generic]]) -> QuantityReader:
+    return lambda each, k: QuantitySample(value(each, k).astype(np.float64), each.query, each.cluster)
 
 
-def _unanswerable_empty(each: Outcomes, k: int) -> Sample:
+def _unanswerable_empty(each: Outcomes, k: int) -> QuantitySample:
     """No document answers them, so that each is a draw of its own."""
     empty = (each.unanswerable_kept == 0).astype(np.float64)
-    return Sample(empty, each.unanswerable, np.arange(len(empty)))
+    return QuantitySample(empty, each.unanswerable, np.arange(len(empty)))
 
 
 # Without more words accuracy and NDCG are those of what users get, at τ. The second argument is K.
-QUANTITIES: dict[str, Reading] = {
+QUANTITIES: dict[str, QuantityReader] = {
     "accuracy": _answerable(lambda each, k: each.hit_kept),
     "NDCG": _answerable(lambda each, k: each.ndcg_kept),
     "kept share": _answerable(lambda each, k: each.kept / k),

@@ -12,13 +12,13 @@ from taugate.errors import NotPromoted
 from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:  # what compares needs the extra `calibration`, and every command knows these words
-    from taugate.calibration.comparison.decision import Decision
+    from taugate.calibration.comparison.decision import PromotionDecision
 
 NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; there is one, and something else is against it
 
 
 @dataclass(frozen=True)
-class Ending:
+class CalibrateResult:
     """code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two.
 
     decision: where a promotion rule was asked, which says the rest.
@@ -27,7 +27,7 @@ class Ending:
     code: int = 0
     said: str | None = None
     reason: str | None = None
-    decision: "Decision | None" = None
+    decision: "PromotionDecision | None" = None
 
     @classmethod
     def refused(cls, error: NotPromoted) -> Self:
@@ -35,7 +35,7 @@ class Ending:
         return cls(NOT_PROMOTED, f"{error}. The release is written, and is not promoted.", error.rule)
 
 
-def unfit(manifest: Manifest, rule: Rule) -> Ending | None:
+def unfit(manifest: Manifest, rule: Rule) -> CalibrateResult | None:
     """Why a release is not offered for promotion, whatever is current; None where it is. rule: what was asked for."""
     record = manifest.abstention
     unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
@@ -45,15 +45,15 @@ def unfit(manifest: Manifest, rule: Rule) -> Ending | None:
         ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
         refusals = "" if unlimited is None else f" Of refusals: {unlimited}"
         said = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and is not promoted."
-        return Ending(NO_CUT, said, "no cut")
+        return CalibrateResult(NO_CUT, said, "no cut")
     if unlimited is not None:
-        return Ending(NOT_PROMOTED, f"{unlimited} The release is written, and is not promoted.", "abstention")
+        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release is written, and is not promoted.", "abstention")
     return None
 
 
 if TYPE_CHECKING:  # what compares needs the extra `calibration`, and these words are known to every command
-    from taugate.calibration.comparison.decision import Decision
-    from taugate.calibration.comparison.judge import Verdict
+    from taugate.calibration.comparison.decision import PromotionDecision
+    from taugate.calibration.comparison.judge import ClauseVerdict
 
 _REASONS = {
     "first release": "no release is current, and there is nothing to compare with",
@@ -63,7 +63,7 @@ _REASONS = {
 PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
 
 
-def report(decision: "Decision", say: Callable[[str], object]) -> int:
+def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
     """Say what each clause came to, and what to do. Returns the exit code."""
     for line in _lines(decision):
         say(line)
@@ -77,7 +77,7 @@ def report(decision: "Decision", say: Callable[[str], object]) -> int:
     return NOT_PROMOTED
 
 
-def _lines(decision: "Decision") -> list[str]:
+def _lines(decision: "PromotionDecision") -> list[str]:
     """One line a clause, after what limits their worth."""
     found = [
         f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
@@ -91,7 +91,7 @@ def _lines(decision: "Decision") -> list[str]:
     return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
 
 
-def as_json(rule: PromotionRule, ending: Ending) -> dict[str, Any]:
+def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
     """The object `promotion` of `taugate calibrate --json`; without a decision something else was against it."""
     decision = ending.decision
     if decision is None:
@@ -105,7 +105,7 @@ def as_json(rule: PromotionRule, ending: Ending) -> dict[str, Any]:
     }
 
 
-def _clause(verdict: "Verdict") -> dict[str, Any]:
+def _clause(verdict: "ClauseVerdict") -> dict[str, Any]:
     return {
         "quantity": verdict.clause.quantity,
         "not": verdict.clause.way,
@@ -125,7 +125,7 @@ def _clause(verdict: "Verdict") -> dict[str, Any]:
     }
 
 
-def _widened(verdict: "Verdict") -> str:
+def _widened(verdict: "ClauseVerdict") -> str:
     clause = verdict.clause
     return (
         f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
@@ -133,7 +133,7 @@ def _widened(verdict: "Verdict") -> str:
     )
 
 
-def _line(verdict: "Verdict") -> str:
+def _line(verdict: "ClauseVerdict") -> str:
     clause, (before, after) = verdict.clause, verdict.queries
     queries = f"{after:,} queries" if verdict.test == "paired" else f"{before:,} and {after:,} queries"
     if verdict.unit == "document":
@@ -154,7 +154,7 @@ def _line(verdict: "Verdict") -> str:
     return line
 
 
-def _limit(verdict: "Verdict") -> str:
+def _limit(verdict: "ClauseVerdict") -> str:
     way = verdict.clause.way
     if verdict.most >= 0:
         return f"{way} by at most {fixed(verdict.most)}"

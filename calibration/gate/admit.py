@@ -8,16 +8,14 @@ is divided among the kinds asked for (Bonferroni).
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.gate.baseline import Admitted, Baseline, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import kinds_asked, try_indexes
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.bootstrap import QueryPart
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, Cheaper, Gate, default_margin
@@ -26,33 +24,30 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.records import GateRecord
 
 
-def admit(  # noqa: PLR0913 (what a calibration has at hand, once)
+def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
     encoded: EncodedDataset,
     encoder: OnnxEncoder,
-    calibration: NDArray[np.int64],
-    units: Units,
+    part: QueryPart,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Admitted:
     """Try what the settings ask for.
 
-    dataset: data set that is calibrated on; encoded: its vectors, by `encoder`; encoder: float32 encoder;
-    calibration: positions of the calibration queries among the answerable ones; units: what counts as one draw
-    among the calibration queries; settings: settings of the calibration; say: told one line of progress or warning
-    at a time; watch: stopwatch whose stages "encode" and "gate" grow.
-
-    Raises EncoderError where int8 is asked for, and this encoder cannot have it.
+    dataset: data set that is calibrated on; encoded: its vectors, by `encoder`, which is in float32; part: the
+    calibration queries; settings: of the calibration; say: told one line of progress or warning at a time; watch:
+    stopwatch whose stages "encode" and "gate" grow. Raises EncoderError where int8 is asked for and this encoder cannot
+    have it.
     """
-    cheaper = settings.cheaper
-    queries = [dataset.answerable[position] for position in calibration.tolist()]
-    trial = SearchTrial.build(queries, encoded.answerable[calibration], encoded.documents, settings.k)
+    cheaper, members, units = settings.cheaper, part.members, part.resamples.units
+    queries = [dataset.answerable[position] for position in members.tolist()]
+    trial = SearchTrial.build(queries, encoded.answerable[members], encoded.documents, settings.k)
     admitted = Admitted.exact(encoder, encoded, trial)
     if not cheaper.asked:
         return admitted
     with watch.stage("gate"):
-        baseline = Baseline.judge(calibration, units, trial)
+        baseline = Baseline.judge(members, units, trial)
     kinds = kinds_asked(cheaper.index, len(dataset.documents))
     gate = _gate(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
     tried: list[GateRecord] = []
@@ -75,7 +70,7 @@ def _told(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence
     return records
 
 
-def _gate(cheaper: Cheaper, units: Units, candidates: int, say: Callable[[str], None]) -> Gate:
+def _gate(cheaper: Cheaper, units: SamplingUnits, candidates: int, say: Callable[[str], None]) -> Gate:
     """Divide the error among what is asked for, and choose a margin that these queries can show where none is given.
 
     cheaper: what is asked for; units: what counts as one draw among the calibration queries; candidates: candidates

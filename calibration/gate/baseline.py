@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.mean_loss import PerQuery
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
@@ -101,12 +100,12 @@ class Baseline:
     """
 
     members: NDArray[np.int64]
-    units: Units
+    units: SamplingUnits
     trial: SearchTrial
     outcomes: RankingOutcomes
 
     @classmethod
-    def judge(cls, members: NDArray[np.int64], units: Units, trial: SearchTrial) -> Self:
+    def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
         """Search exactly and keep the outcomes; the arguments are those of the class."""
         return cls(members, units, trial, trial.outcomes())
 

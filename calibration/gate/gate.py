@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.gate.baseline import RankingOutcomes
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.mean_loss import PerQuery
-from taugate.calibration.risk.paired import MeanLoss, least_loss, more, paired_losses
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.risk.paired import MeanLoss, least_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.settings import MARGIN, Gate
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import GateRecord, GateStatement, PairedLoss
@@ -37,7 +36,9 @@ class GateCandidate:
     gain: dict[str, float] = field(default_factory=dict)
 
 
-def judge(baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: Units, gate: Gate) -> list[GateRecord]:
+def judge(
+    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, gate: Gate
+) -> list[GateRecord]:
     """Judge candidates of one kind together, and return a record for each, in their order.
 
     baseline: outcomes of q queries by exact, unprojected float32 search; candidates: candidates with their outcomes
@@ -83,7 +84,7 @@ def judge(baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units:
 
 
 def _query_p_values(
-    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: Units, margin: float
+    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, margin: float
 ) -> NDArray[np.float64]:
     """Adjusted p-value of each candidate for the average query, whatever the unit: the second statement of a record."""
     return holm(
@@ -99,7 +100,7 @@ def _query_p_values(
     )
 
 
-def _statement(units: Units, holds_for_queries: bool) -> GateStatement:
+def _statement(units: SamplingUnits, holds_for_queries: bool) -> GateStatement:
     """Whose mean loss is shown to be below the margin: the average query's, the average document's, or both."""
     if units.unit == "query":
         return "query"
@@ -108,7 +109,7 @@ def _statement(units: Units, holds_for_queries: bool) -> GateStatement:
 
 def _needed(pair: Sequence[MeanLoss], margin: float, level: float, queries: int) -> int | None:
     """How many queries like these would show that neither metric loses the margin, None where no number would."""
-    factors = [more(one, margin, level) for one in pair]
+    factors = [sample_size_factor(one, margin, level) for one in pair]
     return None if None in factors else math.ceil(queries * max(each for each in factors if each is not None))
 
 

@@ -23,7 +23,7 @@ _TIMED, _LONE = 256, 32  # queries, of them one by one: a few seconds on two cor
 _FASTER = 1.2
 
 
-def try_int8(  # noqa: PLR0913 (a step of the gate)
+def try_int8(
     baseline: Baseline,
     admitted: Admitted,
     dataset: Dataset,

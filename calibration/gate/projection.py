@@ -51,8 +51,8 @@ def fit_pca(vectors: Float32) -> FittedPCA:
     other one.
 
     The components are eigenvectors of the sample covariance, by falling eigenvalue, signs fixed by scikit-learn; one
-    thread, so that the same data give the same bits. n vectors around their mean span n − 1 directions: with fewer queries than
-    dimensions there are no more components than that (Appendix E).
+    thread, so that the same data give the same bits. n vectors around their mean span n − 1 directions: with fewer
+    queries than dimensions there are no more components than that (Appendix E).
     """
     count = min(len(vectors) - 1, vectors.shape[1])
     with threadpool_limits(limits=1):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.gate.admit import Admitted
+from taugate.calibration.gate.baseline import Admitted
 from taugate.calibration.job.artifact import reference_of
 from taugate.calibration.risk import bounds
 from taugate.calibration.settings.rules import CONFIDENCE
@@ -126,7 +126,7 @@ def manifest_facts(
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
         "drift": sensitivity(reference_of(found), settings.overlap_percentile),
-        "gate": admitted.gate,
+        "gate": list(admitted.gate),
         "golden": GOLDEN,
         "golden_tolerance": admitted.golden_tolerance,
         "reference": REFERENCE,

@@ -12,9 +12,9 @@ from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.indexes import kinds_asked
 from taugate.calibration.job.artifact import Contents, golden_queries, outcomes
 from taugate.calibration.job.facts import manifest_facts
-from taugate.calibration.metrics.bootstrap import (
-    FEWEST_QUERIES,  # to judge by the gate, and to fit a projection on, as well
-)
+from taugate.calibration.metrics.bootstrap import DrawnQueries
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -44,16 +44,17 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
         )
     answerable = len(dataset.answerable)
-    if answerable == round(settings.holdout * answerable):
+    members = answerable - held_out(answerable, settings.holdout)
+    if not members:
         raise InputError(
             f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
             "label more queries or give a smaller share"
         )
-    members, asked = answerable - round(settings.holdout * answerable), settings.cheaper.asked
-    if asked and members < FEWEST_QUERIES:
+    asked = settings.cheaper.asked
+    if asked and members < FEWEST_CALIBRATING:  # to judge by the gate, and to fit a projection on
         name, value = next(iter(asked.items()))
         raise InputError(
-            f"--{name} {value}: needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are "
+            f"--{name} {value}: needs at least {FEWEST_CALIBRATING} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
     kinds_asked(settings.cheaper.index, len(dataset.documents))
@@ -87,8 +88,9 @@ def calibrate(
         asked.check(releases, encoder)
         cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
-        admitted = admit(dataset, encoded, encoder, settings, say, watch)
-        found = study(dataset, admitted.encoded, admitted.index, settings, watch)
+        drawn = DrawnQueries.draw(SamplingUnits.of(clusters(dataset.answerable)), len(dataset.documents), settings)
+        admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], settings, say, watch)
+        found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):

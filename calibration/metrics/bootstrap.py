@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import Units, cluster_bootstrap
+from taugate.calibration.metrics.clusters import SamplingUnits, cluster_bootstrap
 from taugate.calibration.metrics.splits import HoldoutSplit, Positions
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.retrieval.release.evidence import Estimate, Interval
@@ -25,11 +25,13 @@ class Resamples:
 
     rows: Rows
     random_documents: NDArray[np.int64]
-    units: Units
+    units: SamplingUnits
     seed: int
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, units: Units, documents: int, settings: CalibrationSettings) -> Self:
+    def draw(
+        cls, rng: np.random.Generator, units: SamplingUnits, documents: int, settings: CalibrationSettings
+    ) -> Self:
         """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
 
         rng: generator; units: of the q queries; documents: N, of the corpus; settings: m, l and the seed.
@@ -65,20 +67,30 @@ class QueryPart:
     resamples: Resamples
 
 
-def draw_parts(units: Units, documents: int, settings: CalibrationSettings) -> dict[str, QueryPart]:
-    """Draw "calibration" and, with a holdout, "heldout": the one place that draws from the seed itself.
+@dataclass(frozen=True)
+class DrawnQueries:
+    """Every random choice that docs/calibration.md lists, made once and before anything is measured.
 
-    In the order of docs/calibration.md: the split, then the resamples of each part.
-
-    units: of all answerable queries; documents: N, of the corpus; settings: of the calibration.
+    units: what counts as one draw among all answerable queries; parts: "calibration" and, with a holdout, "heldout".
     """
-    rng = np.random.default_rng(settings.seed)
-    split = HoldoutSplit.draw(rng, units, settings)
-    return {
-        name: QueryPart(members, Resamples.draw(rng, units.take(members), documents, settings))
-        for name, members in (("calibration", split.calibration), ("heldout", split.heldout))
-        if len(members)
-    }
+
+    units: SamplingUnits
+    parts: dict[str, QueryPart]
+
+    @classmethod
+    def draw(cls, units: SamplingUnits, documents: int, settings: CalibrationSettings) -> Self:
+        """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
+
+        units: of all answerable queries; documents: N, of the corpus; settings: of the calibration.
+        """
+        rng = np.random.default_rng(settings.seed)
+        split = HoldoutSplit.draw(rng, units, settings)
+        parts = {
+            name: QueryPart(members, Resamples.draw(rng, units.take(members), documents, settings))
+            for name, members in (("calibration", split.calibration), ("heldout", split.heldout))
+            if len(members)
+        }
+        return cls(units, parts)
 
 
 def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:

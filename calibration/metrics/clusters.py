@@ -26,7 +26,7 @@ def counted(documents: int) -> str:
 
 
 @dataclass(frozen=True)
-class Units:
+class SamplingUnits:
     """What counts as one independent draw: a query, or all queries on one document.
 
     labels: (q,) cluster of each query; design_effect: that of all labelled queries, Σn² / Σn for clusters of n queries

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from taugate.calibration.metrics.bootstrap import Draw
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.bootstrap import Resamples
+from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Estimate, Interval
 from taugate.retrieval.release.manifest import Abstention, Metrics
@@ -55,9 +55,9 @@ def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:
 
 
 def measure(
-    queries: Scored,
+    queries: ScoredQueries,
     random_scores: Float32,
-    draw: Draw,
+    draw: Resamples,
     kind: PolicyKind,
     threshold: np.float32 | None,
     overlap_percentile: float,
@@ -82,7 +82,7 @@ def measure(
     )
 
 
-def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Draw) -> Estimate:
+def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Resamples) -> Estimate:
     """Share of scores, one a query, above θ_j; by document of the share of the θ_j that each score is above."""
     found = Interval.of_bootstraps(share_above(scores, thetas))
     above = np.searchsorted(np.sort(thetas), scores, side="left") / len(thetas)

@@ -97,7 +97,7 @@ class JudgedQueries:
 
 
 @dataclass(frozen=True)
-class Answering:
+class AnsweredQueries:
     """Scores by which queries are answered or refused as a whole, (n,) and (u,) float32, and the threshold of both."""
 
     answerable: Float32
@@ -106,7 +106,7 @@ class Answering:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredQueries:
     """Answerable queries, n of them, and unanswerable ones, u, searched and scored.
 
     relevance: (n, K) and unanswerable_relevance: (u, K) float32 probabilities, None where no model could be fitted;
@@ -117,7 +117,7 @@ class Scored:
     unanswerable: TopK
     relevance: Float32 | None
     unanswerable_relevance: Float32 | None
-    answering: Answering | None = None
+    answering: AnsweredQueries | None = None
 
     @property
     def kinds(self) -> tuple[PolicyKind, ...]:
@@ -155,11 +155,13 @@ class Scored:
         asked = self.answering
         return asked.answerable[:, None], asked.unanswerable[:, None], asked.threshold
 
-    def take(self, rows: NDArray[np.int64]) -> "Scored":
+    def take(self, rows: NDArray[np.int64]) -> "ScoredQueries":
         """The answerable queries at `rows`, with all of the unanswerable ones."""
         relevance = None if self.relevance is None else self.relevance[rows]
         answering = self.answering and replace(self.answering, answerable=self.answering.answerable[rows])
-        return Scored(self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering)
+        return ScoredQueries(
+            self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering
+        )
 
 
 def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ _BOOTSTRAPS = 1000  # their 2.5th percentile is the 25th value
 
 
 @dataclass(frozen=True)
-class Sums:
+class ReliabilitySums:
     """Sums over results, of so many clusters or of bootstraps of them: (…, 10) by tenth of relevance, squares (…,).
 
     results: how many there are, said: their relevance, true: how many are relevant, squares: (said − true)².
@@ -49,19 +49,21 @@ class Sums:
         squares = np.bincount(owner, (said - true) ** 2).astype(np.float64)
         return cls(total(np.ones(len(said))), total(said), total(true), squares)
 
-    def drawn(self, rng: np.random.Generator) -> "Sums":
+    def drawn(self, rng: np.random.Generator) -> "ReliabilitySums":
         """Of each of 1,000 draws of as many clusters as there are, with replacement."""
         clusters = len(self.squares)
         times = (np.bincount(rng.integers(0, clusters, clusters), minlength=clusters) for _ in range(_BOOTSTRAPS))
         columns = np.column_stack([self.results, self.said, self.true, self.squares])
         totals = np.array([each @ columns for each in times])
         results, said, true = np.split(totals[:, :-1], 3, axis=1)
-        return Sums(results, said, true, totals[:, -1])
+        return ReliabilitySums(results, said, true, totals[:, -1])
 
     @property
-    def whole(self) -> "Sums":
+    def whole(self) -> "ReliabilitySums":
         """Of all clusters."""
-        return Sums(self.results.sum(axis=0), self.said.sum(axis=0), self.true.sum(axis=0), self.squares.sum(axis=0))
+        return ReliabilitySums(
+            self.results.sum(axis=0), self.said.sum(axis=0), self.true.sum(axis=0), self.squares.sum(axis=0)
+        )
 
     def brier(self) -> Float64:
         """Brier score: the mean of (said − true)² over results, (…,)."""
@@ -83,7 +85,7 @@ class Sums:
         return gaps
 
 
-def reliability(sums: Sums) -> list[ReliabilityBin]:
+def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
     """Results by tenth of relevance, without empty tenths, with an interval of the share that is relevant."""
     whole = sums.whole
     return [
@@ -100,17 +102,17 @@ def reliability(sums: Sums) -> list[ReliabilityBin]:
     ]
 
 
-def brier(sums: Sums, drawn: Sums) -> Interval:
+def brier(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
     """The Brier score and its 95 % interval; drawn: bootstraps of `sums`."""
     return _percentiles(sums.whole.brier(), drawn.brier())
 
 
-def brier_skill(sums: Sums, drawn: Sums) -> Interval:
+def brier_skill(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
     """The Brier skill score and its 95 % interval."""
     return _percentiles(sums.whole.brier_skill(), drawn.brier_skill())
 
 
-def expected_calibration_error(sums: Sums, least: float = 0.0) -> float:
+def expected_calibration_error(sums: ReliabilitySums, least: float = 0.0) -> float:
     """ECE: mean distance between what is said and what is true, by results (Guo et al., ICML 2017, eq. 3).
 
     least: of the results that say so much or more.
@@ -118,7 +120,7 @@ def expected_calibration_error(sums: Sums, least: float = 0.0) -> float:
     return float(np.abs(sums.whole.gaps(least)).sum())
 
 
-def error_interval(sums: Sums, drawn: Sums, least: float = 0.0) -> Interval:
+def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, least: float = 0.0) -> Interval:
     """The ECE with its 95 % interval.
 
     Chance alone keeps the tenths off the diagonal, so that the ECE of a sample is too large, and that of a bootstrap

@@ -10,14 +10,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import Labels, Units
+from taugate.calibration.metrics.clusters import Labels, SamplingUnits
 from taugate.calibration.settings.settings import CalibrationSettings
 
 Positions = NDArray[np.int64]
 Fold = tuple[Positions, Positions]  # the queries of the other folds, and those of this one
 
 # Fewer queries hold no model of 16 numbers, and no choice: what is left to certify could not certify a loss of 5 %.
-FEWEST_QUERIES = 30
+FEWEST_CALIBRATING = 30
 # To fit and to choose. Certification takes most, as what it lacks no model makes good; other shares were measured
 # (docs/benchmarks/calibration.md, "Three parts of the calibration queries").
 SHARES = (0.25, 0.05)
@@ -40,7 +40,7 @@ class HoldoutSplit:
     heldout: Positions
 
     @classmethod
-    def draw(cls, rng: np.random.Generator, units: Units, settings: CalibrationSettings) -> Self:
+    def draw(cls, rng: np.random.Generator, units: SamplingUnits, settings: CalibrationSettings) -> Self:
         """Divide as the settings want it: by document where that is the unit, but not for the papers' rule.
 
         rng: generator of the draws that docs/calibration.md lists, before the first of them; units: of all n queries;
@@ -94,19 +94,19 @@ class QueryRoles:
         return np.sort(np.concatenate([self.choose, self.certify]))
 
     @classmethod
-    def assign(cls, calibration: Positions, units: Units, seed: int) -> Self | None:
+    def assign(cls, calibration: Positions, units: SamplingUnits, seed: int) -> Self | None:
         """Draw the roles, None with too few queries or where they are about so few documents that a role has none.
 
         calibration: positions of the calibration queries; units: of all answerable queries; seed: of the calibration.
         """
-        if len(calibration) < FEWEST_QUERIES:
+        if len(calibration) < FEWEST_CALIBRATING:
             return None
         roles = cls.draw(calibration, units, seed)
         return roles if all(len(part) for part in (roles.fit, roles.choose, roles.certify)) else None
 
     @classmethod
     def draw(
-        cls, calibration: Positions, units: Units, seed: int, shares: tuple[float, float] = SHARES
+        cls, calibration: Positions, units: SamplingUnits, seed: int, shares: tuple[float, float] = SHARES
     ) -> Self:
         """Partition the calibration queries at random.
 

@@ -15,7 +15,7 @@ from taugate.calibration.metrics.clusters import (
     intra_cluster_correlation,
 )
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.query_set.warnings import Signs, query_set_warnings
+from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -52,7 +52,7 @@ Labels = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicClusters:
     """The number of topics with the best silhouette, that silhouette (−1…1), and the entropy of their sizes (0…1)."""
 
     topics: int
@@ -73,7 +73,7 @@ def cosine_distance(vectors: Float32) -> float | None:
     return 1 - (float(np.square(total).sum()) - own) / (n * (n - 1))
 
 
-def topics(vectors: Float32, seed: int) -> Topics | None:
+def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:
     """Topics among unit vectors (n, d); None with fewer than 3 distinct ones, which have no number to choose."""
     if len(vectors) > _SAMPLE:
         vectors = vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), _SAMPLE, replace=False))]
@@ -89,11 +89,11 @@ def _k_means(vectors: Float32, count: int, seed: int) -> Labels:
     return labels
 
 
-def _topics(vectors: Float32, labels: Labels) -> Topics:
+def _topics(vectors: Float32, labels: Labels) -> TopicClusters:
     sizes = np.bincount(labels)
     shares = sizes / len(labels)
     entropy = -float((shares * np.log(shares)).sum()) / float(np.log(len(sizes)))
-    return Topics(len(sizes), silhouette(vectors, labels), min(1.0, entropy))
+    return TopicClusters(len(sizes), silhouette(vectors, labels), min(1.0, entropy))
 
 
 def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
@@ -137,9 +137,9 @@ def measure_query_set(
     effective = effective_sample_size(labels, correlation)
     relevant = document_vectors[sorted({position for query in queries for position in query.relevant})]
     distance, whole = cosine_distance(relevant), cosine_distance(document_vectors)
-    found = topics(relevant, seed)
+    found = topic_clusters(relevant, seed)
     repeated = duplicates(query.text for query in queries)
-    signs = Signs(
+    signs = QuerySetSigns(
         queries=len(queries),
         accuracy=float(accuracy.mean()),
         clusters=int(labels.max()) + 1,

@@ -30,7 +30,7 @@ FEWEST_OVERTAKEN = 3
 
 
 @dataclass(frozen=True)
-class Signs:
+class QuerySetSigns:
     """What was measured on the answerable queries.
 
     effective: effective sample size; spread: cosine distance of relevant documents over that of the corpus, None for
@@ -57,7 +57,7 @@ class Signs:
         return lower, upper
 
 
-def query_set_warnings(signs: Signs) -> list[str]:
+def query_set_warnings(signs: QuerySetSigns) -> list[str]:
     """One sentence for each thing to mend; none for a set to calibrate on."""
     n = signs.queries
     found = []
@@ -90,7 +90,7 @@ def query_set_warnings(signs: Signs) -> list[str]:
     return found
 
 
-def _few(signs: Signs) -> str:
+def _few(signs: QuerySetSigns) -> str:
     n, (lower, upper) = signs.queries, signs.known
     known = f"accuracy {signs.accuracy:.2f} may be anything from {lower:.2f} to {upper:.2f} (95 % interval)"
     queries = f"only {n} answerable {'query' if n == 1 else 'queries'}"

@@ -1,6 +1,5 @@
 """Fit the probability that a retrieved document is relevant: logistic regression, its strength by cross-validation."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,17 +8,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
+from taugate.calibration.metrics.splits import Fold, cluster_folds
 from taugate.retrieval.policy.relevance import Float64, Logistic, Recalibration
 
 # C, the inverse strength of the ridge penalty on standardised features: from strong to next to none, a decade apart.
 _STRENGTHS = (0.03, 0.3, 3.0)
-_FOLDS = 5
 # A feature that is the same for every result (the rank, with K = 1) carries nothing and must not be divided by nothing.
 _SMALLEST_SCALE = 1e-9
 
 
 @dataclass(frozen=True)
-class Fit:
+class RelevanceFit:
     """The model with what cross-validation says of it.
 
     out_of_fold: (q, K) float32, probability of each result by a model that has not seen its query; log_loss: mean
@@ -32,14 +31,14 @@ class Fit:
     out_of_fold: NDArray[np.float32]
 
 
-def fit(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Fit | None:
+def fit_relevance(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> RelevanceFit | None:
     """Fit on q queries; values: (q, K, F) features, relevant: (q, K), labels: (q,), equal for queries on one document.
 
     Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
     one. None where a fold would have only relevant or only irrelevant results to learn from. One thread, so that the
     same data give the same bits.
     """
-    folds = list(_folds(labels))
+    folds = list(cluster_folds(np.unique(labels, return_inverse=True)[1]))  # roles are drawn at random
     if any(relevant[rest].all() or not relevant[rest].any() for rest, _ in folds):
         return None
     with threadpool_limits(limits=1):
@@ -47,20 +46,13 @@ def fit(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64])
         losses = [float(log_loss(relevant.ravel(), trial.ravel(), labels=[False, True])) for trial in trials]
         best = int(np.argmin(losses))
         model = _logistic(values, relevant, _STRENGTHS[best])
-    return Fit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
-
-
-def _folds(labels: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """The rest and the fold; parts are random already, so every fifth label is as good as any."""
-    number = np.unique(labels, return_inverse=True)[1] % _FOLDS
-    for fold in range(_FOLDS):
-        yield np.flatnonzero(number != fold), np.flatnonzero(number == fold)
+    return RelevanceFit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
 
 
 def _cross_validated(
     values: Float64,
     relevant: NDArray[np.bool_],
-    folds: list[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    folds: list[Fold],
     strength: float,
 ) -> Float64:
     probabilities = np.empty(relevant.shape)
@@ -82,7 +74,7 @@ def _logistic(values: Float64, relevant: NDArray[np.bool_], strength: float) -> 
 _NO_PENALTY = 1e9
 
 
-def recalibrated(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -> Logistic:
+def recalibrate(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -> Logistic:
     """The same model with a map of what it says, fitted on queries other than its own.
 
     values: (q, K, F) features, relevant: (q, K). A model is too sure of what it was fitted on, and documents are

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from taugate.calibration.charts.axis import Axis, TimeAxis
-from taugate.calibration.charts.chart import Chart, Figure, Key
+from taugate.calibration.charts.chart import Chart, Figure, LegendEntry
 from taugate.calibration.replay.replayed import (
     SIGNALS,
-    Course,
-    Limits,
-    Moment,
-    Span,
-    Trace,
+    AlarmChange,
+    MeanLimits,
+    SignalTrace,
+    StreamCourse,
+    TimeSpan,
     average,
     counted,
     largest,
@@ -24,7 +24,7 @@ from taugate.retrieval.release.reference import Reference
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
 
 
-def evidence(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxis) -> Figure:
+def evidence(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
     """Evidence over time, clipped at that of an alarm."""
     own = [each for each in moments if each.signal == trace.signal]
     alarms = sum(each.on for each in own)
@@ -42,11 +42,13 @@ def evidence(trace: Trace, course: Course, moments: Sequence[Moment], time: Time
     values = np.append(0.0, np.minimum(trace.evidence, 1.0))
     for piece in stairs([first, *course.fifths.tolist()], values, last, course.present, largest):
         chart.steps(piece.xs, piece.ys, "s-topk")
-    keys = [Key("line", "s-topk", "evidence"), Key("mark", "limit", "what an alarm takes")]
+    keys = [LegendEntry("line", "s-topk", "evidence"), LegendEntry("mark", "limit", "what an alarm takes")]
     return Figure.of(chart, keys + mark(chart, own))
 
 
-def means(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxis, *, baseline: bool) -> Figure:
+def means(
+    trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis, *, baseline: bool
+) -> Figure:
     """Means of blocks over time, and what is no drift."""
     values = trace.means.tolist()
     said = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
@@ -58,10 +60,13 @@ def means(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxi
         Axis.around([*values, *trace.allowed], "mean of each block", "percent"),
     )
     _band(chart, course.present, trace.calibrated, "calibrated")
-    keys = [Key("line", "s-topk", "mean of a block"), Key("band", "calibrated", "no drift, by the calibration")]
+    keys = [
+        LegendEntry("line", "s-topk", "mean of a block"),
+        LegendEntry("band", "calibrated", "no drift, by the calibration"),
+    ]
     if baseline:
         _band(chart, course.present, trace.allowed, "ordinary")
-        keys.append(Key("band", "ordinary", "no drift, with the baseline"))
+        keys.append(LegendEntry("band", "ordinary", "no drift, with the baseline"))
     if course.blocks:
         starts, end = [block.start for block in course.blocks], course.blocks[-1].end
         for piece in stairs(starts, trace.means, end, course.present, average):
@@ -70,21 +75,21 @@ def means(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxi
 
 
 def mark(
-    chart: Chart, moments: Sequence[Moment], begins: str = "an alarm begins", over: str = "it is over"
-) -> list[Key]:
+    chart: Chart, moments: Sequence[AlarmChange], begins: str = "an alarm begins", over: str = "it is over"
+) -> list[LegendEntry]:
     """Draw where alarms begin and end; what that adds to the legend, in the words given."""
     for each in moments:
         chart.upright(each.at, "", _ALARM if each.on else _OVER)
     words = ((True, _ALARM, begins), (False, _OVER, over))
-    return [Key("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
+    return [LegendEntry("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
 
 
-def _band(chart: Chart, present: Sequence[Span], limits: Limits, series: str) -> None:
+def _band(chart: Chart, present: Sequence[TimeSpan], limits: MeanLimits, series: str) -> None:
     for start, end in present:
         chart.band([start, end], [limits.lower] * 2, [limits.upper] * 2, series)
 
 
-def _name(trace: Trace) -> str:
+def _name(trace: SignalTrace) -> str:
     return trace.signal.replace("_", "-")
 
 
@@ -93,7 +98,11 @@ _FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and ho
 
 
 def best(
-    queries: Observations, reference: Reference, present: Sequence[Span], moments: Sequence[Moment], time: TimeAxis
+    queries: Observations,
+    reference: Reference,
+    present: Sequence[TimeSpan],
+    moments: Sequence[AlarmChange],
+    time: TimeAxis,
 ) -> Figure:
     """Its percentiles, with the times in which any signal had an alarm."""
     pieces = [_piece(queries, span) for span in present]
@@ -113,14 +122,14 @@ def best(
     for at, levels in pieces:
         chart.line(at, levels[:, 1].tolist(), "s-topk")
     keys = [
-        Key("line", "s-topk", "median of the log"),
-        Key("band", "s-topk", "5th to 95th percentile of the log"),
-        Key("mark", "limit", "5th, 50th and 95th percentile at calibration"),
+        LegendEntry("line", "s-topk", "median of the log"),
+        LegendEntry("band", "s-topk", "5th to 95th percentile of the log"),
+        LegendEntry("mark", "limit", "5th, 50th and 95th percentile at calibration"),
     ]
     return Figure.of(chart, keys + mark(chart, _any(moments), "the first alarm begins", "all alarms are over"))
 
 
-def _piece(queries: Observations, span: Span) -> tuple[list[float], Float64]:
+def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]:
     """Times and percentiles, (p, 3), of queries without a gap; the first and the last hold to the ends of the span."""
     start, stop = np.searchsorted(queries.at, span.start), np.searchsorted(queries.at, span.end, side="right")
     count = int(stop - start)
@@ -131,7 +140,7 @@ def _piece(queries: Observations, span: Span) -> tuple[list[float], Float64]:
     return [span.start, *at, span.end], np.concatenate([levels[:1], levels, levels[-1:]])
 
 
-def _any(moments: Sequence[Moment]) -> list[Moment]:
+def _any(moments: Sequence[AlarmChange]) -> list[AlarmChange]:
     """The moments at which the first of all alarms begins, and the last one is over."""
     on: set[str] = set()
     outer = []

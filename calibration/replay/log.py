@@ -27,7 +27,7 @@ _REMEDY = "the line is not as the service wrote it; remove it"
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """number: from 1. Every method raises Fault where the service did not write the field."""
 
     path: Path
@@ -107,7 +107,7 @@ def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
             if record.get("release") != release:
                 others += 1
             else:
-                (judged if "correct" in record else queries).add(Line(path, number, record))
+                (judged if "correct" in record else queries).add(LogLine(path, number, record))
     if not len(queries):
         known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"
         raise InputError(f"{', '.join(map(str, paths))}: {known}")
@@ -133,7 +133,7 @@ class _Queries:
     def __len__(self) -> int:
         return len(self._at)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         top, random = line.similarities("topk"), line.similarities("random")
         if len(top) != self._k or not random or len(random) != (self._random or len(random)):
             raise line.fault(f"{len(top)} and {len(random)} similarities")
@@ -162,7 +162,7 @@ class _Judged:
     def __init__(self) -> None:
         self._at, self._key, self._correct = array("d"), array("Q"), array("f")
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         at, correct = line.time(), line.similarity("correct")
         self._key.append(judgement_key(line.text("document_id"), correct))
         self._at.append(at)
@@ -175,7 +175,7 @@ class _Judged:
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredLog:
     """release: its id; percentile: 0…100, of the calibration's top-K similarities, which gives its θ."""
 
     release: str

@@ -7,13 +7,13 @@ from taugate.calibration.charts.axis import TimeAxis
 from taugate.calibration.charts.chart import Figure
 from taugate.calibration.charts.template import template
 from taugate.calibration.replay.figures import best, evidence, means
-from taugate.calibration.replay.log import Answered
-from taugate.calibration.replay.replayed import SIGNALS, Course, Moment, Replayed, utc
+from taugate.calibration.replay.log import AnsweredLog
+from taugate.calibration.replay.replayed import SIGNALS, AlarmChange, ReplayedLog, StreamCourse, utc
 from taugate.drift.baseline import Baseline
 
 
 @dataclass(frozen=True)
-class Shown:
+class SignalFigures:
     """A signal on the page."""
 
     name: str
@@ -21,7 +21,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Filled:
+class BlockCounts:
     """How what was seen fills blocks. size: of a block, as words."""
 
     number: int
@@ -31,14 +31,14 @@ class Filled:
     gaps: int
 
     @classmethod
-    def of(cls, course: Course, seen: int) -> "Filled":
+    def of(cls, course: StreamCourse, seen: int) -> "BlockCounts":
         """seen: repeats included."""
         least, most = (choose(course.sizes or [course.size]) for choose in (min, max))
         size = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         return cls(len(course.blocks), size, seen, course.distinct, len(course.present) - 1)
 
 
-def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) -> str:
+def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | None) -> str:
     """The page of a log; baseline: the one that widens the bounds."""
     log, moments = answered.log, replayed.moments
     start, end = (float(each) for each in log.queries.at[[0, -1]])
@@ -50,8 +50,8 @@ def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) ->
         others=log.others,
         first=utc(min(ends)),
         last=utc(max(ends)),
-        queries=Filled.of(replayed.queries, len(log.queries)),
-        judged=None if replayed.judged is None else Filled.of(replayed.judged, len(log.judged)),
+        queries=BlockCounts.of(replayed.queries, len(log.queries)),
+        judged=None if replayed.judged is None else BlockCounts.of(replayed.judged, len(log.judged)),
         baseline=baseline,
         alarms=sum(each.on for each in moments),
         moments=[(utc(each.at), SIGNALS[each.signal], each.after, each.on) for each in moments],
@@ -66,9 +66,11 @@ def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) ->
     return html
 
 
-def _signals(course: Course, moments: Sequence[Moment], time: TimeAxis, *, baseline: bool) -> list[Shown]:
+def _signals(
+    course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis, *, baseline: bool
+) -> list[SignalFigures]:
     return [
-        Shown(
+        SignalFigures(
             SIGNALS[trace.signal].name,
             [evidence(trace, course, moments, time), means(trace, course, moments, time, baseline=baseline)],
         )

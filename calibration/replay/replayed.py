@@ -20,24 +20,24 @@ Starts = NDArray[np.intp]  # where groups of values begin
 Merge = Callable[[Float64, Starts], Float64]
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """Unix times."""
 
     start: float
     end: float
 
 
-def spans(at: Float64, blocks: Sequence[Span]) -> list[Span]:
+def spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
     """at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none."""
-    whole = Span(float(at[0]), float(at[-1]))
+    whole = TimeSpan(float(at[0]), float(at[-1]))
     usual = float(np.median([block.end - block.start for block in blocks or [whole]]))
     cuts = np.flatnonzero(np.diff(at) > max(_USUAL * usual, _SHARE * (whole.end - whole.start)))
     starts, ends = at[np.append(0, cuts + 1)], at[np.append(cuts, len(at) - 1)]
-    return [Span(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return [TimeSpan(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
-class Piece:
+class StepSegment:
     """Each y holds from its x to the next."""
 
     xs: list[float]
@@ -56,7 +56,9 @@ def average(values: Float64, starts: Starts) -> Float64:
     return mean
 
 
-def stairs(at: Sequence[float], values: Float64, end: float, present: Sequence[Span], merge: Merge) -> list[Piece]:
+def stairs(
+    at: Sequence[float], values: Float64, end: float, present: Sequence[TimeSpan], merge: Merge
+) -> list[StepSegment]:
     """A piece for each span: values[i] holds from at[i] to at[i + 1], the last one to `end`.
 
     What lies too close to be told apart becomes one step: `merge` makes one value of several.
@@ -75,12 +77,12 @@ def stairs(at: Sequence[float], values: Float64, end: float, present: Sequence[S
         within = np.flatnonzero((times > left) & (times <= right))
         rows = [int(np.searchsorted(times, left, side="right")) - 1, *within.tolist()]
         xs = [left, *times[within].tolist(), right]
-        pieces.append(Piece(xs, [*values[rows].tolist(), float(values[rows[-1]])]))
+        pieces.append(StepSegment(xs, [*values[rows].tolist(), float(values[rows[-1]])]))
     return pieces
 
 
 @dataclass(frozen=True)
-class Words:
+class SignalWords:
     """name: of the signal; mean: what the mean of a block is a share of, or is; things: what fills the blocks."""
 
     name: str
@@ -89,13 +91,13 @@ class Words:
 
 
 SIGNALS = {
-    "topk_similarity": Words(
+    "topk_similarity": SignalWords(
         "Similarities of the top-K", "Share of best similarities at or below the calibration's median"
     ),
-    "roe": Words("Random documents (ROE)", "Share of random documents above θ"),
-    "empty_responses": Words("Searches with no result", "Share of searches with no result"),
-    "dropped_share": Words("Dropped results", "Share of the top-K that the threshold drops"),
-    "coe": Words("Documents judged relevant (COE)", "Share of judged documents above θ", "judgements"),
+    "roe": SignalWords("Random documents (ROE)", "Share of random documents above θ"),
+    "empty_responses": SignalWords("Searches with no result", "Share of searches with no result"),
+    "dropped_share": SignalWords("Dropped results", "Share of the top-K that the threshold drops"),
+    "coe": SignalWords("Documents judged relevant (COE)", "Share of judged documents above θ", "judgements"),
 }
 
 
@@ -109,11 +111,11 @@ def utc(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-Seen = TypeVar("Seen")
+ColumnsT = TypeVar("ColumnsT")
 
 
 @dataclass(frozen=True)
-class Moment:
+class AlarmChange:
     """An alarm that begins or ends. at: Unix time; after: queries, or judgements for COE, of the log up to it."""
 
     signal: str
@@ -122,7 +124,7 @@ class Moment:
     on: bool
 
 
-class Limits(NamedTuple):
+class MeanLimits(NamedTuple):
     """Between which the mean of a block is no drift, in 0…1."""
 
     lower: float
@@ -130,7 +132,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trace:
+class SignalTrace:
     """Of one signal.
 
     evidence: (f,) after each fifth of a block, over that of an alarm; means: (b,) of its most telling variable, a block
@@ -140,12 +142,12 @@ class Trace:
     signal: str
     evidence: Float64
     means: Float64
-    calibrated: Limits
-    allowed: Limits
+    calibrated: MeanLimits
+    allowed: MeanLimits
 
 
 @dataclass(frozen=True)
-class Course:
+class StreamCourse:
     """Of what is weighed in the same blocks.
 
     fifths: (f,) Unix times at which a fifth of a block was complete; blocks: when each began and was complete; sizes:
@@ -154,60 +156,64 @@ class Course:
     """
 
     fifths: Float64
-    blocks: list[Span]
+    blocks: list[TimeSpan]
     sizes: list[int]
     size: int
     distinct: int
-    present: list[Span]
-    traces: list[Trace]
+    present: list[TimeSpan]
+    traces: list[SignalTrace]
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedLog:
     """moments: in the order of time; judged: None where nothing was judged."""
 
-    moments: list[Moment]
-    queries: Course
-    judged: Course | None
+    moments: list[AlarmChange]
+    queries: StreamCourse
+    judged: StreamCourse | None
 
 
-def replay(log: QueryLog, monitor: Monitor, calibrated: Monitor) -> Replayed:
+def replay(log: QueryLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
     """What the service would have told; calibrated: the monitor without a baseline, or the same one."""
-    moments: list[Moment] = []
+    moments: list[AlarmChange] = []
     queries = _course(log.queries, monitor.weigh(log.queries), monitor.queries, calibrated.queries, moments)
     judged = None
     if len(log.judged):
         weighed = monitor.weigh_judged(log.judged)
         judged = _course(log.judged, weighed, monitor.feedback, calibrated.feedback, moments)
-    return Replayed(sorted(moments, key=lambda moment: moment.at), queries, judged)
+    return ReplayedLog(sorted(moments, key=lambda moment: moment.at), queries, judged)
 
 
 def _course(
-    seen: Columns, weighed: Iterator[Weighed], stream: Stream[Seen], calibrated: Stream[Seen], moments: list[Moment]
-) -> Course:
+    seen: Columns,
+    weighed: Iterator[Weighed],
+    stream: Stream[ColumnsT],
+    calibrated: Stream[ColumnsT],
+    moments: list[AlarmChange],
+) -> StreamCourse:
     """Weighs all that was seen; what begins or ends is added to `moments`."""
     shown = [_telling(columns) for columns in stream.columns]
     fifths: list[float] = []
     evidence: list[list[float]] = []
     means: list[Float64] = []
-    blocks: list[Span] = []
+    blocks: list[TimeSpan] = []
     sizes: list[int] = []
     first = size = 0  # of the block that is open
     for each in weighed:
         row = each.fifth.row
         at = float(seen.at[row])
-        moments += [Moment(change.signal, at, row + 1, change.on) for change in each.changes]
+        moments += [AlarmChange(change.signal, at, row + 1, change.on) for change in each.changes]
         fifths.append(at)
         evidence.append([alarm.share_of_threshold for alarm in stream.alarms])
         size += each.fifth.queries
         if each.fifth.block is not None:
             means.append(each.fifth.block[shown])
-            blocks.append(Span(float(seen.at[first]), at))
+            blocks.append(TimeSpan(float(seen.at[first]), at))
             sizes.append(size)
             first, size = row + 1, 0
     shares, drawn = np.reshape(evidence, (-1, len(shown))), np.reshape(means, (-1, len(shown)))
     traces = [
-        Trace(
+        SignalTrace(
             alarm.signal,
             shares[:, index],
             drawn[:, index],
@@ -217,7 +223,7 @@ def _course(
         for index, alarm in enumerate(stream.alarms)
     ]
     distinct = len(np.unique(seen.key))
-    return Course(np.array(fifths), blocks, sizes, stream.blocks.size, distinct, spans(seen.at, blocks), traces)
+    return StreamCourse(np.array(fifths), blocks, sizes, stream.blocks.size, distinct, spans(seen.at, blocks), traces)
 
 
 def _telling(columns: slice) -> int:
@@ -229,7 +235,7 @@ def _telling(columns: slice) -> int:
     return int(columns.start) + 2 * (width // 5)
 
 
-def _limits(stream: Stream[Seen], index: int, column: int) -> Limits:
+def _limits(stream: Stream[ColumnsT], index: int, column: int) -> MeanLimits:
     lower, upper = stream.alarms[index].bounds
     place = column - stream.columns[index].start
-    return Limits(float(lower[place]), float(upper[place]))
+    return MeanLimits(float(lower[place]), float(upper[place]))

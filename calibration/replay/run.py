@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from taugate.calibration.replay.log import Answered
+from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.page import render
 from taugate.calibration.replay.replayed import counted, replay, utc
 from taugate.drift.baseline import Baseline, load_baseline
@@ -17,7 +17,7 @@ from taugate.retrieval.release.layout import baseline_path
 
 def learn(arguments: argparse.Namespace, rules: Rules) -> int:
     """Write the baseline of a release beside it. Raises InputError, and writes nothing, where the log is too short."""
-    answered = Answered.read(arguments.releases, arguments.release, arguments.logs)
+    answered = AnsweredLog.read(arguments.releases, arguments.release, arguments.logs)
     monitor, queries = answered.monitor(rules), answered.log.queries
     learnt = Baseline.learn(answered.release, queries, monitor)
     path = baseline_path(arguments.releases, answered.release)
@@ -55,7 +55,7 @@ def _unlike_the_calibration(learnt: Baseline, monitor: Monitor) -> list[str]:
 def replay_log(arguments: argparse.Namespace, rules: Rules) -> int:
     """Print what would have alarmed, and draw it. Raises InputError or ReleaseError."""
     logs: list[Path] = arguments.logs
-    answered = Answered.read(arguments.releases, arguments.release, logs)
+    answered = AnsweredLog.read(arguments.releases, arguments.release, logs)
     calibrated = answered.monitor(rules)
     baseline = _baseline(arguments.baseline, answered.release, calibrated)
     monitor = calibrated if baseline is None else answered.monitor(rules, baseline.bounds)

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study import Findings
 from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
@@ -18,15 +18,15 @@ from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownQueries:
     """members: positions of the answerable queries; queries: they themselves; words: which they are, for people."""
 
     members: NDArray[np.int64]
-    queries: Scored
+    queries: ScoredQueries
     words: str
 
 
-def shown(found: Findings) -> Shown:
+def shown_queries(found: Findings) -> ShownQueries:
     """The held-out queries; without any, those of the calibration queries that the model was not fitted on."""
     if "heldout" in found.parts:
         members = found.parts["heldout"].members
@@ -43,7 +43,7 @@ def shown(found: Findings) -> Shown:
             f"{len(members):,} calibration queries (none are held out, and the threshold was chosen on these, so it "
             "looks a little better here than it is)"
         )
-    return Shown(members, found.scored.take(members), words)
+    return ShownQueries(members, found.scored.take(members), words)
 
 
 _POINTS = 200
@@ -52,7 +52,7 @@ Scores = Mapping[str, tuple[Float32, Float32]]
 
 
 @dataclass(frozen=True)
-class Abstaining:
+class AbstentionFigures:
     """measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing.
 
     record: of the policy that refuses queries, None without one.
@@ -64,7 +64,7 @@ class Abstaining:
     figures: list[Figure]
 
 
-def abstaining(found: Findings, shown: Shown) -> Abstaining | None:
+def abstention_figures(found: Findings, shown: ShownQueries) -> AbstentionFigures | None:
     """The figures of the queries shown and of the unanswerable ones; None where there are none of these.
 
     Where queries are refused as a whole it is the unanswerable ones that had no say in the score.
@@ -79,10 +79,10 @@ def abstaining(found: Findings, shown: Shown) -> Abstaining | None:
     record = None if policy is None else policy.record
     best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
     figures = [_errors(_scores(found, shown, rows), measured, record), _risk(best, shown, least)]
-    return Abstaining(measured, len(rows), record, figures)
+    return AbstentionFigures(measured, len(rows), record, figures)
 
 
-def _scores(found: Findings, shown: Shown, rows: NDArray[np.int64]) -> Scores:
+def _scores(found: Findings, shown: ShownQueries, rows: NDArray[np.int64]) -> Scores:
     """What may tell the two kinds of query apart, (q,) and (u,) of each by name; what is in force comes first."""
     if found.abstention is not None:
         chosen = found.abstention.chosen
@@ -105,18 +105,18 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
     )
     keys = []
     if record is not None:
-        keys.append(Key("mark", "limit", "the most that was asked for"))
+        keys.append(LegendEntry("mark", "limit", "the most that was asked for"))
         chart.level(record.answered_unanswerable.asked or 1.0, "limit")
         if record.empty_answerable.asked is not None:
             chart.upright(record.empty_answerable.asked, "", "limit")
     chart.line([0, 1], [1, 0], "guess")
     for (name, each), series in zip(scores.items(), _SERIES, strict=False):
         chart.line(*both_errors(*each), series)
-        keys.append(Key("line", series, name.replace("_", " ")))
+        keys.append(LegendEntry("line", series, name.replace("_", " ")))
     x, y = measured.answerable_empty, 1 - (measured.unanswerable_empty or 0.0)
     said = f"in force: {percent(x)} left empty, {percent(y)} answered"
     chart.dots([Dot(x, y, "", said)])
-    return Figure.of(chart, [*keys, Key("line", "guess", "guessing"), Key("dot", "", said)])
+    return Figure.of(chart, [*keys, LegendEntry("line", "guess", "guessing"), LegendEntry("dot", "", said)])
 
 
 def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
@@ -130,7 +130,7 @@ def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float]
     return [*below[0].tolist(), 1.0], [*(1 - below[1]).tolist(), 0.0]
 
 
-def _risk(best: Float32, shown: Shown, least: np.float32 | None) -> Figure:
+def _risk(best: Float32, shown: ShownQueries, least: np.float32 | None) -> Figure:
     """best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it."""
     hits = shown.queries.judged.accuracy()
     coverage, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(best) - len(hits))]))
@@ -143,10 +143,10 @@ def _risk(best: Float32, shown: Shown, least: np.float32 | None) -> Figure:
         Axis(0, 1, "of these, without a relevant document", "percent"),
     )
     chart.line(coverage[taken].tolist(), risk[taken].tolist(), "s-risk")
-    keys = [Key("line", "s-risk", "queries from the surest on, unanswerable ones among them")]
+    keys = [LegendEntry("line", "s-risk", "queries from the surest on, unanswerable ones among them")]
     answered = len(best) if least is None else int((best >= least).sum())
     if answered:
         x, y = answered / len(best), float(risk[answered - 1])
         chart.dots([Dot(x, y, "", f"in force: {percent(x)} answered")])
-        keys.append(Key("dot", "", f"in force: {percent(x)} answered, {percent(y)} of these wrong"))
+        keys.append(LegendEntry("dot", "", f"in force: {percent(x)} answered, {percent(y)} of these wrong"))
     return Figure.of(chart, keys)

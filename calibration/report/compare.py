@@ -91,7 +91,7 @@ _DIGITS = {"policy.tau": 6, "abstention.tau": 6, "query_set.effective_sample_siz
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One fact of two releases.
 
     old, new: None where a release does not have it; difference: new less old for numbers of one unit, "changed" for
@@ -119,7 +119,7 @@ class Row:
         return value or NOTHING if isinstance(value, str) else fixed(value, self.digits)
 
 
-def comparison(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[Row]:
+def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[ComparisonRow]:
     """What the old and the new release hold, in the same order for any two. A manifest may lack what it does not know.
 
     Thresholds of two different policies are in different units, and have no difference. A part that neither was
@@ -141,7 +141,7 @@ def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[st
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
-def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # noqa: ANN401 (JSON)
+def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)
     old, new = _at(before, path), _at(after, path)
     of = {"policy.tau": "policy.kind", "abstention.tau": "abstention.score"}.get(path)
     other_unit = of is not None and _at(before, of) != _at(after, of)
@@ -149,7 +149,7 @@ def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # 
     if old != new and not other_unit:
         numbers = isinstance(old, int | float) and isinstance(new, int | float)
         difference = new - old if numbers else "changed"
-    return Row(group, label, _value(old), _value(new), difference, _DIGITS.get(path, 4))
+    return ComparisonRow(group, label, _value(old), _value(new), difference, _DIGITS.get(path, 4))
 
 
 def _value(value: Any) -> Value:  # noqa: ANN401 (JSON)

@@ -6,7 +6,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import THRESHOLD_OF, fixed, percent
 from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
 from taugate.calibration.study import Findings
@@ -19,7 +19,7 @@ _LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyo
 _MOST_DRAWN = 100_000
 
 
-def curves(found: Findings) -> list[Figure]:
+def metric_curves(found: Findings) -> list[Figure]:
     """One figure a metric, on the calibration queries, for the policy in force."""
     decisions = found.scored.take(found.parts["calibration"].members).decisions(found.policy.kind)
     thresholds = spaced(decisions, found.policy.kind, found.threshold)
@@ -28,7 +28,7 @@ def curves(found: Findings) -> list[Figure]:
 
 def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> Figure:
     part, kind, tau = found.parts["calibration"], found.policy.kind, found.threshold
-    queries, rows, label = found.scored.take(part.members), drawn(part.draw.rows), f"{name}@{found.policy.k}"
+    queries, rows, label = found.scored.take(part.members), drawn(part.resamples.rows), f"{name}@{found.policy.k}"
     decisions = queries.decisions(kind)
     bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, each)), rows) for each in thresholds]
     uncut = bootstrapped(queries.judged.metric(metric), rows)
@@ -45,16 +45,16 @@ def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> 
     chart.level(uncut.mean, "uncut")
     chart.line(xs, [band.mean for band in bands], series)
     keys = [
-        Key("line", series, f"mean {label}"),
-        Key("band", series, "95 % of the bootstraps"),
-        Key("mark", "uncut", f"without a cut: {percent(uncut.mean)}"),
+        LegendEntry("line", series, f"mean {label}"),
+        LegendEntry("band", series, "95 % of the bootstraps"),
+        LegendEntry("mark", "uncut", f"without a cut: {percent(uncut.mean)}"),
     ]
     if tau is not None:
         at, value = float(tau), bands[int(np.searchsorted(thresholds, tau))].mean
         hint = f"τ = {fixed(at, 6)}: {percent(value)}"
         chart.upright(at, f"τ = {fixed(at)}", "tau", low=value > 0.4)  # a curve comes from the top left
         chart.dots([Dot(at, value, "", hint)])
-        keys.append(Key("dot", "", f"in force, {hint}"))
+        keys.append(LegendEntry("dot", "", f"in force, {hint}"))
     return Figure.of(chart, keys)
 
 
@@ -95,7 +95,7 @@ _SETS = (
 )
 
 
-def densities(found: Findings) -> Figure:
+def similarity_densities(found: Findings) -> Figure:
     """The three densities of the calibration queries; τ, or τ(ψ) of the papers' rule where τ is no similarity."""
     part = found.parts["calibration"]
     queries = found.scored.judged.take(part.members)
@@ -119,12 +119,12 @@ def densities(found: Findings) -> Figure:
         chart.band(xs.tolist(), [0.0] * len(xs), ys.tolist(), f"s-{name}")
     for name, (xs, ys) in curves.items():
         chart.line(xs.tolist(), ys.tolist(), f"s-{name}")
-    keys = [Key("line", f"s-{name}", text) for name, text in _SETS]
+    keys = [LegendEntry("line", f"s-{name}", text) for name, text in _SETS]
     if threshold is not None:
         tau, in_force = threshold
         chart.upright(tau, f"{'τ' if in_force else 'τ(ψ)'} = {fixed(tau)}", "tau")
         other = "τ(ψ), the papers' threshold, which is not in force: the policy in force does not cut by similarity"
-        keys.append(Key("mark", "tau", "τ, the threshold in force" if in_force else other))
+        keys.append(LegendEntry("mark", "tau", "τ, the threshold in force" if in_force else other))
     return Figure.of(chart, keys)
 
 

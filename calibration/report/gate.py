@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import count, fixed, percent
 from taugate.retrieval.release.records import GateRecord, PairedLoss
 
@@ -22,7 +22,7 @@ _GAINS = {
 
 
 @dataclass(frozen=True)
-class Loss:
+class GateLoss:
     """A metric of one candidate. interval: the limits of its loss, drawn beside the margin."""
 
     record: PairedLoss
@@ -30,16 +30,16 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Row:
+class GateRow:
     """One candidate; serves: it is what the release uses; gains: with the baseline's figure where they differ."""
 
     record: GateRecord
     serves: bool
-    losses: list[Loss]
+    losses: list[GateLoss]
     gains: list[str]
 
 
-def gate(facts: Mapping[str, Any]) -> list[Row]:
+def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
     """A row for each candidate, in the order in which they were judged."""
     records: list[GateRecord] = facts["gate"]
     if not records:
@@ -53,10 +53,10 @@ def gate(facts: Mapping[str, Any]) -> list[Row]:
     )
     used = _in_use(facts)
     return [
-        Row(
+        GateRow(
             record,
             record.admitted and record.candidate in used,
-            [Loss(each, _drawn(each, margin, axis)) for each in (record.accuracy, record.ndcg)],
+            [GateLoss(each, _drawn(each, margin, axis)) for each in (record.accuracy, record.ndcg)],
             _gains(record.gain),
         )
         for record in records
@@ -95,10 +95,10 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
     chart.line(xs, [each.candidate for each in losses], series)
     chart.dots([Dot(x, y.candidate, "", f"{percent(x)} kept: {fixed(y.candidate)}") for x, y in points])
     keys = [
-        Key("line", series, f"{name}, by queries that the projection was not fitted on"),
-        Key("band", series, "limits of the difference"),
-        Key("mark", "uncut", f"without a projection: {fixed(base)}"),
-        Key("mark", "limit", f"less the margin: {fixed(least)}"),
+        LegendEntry("line", series, f"{name}, by queries that the projection was not fitted on"),
+        LegendEntry("band", series, "limits of the difference"),
+        LegendEntry("mark", "uncut", f"without a projection: {fixed(base)}"),
+        LegendEntry("mark", "limit", f"less the margin: {fixed(least)}"),
     ]
     return Figure.of(chart, keys)
 

@@ -14,7 +14,7 @@ _LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Retrieved:
+class RetrievedDocument:
     """A retrieved document. rank: from 1, in the uncut list; decision: what was compared with τ."""
 
     id: str
@@ -33,19 +33,19 @@ class LostQuery:
     id: str
     text: str
     part: str
-    lost: Retrieved
-    top: Retrieved | None
+    lost: RetrievedDocument
+    top: RetrievedDocument | None
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostQueries:
     """total: how many queries are lost; first: some of them, those with the most similar relevant document."""
 
     total: int
     first: list[LostQuery]
 
 
-def lost(dataset: Dataset, found: Findings) -> Lost:
+def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
     """Among all answerable queries, whichever part they are in."""
     positions, ranks = lost_positions(found)
     heldout = set(found.parts["heldout"].members.tolist()) if "heldout" in found.parts else set()
@@ -61,7 +61,7 @@ def lost(dataset: Dataset, found: Findings) -> Lost:
                 _document(dataset, found, row, 0) if rank else None,
             )
         )
-    return Lost(len(positions), first)
+    return LostQueries(len(positions), first)
 
 
 def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -80,10 +80,10 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
     return positions[order], ranks[order]
 
 
-def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> Retrieved:
+def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> RetrievedDocument:
     scored = found.scored
     document = dataset.documents[int(scored.judged.top.positions[row, rank])]
-    return Retrieved(
+    return RetrievedDocument(
         id=document.id,
         title=shortened(document.title or ""),
         text=shortened(document.text),

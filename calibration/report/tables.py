@@ -27,7 +27,7 @@ _DRIFT = {
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One line of a table: what it is, what that means, and its values as they are written, each with its interval."""
 
     name: str
@@ -35,11 +35,11 @@ class Line:
     values: list[tuple[str, str]]
 
 
-def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
+def metric_lines(metrics: Mapping[str, Metrics], k: int) -> list[TableLine]:
     """One line a metric, one value a part of the queries."""
     parts = list(metrics.values())
     lines = [
-        Line(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
+        TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key, name in METRICS.items()
     ]
     rest: list[tuple[str, str, Sequence[float | None]]] = [
@@ -53,7 +53,7 @@ def numbers(metrics: Mapping[str, Metrics], k: int) -> list[Line]:
             _abstention(parts, "aurc"),
         ),
     ]
-    return lines + [Line(name, about, [(fixed(value), "") for value in values]) for name, about, values in rest]
+    return lines + [TableLine(name, about, [(fixed(value), "") for value in values]) for name, about, values in rest]
 
 
 def _estimate(value: Interval) -> tuple[str, str]:
@@ -66,10 +66,10 @@ def _abstention(parts: list[Metrics], key: str) -> list[float | None]:
     return [getattr(part.abstention, key) for part in parts]
 
 
-def drift(record: DriftRecord) -> list[Line]:
+def drift_lines(record: DriftRecord) -> list[TableLine]:
     """The smallest shift, down and up, that each alarm finds."""
     return [
-        Line(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
+        TableLine(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
         for key, (name, about) in _DRIFT.items()
     ]
 
@@ -78,7 +78,7 @@ def _shift(shift: Shift | None) -> tuple[str, str]:
     return (fixed(None), "") if shift is None else (fixed(abs(shift.points)), f"({fixed(abs(shift.effect), 2)})")
 
 
-def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
+def query_set_lines(record: QuerySetRecord, queries: int, k: int) -> list[TableLine]:
     """Figures of the calibration queries."""
     lines = [
         ("calibration queries", "answerable ones, in this part", count(queries)),
@@ -108,4 +108,6 @@ def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
         ("silhouette", "how well it does, from −1 to 1", fixed(record.silhouette)),
         ("topic entropy", "1: topics of equal size; 0: one topic holds nearly all", fixed(record.topic_entropy)),
     ]
-    return [Line(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines]
+    return [
+        TableLine(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines
+    ]

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import brief, count, percent, rule_name
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.report.abstaining import Shown
+from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
@@ -22,7 +22,7 @@ _LEVELS = 200  # steps drawn of a curve; there may be one for each query
 
 
 @dataclass(frozen=True)
-class Standing:
+class RuleStanding:
     """A rule and what it keeps and loses, both in 0…1. number: its label in the drawing; record: as in the manifest."""
 
     number: int
@@ -33,14 +33,14 @@ class Standing:
     loss: float
 
 
-def standings(found: Findings, shown: Shown) -> list[Standing]:
+def rule_standings(found: Findings, shown: ShownQueries) -> list[RuleStanding]:
     """The rule in force, then the others, all on the same queries."""
     rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
         (found.policy, found.policy.kind),
         *((each, each.policy) for each in found.alternatives),
     ]
     return [
-        Standing(
+        RuleStanding(
             number,
             rule_name(record.method, record.statement),
             number == 1,
@@ -51,12 +51,12 @@ def standings(found: Findings, shown: Shown) -> list[Standing]:
     ]
 
 
-def _outcome(queries: Scored, kind: PolicyKind, tau: float | None, metric: Metric) -> tuple[float, float]:
+def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric: Metric) -> tuple[float, float]:
     kept = keep(queries.decisions(kind), None if tau is None else np.float32(tau))
     return float(kept.mean()), float(queries.judged.lost(metric, kept).mean())
 
 
-def tradeoff(found: Findings, shown: Shown, rules: list[Standing]) -> list[Figure]:
+def tradeoff_figures(found: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
     """The curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end."""
     far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
     near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (found.policy.max_loss or 0))
@@ -64,7 +64,9 @@ def tradeoff(found: Findings, shown: Shown, rules: list[Standing]) -> list[Figur
     return [_figure(found, shown, rules, *width) for width in widths]
 
 
-def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, widest: float, where: str) -> Figure:
+def _figure(
+    found: Findings, shown: ShownQueries, rules: list[RuleStanding], name: str, widest: float, where: str
+) -> Figure:
     metric = found.policy.metric
     lost = "queries lost" if metric == "accuracy" else f"NDCG@{found.policy.k} lost"
     chart = Chart(
@@ -80,9 +82,9 @@ def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, wid
         chart.upright(limit, "", "limit")
     for kind in found.scored.kinds:
         chart.steps(*least_kept(shown.queries, kind, metric, widest), f"s-{kind}")
-        keys.append(Key("line", f"s-{kind}", kind))
+        keys.append(LegendEntry("line", f"s-{kind}", kind))
     if limit is not None and limit <= widest:
-        keys.append(Key("mark", "limit", f"largest loss allowed: {percent(limit)}"))
+        keys.append(LegendEntry("mark", "limit", f"largest loss allowed: {percent(limit)}"))
     chart.dots(
         [
             Dot(
@@ -94,11 +96,15 @@ def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, wid
             for rule in rules
         ]
     )
-    keys += [Key("dot", "", f"{rule.number}: {rule.name}{', in force' if rule.in_force else ''}") for rule in rules]
+    keys += [
+        LegendEntry("dot", "", f"{rule.number}: {rule.name}{', in force' if rule.in_force else ''}") for rule in rules
+    ]
     return Figure.of(chart, keys)
 
 
-def least_kept(queries: Scored, kind: PolicyKind, metric: Metric, widest: float) -> tuple[list[float], list[float]]:
+def least_kept(
+    queries: ScoredQueries, kind: PolicyKind, metric: Metric, widest: float
+) -> tuple[list[float], list[float]]:
     """Losses from 0 to `widest` with the smallest share of results that a threshold can keep for each."""
     decisions = queries.decisions(kind)
     steps = loss_steps(queries.judged, decisions, metric)
@@ -115,7 +121,7 @@ def least_kept(queries: Scored, kind: PolicyKind, metric: Metric, widest: float)
     return [*losses[taken].tolist(), widest], [*kept[taken].tolist(), float(kept[taken[-1]])]
 
 
-def trust(record: RelevanceRecord) -> list[Figure]:
+def reliability_figures(record: RelevanceRecord) -> list[Figure]:
     """What is said against what is true, with its 95 % interval, and the number of results, by tenth of relevance."""
     curve = Chart(
         "reliability",
@@ -146,7 +152,10 @@ def trust(record: RelevanceRecord) -> list[Figure]:
     )
     for each in record.bins:
         bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")
-    keys = [Key("line", "s-probability", "found, with its interval"), Key("line", "guess", "what is said is true")]
+    keys = [
+        LegendEntry("line", "s-probability", "found, with its interval"),
+        LegendEntry("line", "guess", "what is said is true"),
+    ]
     return [Figure.of(curve, keys), Figure.of(bars, [])]
 
 

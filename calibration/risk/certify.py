@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.bounds import log_e, worst_of_queries
+from taugate.calibration.risk.e_values import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate
 
 
 @dataclass(frozen=True)
-class Limited:
+class LossLimit:
     """A loss and the largest value it may have.
 
     name: accuracy, ndcg or empty; found: mean of the metric without the cut, what there is to lose, None for empty.
@@ -29,14 +29,14 @@ class Limited:
 
 
 @dataclass(frozen=True)
-class Certified:
+class CertifiedThreshold:
     """τ, None where nothing can be certified, with what is known of it; `certificates` in the order of the limits."""
 
     tau: float | None
     certificates: list[Certificate]
 
 
-def certify(limits: Sequence[Limited], rule: Rule) -> Certified:
+def certify(limits: Sequence[LossLimit], rule: Rule) -> CertifiedThreshold:
     """The largest observed decision score that passes every limit, found by fixed-sequence testing from the lowest.
 
     Several limits are one statement: its p-value is the largest of theirs (intersection–union test, Berger 1982), so it
@@ -48,7 +48,7 @@ def certify(limits: Sequence[Limited], rule: Rule) -> Certified:
         passed &= _passes(limit, rule)[limit.steps.places(candidates)]
     first_failure = len(candidates) if passed.all() else int(passed.argmin())
     tau = None if first_failure == 0 else float(candidates[first_failure - 1])
-    return Certified(tau, [certificate(limit, tau, rule) for limit in limits])
+    return CertifiedThreshold(tau, [certificate(limit, tau, rule) for limit in limits])
 
 
 def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
@@ -82,7 +82,7 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
     return float(optimize.brentq(short, mean, highest, xtol=1e-9))
 
 
-def queries_needed(limit: Limited, rule: Rule) -> int:
+def queries_needed(limit: LossLimit, rule: Rule) -> int:
     """The fewest queries, asked of documents as these are, with which the limit can be certified at all."""
     documents, alpha = limit.steps.documents, 1 - rule.confidence
     if documents is None:
@@ -103,7 +103,7 @@ def queries_needed(limit: Limited, rule: Rule) -> int:
     return math.ceil(factor * limit.steps.queries)
 
 
-def _passes(limit: Limited, rule: Rule) -> NDArray[np.bool_]:
+def _passes(limit: LossLimit, rule: Rule) -> NDArray[np.bool_]:
     """Of each step of the staircase, (c + 1,)."""
     steps = limit.steps
     if rule.statement == "expected-loss":
@@ -113,7 +113,7 @@ def _passes(limit: Limited, rule: Rule) -> NDArray[np.bool_]:
     return passed
 
 
-def certificate(limit: Limited, tau: float | None, rule: Rule) -> Certificate:
+def certificate(limit: LossLimit, tau: float | None, rule: Rule) -> Certificate:
     """What is known of a limit at τ, None without a cut."""
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())

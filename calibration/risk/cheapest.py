@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, SHARES
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, held_out
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import AskedPolicy, Rule
@@ -39,8 +39,8 @@ class Way:
 
     def certifying(self, labels: int) -> int:
         """How many of so many answerable queries certify; 0 where `probability` has too few to fit on."""
-        calibrating = labels - round(self.holdout * labels)
-        if calibrating < FEWEST_QUERIES:  # no model, so that `auto` is `relative`
+        calibrating = labels - held_out(labels, self.holdout)
+        if calibrating < FEWEST_CALIBRATING:  # no model, so that `auto` is `relative`
             return 0 if self.rule.policy == "probability" else calibrating
         return calibrating - sum(round(share * calibrating) for share in self.set_aside)
 

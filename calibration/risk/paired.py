@@ -17,7 +17,7 @@ from typing import Protocol, Self
 import numpy as np
 from scipy import optimize, stats
 
-from taugate.calibration.metrics.clusters import Labels, PerQuery, Units
+from taugate.calibration.metrics.clusters import Labels, PerQuery, SamplingUnits
 from taugate.calibration.risk.e_values import DocumentLosses, Statement
 
 # Added to the total loss, in queries: losses come in steps of one query. With it the size stays below 1 − confidence
@@ -52,7 +52,7 @@ class MeanLoss(Protocol):
         ...
 
 
-def paired_losses(losses: PerQuery, units: Units, statement: Statement = "document") -> MeanLoss:
+def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement = "document") -> MeanLoss:
     """losses: (q,), of the queries of `units`; statement: whose mean is meant where the unit is the document.
 
     Losses beyond ±1 are cut: the gate adds up what a projection and an index change, and no query loses more than all.
@@ -63,12 +63,12 @@ def paired_losses(losses: PerQuery, units: Units, statement: Statement = "docume
     return QueryLosses.of(bounded, labels)
 
 
-def least_loss(units: Units, confidence: float) -> float:
+def least_loss(units: SamplingUnits, confidence: float) -> float:
     """The smallest loss that these queries can exclude: the upper limit of a candidate that changes nothing."""
     return paired_losses(np.zeros(len(units)), units).upper_limit(confidence)
 
 
-def more(losses: MeanLoss, margin: float, alpha: float) -> float | None:
+def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float | None:
     """How many times as many labels would show a mean loss below the margin, if they were like these; 1 or more.
 
     None where none would: the mean is too near to the margin, or above it.

@@ -10,9 +10,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
-from taugate.calibration.risk.bounds import log_wealth
+from taugate.calibration.risk.e_values import log_wealth
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -45,7 +45,7 @@ class LossSteps:
     documents: DocumentSteps | None = None
 
     @classmethod
-    def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: Units | None = None) -> Self:
+    def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """1 for a query that had a relevant document in its top-K and keeps none; decisions: (q, K) float32."""
         relevant = queries.grades >= 1
         hits = np.flatnonzero(relevant.any(axis=1))
@@ -53,7 +53,7 @@ class LossSteps:
         return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units, binary=True)
 
     @classmethod
-    def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: Units | None = None) -> Self:
+    def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """The part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list."""
         gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         relevant = queries.grades >= 1
@@ -62,7 +62,7 @@ class LossSteps:
         )
 
     @classmethod
-    def of_empty(cls, decisions: Float32, units: Units | None = None) -> Self:
+    def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """1 for a query that is answered with nothing; decisions: (q, K) float32."""
         every = np.arange(len(decisions))
         return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units, binary=True)
@@ -74,7 +74,7 @@ class LossSteps:
         owners: NDArray[np.int64],
         at: Float32,
         height: NDArray[np.float64],
-        units: Units | None,
+        units: SamplingUnits | None,
         *,
         binary: bool,
     ) -> Self:
@@ -96,13 +96,19 @@ class LossSteps:
         return self.losses[self.places(thresholds)]
 
 
-def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric, units: Units | None = None) -> LossSteps:
+def loss_steps(
+    queries: JudgedQueries, decisions: Float32, metric: Metric, units: SamplingUnits | None = None
+) -> LossSteps:
     """The staircase of the metric that is to be kept."""
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
 
 
 def _by_document(
-    owners: NDArray[np.int64], which: NDArray[np.int64], height: NDArray[np.float64], candidates: int, units: Units
+    owners: NDArray[np.int64],
+    which: NDArray[np.int64],
+    height: NDArray[np.float64],
+    candidates: int,
+    units: SamplingUnits,
 ) -> DocumentSteps:
     """Each step raises the mean loss of one document; the wealth changes by the difference of its two factors."""
     document = np.unique(units.labels, return_inverse=True)[1]

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import Certified
+from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import Rule
-from taugate.calibration.threshold.contenders import best
+from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
@@ -22,7 +22,7 @@ PERCENTILES = np.arange(101)
 
 
 @dataclass(frozen=True)
-class Threshold:
+class PercentileThreshold:
     """τ in units of similarity, unrounded, and the percentile ψ of Γ that it is."""
 
     tau: float
@@ -35,7 +35,7 @@ def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
     return lowest
 
 
-def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> Threshold:
+def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> PercentileThreshold:
     """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped metric is not below the unthresholded interval.
 
     τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
@@ -48,11 +48,11 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
         kept = keep(queries.top.scores, np.float32(candidates[psi]))
         total = weights @ queries.metric(metric, kept)
         if total / rows.size >= lower - 1e-12:  # of a mean of means, which rounds otherwise
-            return Threshold(float(candidates[psi]), psi)
-    return Threshold(float(candidates[0]), 0)
+            return PercentileThreshold(float(candidates[psi]), psi)
+    return PercentileThreshold(float(candidates[0]), 0)
 
 
-def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
+def decide_policy(rule: Rule, evidence: CalibrationQueries) -> PolicyRecord:
     """The policy that the rule gives, or `none` where nothing can be certified. Raises InputError."""
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
@@ -61,7 +61,7 @@ def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
         one_by_one = EvidenceRecord(unit="query", units=len(queries), design_effect=evidence.units.design_effect)
         return _record(rule, k, "similarity", found.tau, psi=found.psi, guarantee=words.papers(k), evidence=one_by_one)
     _check_hits(queries, "")
-    taken, (certified, *others), choice = best(rule, evidence)
+    taken, (certified, *others), choice = choose_policy(rule, evidence)
     _check_hits(evidence.scored.judged.take(taken.queries), " that certify")
     levels = [_level(each) for each in (certified, *others)] if others else []
     facts: dict[str, object] = {
@@ -78,7 +78,7 @@ def decide(rule: Rule, evidence: Evidence) -> PolicyRecord:
     )
 
 
-def _level(certified: Certified) -> Level:
+def _level(certified: CertifiedThreshold) -> Level:
     """What is certified of one of several largest losses."""
     loss = certified.certificates[0]
     return Level(max_loss=loss.most, tau=certified.tau, loss=loss.loss, bound=loss.bound)
@@ -109,7 +109,7 @@ def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: ob
     return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **asked, **facts})
 
 
-def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> list[Alternative]:
+def alternatives(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
     """The papers' rule and the two statements of risk control, less the one in force.
 
     judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
@@ -128,9 +128,9 @@ def alternatives(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -
     ]
 
 
-def _outcome(rule: Rule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Alternative | None:
+def _outcome(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> Alternative | None:
     try:
-        policy = decide(rule, evidence)
+        policy = decide_policy(rule, evidence)
     except InputError:  # what this data set cannot have is no alternative
         return None
     queries = evidence.scored.take(judged_on)

@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.risk import bounds, words
-from taugate.calibration.risk.certify import Certified, Limited, certify, queries_needed
+from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import Rule
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Candidate, Choice
 from taugate.retrieval.vectors.similarity import Float32
-
 
 # Resamples of the queries for the standard error of a difference: an error of 1/√(2·100) = 7 % of it, which is enough.
 _RESAMPLES = 100
@@ -33,14 +32,16 @@ _RANGE = 2.0
 _THRESHOLDS = 100
 
 
-def limits(rule: Rule, evidence: Evidence, certifying: NDArray[np.int64], kind: PolicyKind) -> list[Limited]:
+def loss_limits(
+    rule: Rule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
+) -> list[LossLimit]:
     """The loss of the metric, and empty replies where the rule limits them; certifying: positions of queries."""
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.decisions(kind)
     found = float(scored.judged.metric(rule.metric).mean())
-    limited = [Limited(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, found)]
+    limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, found)]
     if rule.max_empty is not None:
-        limited.append(Limited(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
+        limited.append(LossLimit(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
     return limited
 
 
@@ -50,19 +51,21 @@ _FIRST = 0.5
 
 
 @dataclass(frozen=True)
-class Contender:
+class PolicyCandidate:
     """A policy, the positions of the queries that certify it, and the rule: its confidence is what this one needs."""
 
     kind: PolicyKind
     queries: NDArray[np.int64]
     rule: Rule
 
-    def certify(self, evidence: Evidence) -> list[Certified]:
+    def certify(self, evidence: CalibrationQueries) -> list[CertifiedThreshold]:
         """For each largest loss that the rule has, the one in force first."""
-        return [certify(limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.each()]
+        return [certify(loss_limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.each()]
 
 
-def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Choice | None]:
+def choose_policy(
+    rule: Rule, evidence: CalibrationQueries
+) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice | None]:
     """The policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
 
     Returns it with what is certified of it, for each largest loss, and how it was chosen, None where it was named.
@@ -71,41 +74,41 @@ def best(rule: Rule, evidence: Evidence) -> tuple[Contender, list[Certified], Ch
     _check(rule, evidence)
     rule = _named(rule, evidence)
     if rule.policy != "auto":
-        entry = Contender(rule.policy, certifying_queries(rule, rule.policy, evidence), rule)
+        entry = PolicyCandidate(rule.policy, certifying_queries(rule, rule.policy, evidence), rule)
         return entry, entry.certify(evidence), None
     if rule.statement == "expected-loss":
         kind, choice = _chosen_before(rule, evidence)
-        entry = Contender(kind, certifying_queries(rule, kind, evidence), rule)
+        entry = PolicyCandidate(kind, certifying_queries(rule, kind, evidence), rule)
         return entry, entry.certify(evidence), choice
     entries = _divided(rule, evidence)
     certified = [entry.certify(evidence) for entry in entries]
     return _fewest(entries, certified, evidence)
 
 
-def contender(rule: Rule, kind: PolicyKind, evidence: Evidence) -> Contender:
+def policy_candidate(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries) -> PolicyCandidate:
     """The one of this kind: what else is certified of it needs the same queries and the same confidence."""
     rule = _named(rule, evidence)
     if rule.policy == "auto" and rule.statement == "high-probability":
         return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
-    return Contender(kind, certifying_queries(rule, kind, evidence), rule)
+    return PolicyCandidate(kind, certifying_queries(rule, kind, evidence), rule)
 
 
-def certifying_queries(rule: Rule, kind: PolicyKind, evidence: Evidence) -> NDArray[np.int64]:
+def certifying_queries(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries) -> NDArray[np.int64]:
     """Queries that had no say in what they certify: those that did not fit the model, for a policy that uses it."""
-    if evidence.parts is None:
+    if evidence.roles is None:
         return evidence.calibration
     if rule.policy == "auto" and rule.statement == "expected-loss":
-        return evidence.parts.certify
-    return evidence.parts.rest if kind == "probability" else evidence.calibration
+        return evidence.roles.certify
+    return evidence.roles.rest if kind == "probability" else evidence.calibration
 
 
-def _named(rule: Rule, evidence: Evidence) -> Rule:
+def _named(rule: Rule, evidence: CalibrationQueries) -> Rule:
     """`auto` with too few queries to fit a model is `relative`, which needs none and keeps fewer than `similarity`."""
-    return replace(rule, policy="relative") if rule.policy == "auto" and evidence.parts is None else rule
+    return replace(rule, policy="relative") if rule.policy == "auto" and evidence.roles is None else rule
 
 
-def _check(rule: Rule, evidence: Evidence) -> None:
-    if rule.policy == "probability" and evidence.parts is None:
+def _check(rule: Rule, evidence: CalibrationQueries) -> None:
+    if rule.policy == "probability" and evidence.roles is None:
         raise InputError(f"--policy probability: {evidence.lacking}")
     if rule.policy == "probability" and evidence.estimated is None:
         raise InputError(
@@ -114,20 +117,22 @@ def _check(rule: Rule, evidence: Evidence) -> None:
         )
 
 
-def _divided(rule: Rule, evidence: Evidence) -> list[Contender]:
+def _divided(rule: Rule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
     """The two policies that are preferred, the error divided between them.
 
     `similarity` is one of them only where there is no model.
     """
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
-    leading = Contender(first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error))
-    left = error - sum(_used(limits(each, evidence, leading.queries, first), each) for each in leading.rule.each())
-    other = Contender(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
+    leading = PolicyCandidate(
+        first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error)
+    )
+    left = error - sum(_used(loss_limits(each, evidence, leading.queries, first), each) for each in leading.rule.each())
+    other = PolicyCandidate(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
     return [leading, other]
 
 
-def _used(limited: Sequence[Limited], rule: Rule) -> float:
+def _used(limited: Sequence[LossLimit], rule: Rule) -> float:
     """How often the test of these limits errs at most, which is known before any loss is seen.
 
     Nothing where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as
@@ -138,7 +143,7 @@ def _used(limited: Sequence[Limited], rule: Rule) -> float:
     return max(_level(limit, 1 - rule.confidence) for limit in limited)
 
 
-def _level(limit: Limited, error: float) -> float:
+def _level(limit: LossLimit, error: float) -> float:
     """Of one limit: a count of losses moves in steps, and the largest that passes is rarer than it might be."""
     if limit.steps.documents is not None or not limit.steps.binary:
         return error
@@ -147,13 +152,13 @@ def _level(limit: Limited, error: float) -> float:
 
 
 def _fewest(
-    entries: Sequence[Contender], certified: Sequence[list[Certified]], evidence: Evidence
-) -> tuple[Contender, list[Certified], Choice]:
+    entries: Sequence[PolicyCandidate], certified: Sequence[list[CertifiedThreshold]], evidence: CalibrationQueries
+) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice]:
     """By the share of results kept of queries that fitted nothing; where nothing is certified, by what it lacks."""
-    parts = evidence.parts
-    if parts is None:
-        raise AssertionError("auto without parts has been refused")
-    scored = evidence.scored.take(parts.rest)
+    roles = evidence.roles
+    if roles is None:
+        raise AssertionError("auto without roles has been refused")
+    scored = evidence.scored.take(roles.rest)
     candidates, ranks = [], []
     for entry, (in_force, *_) in zip(entries, certified, strict=True):
         tau = None if in_force.tau is None else np.float32(in_force.tau)
@@ -171,25 +176,25 @@ def _fewest(
             )
         )
     best = ranks.index(min(ranks))
-    sizes = {"fit_queries": len(parts.fit), "choose_queries": 0, "certify_queries": len(entries[best].queries)}
+    sizes = {"fit_queries": len(roles.fit), "choose_queries": 0, "certify_queries": len(entries[best].queries)}
     return entries[best], certified[best], Choice(**sizes, candidates=candidates)
 
 
-def _chosen_before(rule: Rule, evidence: Evidence) -> tuple[PolicyKind, Choice]:
+def _chosen_before(rule: Rule, evidence: CalibrationQueries) -> tuple[PolicyKind, Choice]:
     """The policy that keeps the fewest results near the allowed loss, by queries that certify nothing."""
-    parts = evidence.parts
-    if parts is None:
-        raise AssertionError("auto without parts has been refused")
-    scored = evidence.scored.take(np.concatenate([parts.fit, parts.choose]))
+    roles = evidence.roles
+    if roles is None:
+        raise AssertionError("auto without roles has been refused")
+    scored = evidence.scored.take(np.concatenate([roles.fit, roles.choose]))
     decisions = {kind: scored.decisions(kind) for kind in scored.kinds}
     if evidence.estimated is not None:  # what the model says of the queries it was fitted on is too good
         decisions["probability"] = np.concatenate([evidence.estimated.fit.out_of_fold, evidence.estimated.choosing])
-    kind, candidates = choose(scored.judged, decisions, rule, np.random.default_rng([evidence.seed, 2]))
-    sizes = {"fit_queries": len(parts.fit), "choose_queries": len(parts.choose), "certify_queries": len(parts.certify)}
+    kind, candidates = choose_by_kept_share(scored.judged, decisions, rule, np.random.default_rng([evidence.seed, 2]))
+    sizes = {"fit_queries": len(roles.fit), "choose_queries": len(roles.choose), "certify_queries": len(roles.certify)}
     return kind, Choice(**sizes, candidates=candidates)
 
 
-def choose(
+def choose_by_kept_share(
     queries: JudgedQueries,
     decisions: Mapping[PolicyKind, Float32],
     rule: Rule,

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
 from taugate.calibration.settings.rules import Rule
-from taugate.calibration.threshold.contenders import limits
+from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.filters import OneOf, Value, all_of
@@ -89,7 +88,7 @@ class StrataStudy:
     dataset: Dataset
     vectors: Float32
     index: Index
-    evidence: Evidence
+    evidence: CalibrationQueries
     certifying: Positions
     kind: PolicyKind
     rule: Rule
@@ -99,7 +98,7 @@ class StrataStudy:
         each = [*strata.strata, *([strata.others] if strata.others else [])]
         taus = [stratum.tau_without_filter for stratum in each if stratum.tau_without_filter is not None]
         tau = min([*taus, policy.tau]) if policy.tau is not None else None
-        found = limits(self.rule, self.evidence, self.certifying, self.kind)
+        found = loss_limits(self.rule, self.evidence, self.certifying, self.kind)
         changes = {
             "tau": tau,
             "certificates": [certificate(limit, tau, self.rule) for limit in found],
@@ -116,7 +115,7 @@ class StrataStudy:
         records = []
         for value, members in large.items():
             within = Within(strata.metadata.where(all_of(OneOf.of(strata.field, value))))
-            filtered = certify(limits(rule, *self._within(members, within), self.kind), rule)
+            filtered = certify(loss_limits(rule, *self._within(members, within), self.kind), rule)
             records.append(self._record(value, members, filtered.tau))
         rest = np.unique(np.concatenate([among[value] for value in small])) if small else np.arange(0)
         return StrataRecord(
@@ -130,12 +129,12 @@ class StrataStudy:
         """Whether it could be certified were nothing lost: by how many queries there are, not by how they fare."""
         if not len(members):
             return False
-        found = limits(self.rule, self.evidence, members, self.kind)
+        found = loss_limits(self.rule, self.evidence, members, self.kind)
         return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in found)
 
     def _record(self, value: Value | None, members: Positions, filtered: float | None) -> StratumRecord:
         """With what is certified of a search without a filter."""
-        certified = certify(limits(self.rule, self.evidence, members, self.kind), self.rule)
+        certified = certify(loss_limits(self.rule, self.evidence, members, self.kind), self.rule)
         loss, units = certified.certificates[0], self.evidence.units.take(members)
         return StratumRecord(
             value=value,
@@ -147,7 +146,7 @@ class StrataStudy:
             found=loss.found,
         )
 
-    def _within(self, members: Positions, within: Within) -> tuple[Evidence, Positions]:
+    def _within(self, members: Positions, within: Within) -> tuple[CalibrationQueries, Positions]:
         """The stratum's queries as they are answered within its documents."""
         vectors = self.vectors[members]
         queries = [self.dataset.answerable[position] for position in members.tolist()]
@@ -155,6 +154,6 @@ class StrataStudy:
         judged = JudgedQueries.judge(queries, vectors, _Filtered(self.index, within), depth)
         estimated = self.evidence.estimated
         relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
-        scored = Scored(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)
+        scored = ScoredQueries(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)
         everything = np.arange(len(members))
         return replace(self.evidence, scored=scored, units=self.evidence.units.take(members)), everything

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from taugate.calibration.report.compare import comparison, same_queries
+from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.errors import InputError, ReleaseError
 from taugate.registry import catalog as outline
 from taugate.registry import history
@@ -87,7 +87,7 @@ def _line(event: history.Event, *, interrupted: bool) -> str:
 def diff(arguments: argparse.Namespace) -> int:
     """What differs from release A to release B, row by row, as the report of B would say it."""
     old, new = (verify(find(arguments.releases, name)) for name in (arguments.a, arguments.b))
-    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in comparison(old, new)]
+    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     widths = [max(len(row[column]) for row in changed) for column in range(4)] if changed else [0] * 4
     for label, before, after, difference in changed:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, Parts, Split
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.calibration.risk.cheapest import Way, remedy
 from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate
@@ -26,10 +26,10 @@ def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability
 @pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
 @pytest.mark.parametrize("labels", [30, 43, 141, 503])
 def test_as_many_certify_as_in_a_calibration(holdout: float, labels: int) -> None:
-    units = Units.of(np.arange(labels))
-    members = Split.of(np.random.default_rng(0), labels, holdout).calibration
-    parts = Parts.of(members, units, 0)
-    enough = len(members) >= FEWEST_QUERIES
+    units = SamplingUnits.of(np.arange(labels))
+    members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
+    parts = QueryRoles.draw(members, units, 0)
+    enough = len(members) >= FEWEST_CALIBRATING
     assert way(holdout, "relative").certifying(labels) == len(members)
     assert way(holdout).certifying(labels) == len(members)
     assert way(holdout, "probability").certifying(labels) == len(parts.rest) * enough
