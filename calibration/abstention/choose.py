@@ -10,11 +10,11 @@ from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.splits import cluster_folds
+from taugate.calibration.relevance.fit import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.relevance import Float64, Logistic
@@ -22,38 +22,6 @@ from taugate.retrieval.vectors.similarity import Float32
 
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.
 _STRENGTH = 0.3
-# A signal that is the same for every query (the margin, with K = 1) carries nothing and must not be divided by nothing.
-_SMALLEST_SCALE = 1e-9
-
-
-def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
-    """Fit on q queries of both kinds; values: (q, F) signals.
-
-    Both kinds weigh the same, however many there are of each: what counts is how they are ordered, and the share of
-    unanswerable queries that a team labels says nothing of what users ask. One thread: the same data give the same
-    bits.
-    """
-    center, scale = values.mean(axis=0), values.std(axis=0)
-    scale = np.where(scale < _SMALLEST_SCALE, 1.0, scale)
-    regression = LogisticRegression(C=_STRENGTH, class_weight="balanced", max_iter=1000)
-    with threadpool_limits(limits=1):
-        regression.fit((values - center) / scale, answerable)
-    return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
-
-
-def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[np.int64]) -> Float64:
-    """Log-odds of each query by a model that has seen no query on its documents, (q,).
-
-    labels: (q,) clusters, numbered at random, so that every fifth of them is as good as any. Not a number where a fold
-    leaves only one kind to learn from.
-    """
-    odds = np.full(len(values), np.nan)
-    for rest, fold in cluster_folds(labels):
-        if answerable[rest].any() and not answerable[rest].all():
-            odds[fold] = fit_score_model(values[rest], answerable[rest]).log_odds(values[fold])
-    return odds
-
-
 # Of the queries, to fit and to choose: with a half or more of them the score is hardly better on unseen documents, with
 # a quarter worse (docs/benchmarks/abstention.md). As with the cut (calibration.relevance.parts), most certify.
 _LEARN = 0.4
@@ -180,7 +148,7 @@ def choose_score(
 def learn_score(values: Float64, queries: LabelledQueries, empty: float, seed: int) -> LearntScore:
     """Choose from signals, (q, len(SIGNALS)): `choose_score` less what it costs to work them out."""
     rng = np.random.default_rng([seed, 5])
-    order, learns = _learning(queries.labels, queries.may, rng)
+    order, learns = _learning_queries(queries.labels, queries.may, rng)
     has_answer = queries.has_answer
     if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _FEWEST:
         learns[:] = False
@@ -193,7 +161,7 @@ def learn_score(values: Float64, queries: LabelledQueries, empty: float, seed: i
     return LearntScore(name, model, candidates, learns)
 
 
-def _learning(
+def _learning_queries(
     labels: NDArray[np.int64], may: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Clusters numbered at random, (q,), and which queries learn: whole clusters, up to a share of those that may."""
@@ -203,11 +171,6 @@ def _learning(
     return order, may & (up_to <= _LEARN * may.sum())[order]
 
 
-def _columns(values: Float64, names: Sequence[str]) -> Float64:
-    """Some of the signals, (q, len(names))."""
-    return values[:, [SIGNALS.index(name) for name in names]]
-
-
 def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[ScoreName, Float64]:
     """Scores of the queries that choose, the simplest first; the model only where each fold can be left out."""
     scores: dict[ScoreName, Float64] = {
@@ -215,6 +178,30 @@ def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[
     }
     odds = out_of_fold(_columns(values, MODEL_SIGNALS), has_answer, labels)
     return scores if np.isnan(odds).any() else {**scores, "model": odds}
+
+
+def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
+    """Fit on q queries of both kinds; values: (q, F) signals.
+
+    Both kinds weigh the same, however many there are of each: what counts is how they are ordered, and the share of
+    unanswerable queries that a team labels says nothing of what users ask. One thread: the same data give the same
+    bits.
+    """
+    with threadpool_limits(limits=1):
+        return fit_logistic(values, answerable, _STRENGTH, "balanced")
+
+
+def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[np.int64]) -> Float64:
+    """Log-odds of each query by a model that has seen no query on its documents, (q,).
+
+    labels: (q,) clusters, numbered at random, so that every fifth of them is as good as any. Not a number where a fold
+    leaves only one kind to learn from.
+    """
+    odds = np.full(len(values), np.nan)
+    for rest, fold in cluster_folds(labels):
+        if answerable[rest].any() and not answerable[rest].all():
+            odds[fold] = fit_score_model(values[rest], answerable[rest]).log_odds(values[fold])
+    return odds
 
 
 def _compare(
@@ -278,3 +265,8 @@ def _below(counts: Float64, scores: Float64) -> Float64:
     """Queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
     rising = counts[:, np.argsort(scores, kind="stable")]
     return np.concatenate([np.zeros((len(counts), 1)), np.cumsum(rising, axis=1)], axis=1)
+
+
+def _columns(values: Float64, names: Sequence[str]) -> Float64:
+    """Some of the signals, (q, len(names))."""
+    return values[:, [SIGNALS.index(name) for name in names]]

@@ -7,8 +7,14 @@ from datetime import UTC, datetime
 from typing import Literal, Self
 
 Form = Literal["number", "percent", "none"]
-
 _TICKS = 7  # at most so many steps: what a phone has room for
+_TIME_TICKS = 6  # at most so many steps, as a date is wider than a number
+_DAY = 86400
+_STEPS = (1, 2, 5, 10, 15, 30, *(60 * n for n in (1, 2, 5, 10, 15, 30)), *(3600 * n for n in (1, 2, 3, 6, 12)))
+_DAYS = (1, 2, 3, 4, 7, 14)
+_MONTHS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)))
+_MONDAY = 4 * _DAY  # the first one after 1970-01-01: weeks begin there
+_LEAST = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -74,15 +80,6 @@ def _round_step(least: float) -> float:
     """The smallest of 1, 2, 5, 10, … times a power of ten that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
-
-
-_TIME_TICKS = 6  # at most so many steps, as a date is wider than a number
-_DAY = 86400
-_STEPS = (1, 2, 5, 10, 15, 30, *(60 * n for n in (1, 2, 5, 10, 15, 30)), *(3600 * n for n in (1, 2, 3, 6, 12)))
-_DAYS = (1, 2, 3, 4, 7, 14)
-_MONTHS = (1, 2, 3, 6, *(12 * n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)))
-_MONDAY = 4 * _DAY  # the first one after 1970-01-01: weeks begin there
-_LEAST = 2.0  # seconds
 
 
 @dataclass(frozen=True)

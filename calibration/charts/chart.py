@@ -17,6 +17,7 @@ WIDTH, HEIGHT = 420.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 396.0, 28.0, 234.0
 _DIGIT = 8.0  # width of a digit of 14 units
 _ROOM = 15.0  # between the centres of a dot's label and of whatever is near it
+_AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
 
 
 @dataclass(frozen=True)
@@ -128,13 +129,6 @@ class Chart:
         self._marks.append(Markup(pattern).format(*values))  # noqa: S704 (the patterns are ours, values are escaped)
 
 
-_AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
-
-
-def _px(value: float) -> str:
-    return f"{value:z.1f}"
-
-
 @dataclass(frozen=True)
 class LegendEntry:
     """One entry of a legend; mark: line, band, dot, mark or bar, as in the drawing; series: its class."""
@@ -168,3 +162,7 @@ class Figure:
     def of(cls, chart: Chart, keys: list[LegendEntry]) -> "Figure":
         """The chart's title is its caption."""
         return cls(chart.title, chart.svg(), keys)
+
+
+def _px(value: float) -> str:
+    return f"{value:z.1f}"

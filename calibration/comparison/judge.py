@@ -23,56 +23,6 @@ from taugate.retrieval.release.outcomes import Outcomes
 from taugate.retrieval.release.records import GateStatement
 
 Test = Literal["paired", "two samples"]
-
-
-@dataclass(frozen=True)
-class MeanDifference:
-    """How much worse: the mean found, −1 … 1 and below 0 where it is better, and the most it is with a confidence.
-
-    units: of the new release's queries; most_of_queries: the most that the average query has become worse, where
-    `most` is that of the average document and both were asked the same; least: the most it would be had nothing
-    changed, None of two samples, where that depends on what was found.
-    """
-
-    mean: float
-    most: float
-    test: Test
-    units: SamplingUnits
-    most_of_queries: float | None
-    least: float | None
-
-
-def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
-    """By how much the mean of `new` is below that of `old`; each has a query at least."""
-    units = SamplingUnits.of(new.labels)
-    if np.array_equal(old.query, new.query):
-        losses = old.values - new.values
-        found, least = paired_losses(losses, units), least_loss(units, confidence)
-        of_queries = None
-        if units.unit == "document":
-            of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
-        return MeanDifference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
-    # Both by document where one is, so that the two means are of the same thing.
-    effect = max(units.design_effect, SamplingUnits.of(old.labels).design_effect)
-    units = replace(units, design_effect=effect)
-    before, missed = paired_losses(old.values, SamplingUnits(old.labels, effect)), paired_losses(1 - new.values, units)
-    mean = before.mean - (1 - missed.mean)
-    room = (each.upper_limit(confidence) - each.mean for each in (before, missed))
-    return MeanDifference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
-
-
-def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
-    """So many queries like these would show that no more than the margin is lost.
-
-    None for two samples, and where no number would.
-    """
-    if not np.array_equal(old.query, new.query):
-        return None
-    found = paired_losses(old.values - new.values, SamplingUnits.of(new.labels))
-    factor = sample_size_factor(found, margin, 1 - confidence)
-    return None if factor is None else math.ceil(factor * len(new))
-
-
 Finding = Literal["holds", "not shown", "worse"]
 
 
@@ -125,6 +75,23 @@ class ClauseVerdict:
     documents: int
 
 
+@dataclass(frozen=True)
+class MeanDifference:
+    """How much worse: the mean found, −1 … 1 and below 0 where it is better, and the most it is with a confidence.
+
+    units: of the new release's queries; most_of_queries: the most that the average query has become worse, where
+    `most` is that of the average document and both were asked the same; least: the most it would be had nothing
+    changed, None of two samples, where that depends on what was found.
+    """
+
+    mean: float
+    most: float
+    test: Test
+    units: SamplingUnits
+    most_of_queries: float | None
+    least: float | None
+
+
 def judge_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelease) -> list[ClauseVerdict]:
     """A verdict for each clause. Raises InputError where the two cannot be compared."""
     if current.k != new.k:
@@ -172,3 +139,34 @@ def _statement(found: MeanDifference, margin: float) -> GateStatement:
 def _turned(sample: QuantitySample) -> QuantitySample:
     """What must not rise, as what must not fall."""
     return replace(sample, values=1 - sample.values)
+
+
+def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
+    """By how much the mean of `new` is below that of `old`; each has a query at least."""
+    units = SamplingUnits.of(new.labels)
+    if np.array_equal(old.query, new.query):
+        losses = old.values - new.values
+        found, least = paired_losses(losses, units), least_loss(units, confidence)
+        of_queries = None
+        if units.unit == "document":
+            of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
+        return MeanDifference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
+    # Both by document where one is, so that the two means are of the same thing.
+    effect = max(units.design_effect, SamplingUnits.of(old.labels).design_effect)
+    units = replace(units, design_effect=effect)
+    before, missed = paired_losses(old.values, SamplingUnits(old.labels, effect)), paired_losses(1 - new.values, units)
+    mean = before.mean - (1 - missed.mean)
+    room = (each.upper_limit(confidence) - each.mean for each in (before, missed))
+    return MeanDifference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
+
+
+def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
+    """So many queries like these would show that no more than the margin is lost.
+
+    None for two samples, and where no number would.
+    """
+    if not np.array_equal(old.query, new.query):
+        return None
+    found = paired_losses(old.values - new.values, SamplingUnits.of(new.labels))
+    factor = sample_size_factor(found, margin, 1 - confidence)
+    return None if factor is None else math.ceil(factor * len(new))

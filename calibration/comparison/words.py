@@ -13,8 +13,14 @@ from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:  # what compares needs the extra `calibration`, and every command knows these words
     from taugate.calibration.comparison.decision import PromotionDecision
+    from taugate.calibration.comparison.judge import ClauseVerdict
 
 NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; there is one, and something else is against it
+_REASONS = {
+    "first release": "no release is current, and there is nothing to compare with",
+    "same content": "the same content as the current release, which stays",
+}
+PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
 
 
 @dataclass(frozen=True)
@@ -51,18 +57,6 @@ def unfit(manifest: Manifest, rule: Rule) -> CalibrateResult | None:
     return None
 
 
-if TYPE_CHECKING:  # what compares needs the extra `calibration`, and these words are known to every command
-    from taugate.calibration.comparison.decision import PromotionDecision
-    from taugate.calibration.comparison.judge import ClauseVerdict
-
-_REASONS = {
-    "first release": "no release is current, and there is nothing to compare with",
-    "same content": "the same content as the current release, which stays",
-}
-
-PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
-
-
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
     """Say what each clause came to, and what to do. Returns the exit code."""
     for line in _lines(decision):
@@ -75,20 +69,6 @@ def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
         f"{decision.name}`, and promote it without a rule where it is wanted all the same"
     )
     return NOT_PROMOTED
-
-
-def _lines(decision: "PromotionDecision") -> list[str]:
-    """One line a clause, after what limits their worth."""
-    found = [
-        f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
-        for name in decision.optimistic
-    ]
-    if decision.reason is not None:
-        found.append(f"promotion: {_REASONS[decision.reason]}")
-    for verdict in decision.verdicts:
-        found += [_widened(verdict)] if verdict.widened else []
-        found.append(_line(verdict))
-    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
 
 
 def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
@@ -105,32 +85,18 @@ def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
     }
 
 
-def _clause(verdict: "ClauseVerdict") -> dict[str, Any]:
-    return {
-        "quantity": verdict.clause.quantity,
-        "not": verdict.clause.way,
-        "margin": verdict.clause.margin,
-        "widened": verdict.widened,
-        "current": verdict.current,
-        "new": verdict.new,
-        "worse_by_at_most": verdict.most,
-        "confidence": verdict.confidence,
-        "finding": verdict.finding,
-        "test": verdict.test,
-        "unit": verdict.unit,
-        "statement": verdict.statement,
-        "could_have_shown": verdict.least,
-        "queries_needed": verdict.needed,
-        "queries": list(verdict.queries),
-    }
-
-
-def _widened(verdict: "ClauseVerdict") -> str:
-    clause = verdict.clause
-    return (
-        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
-        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
-    )
+def _lines(decision: "PromotionDecision") -> list[str]:
+    """One line a clause, after what limits their worth."""
+    found = [
+        f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
+        for name in decision.optimistic
+    ]
+    if decision.reason is not None:
+        found.append(f"promotion: {_REASONS[decision.reason]}")
+    for verdict in decision.verdicts:
+        found += [_widened(verdict)] if verdict.widened else []
+        found.append(_line(verdict))
+    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
 
 
 def _line(verdict: "ClauseVerdict") -> str:
@@ -159,3 +125,31 @@ def _limit(verdict: "ClauseVerdict") -> str:
     if verdict.most >= 0:
         return f"{way} by at most {fixed(verdict.most)}"
     return f"{'higher' if way == 'lower' else 'lower'} by at least {fixed(-verdict.most)}"
+
+
+def _widened(verdict: "ClauseVerdict") -> str:
+    clause = verdict.clause
+    return (
+        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
+        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
+    )
+
+
+def _clause(verdict: "ClauseVerdict") -> dict[str, Any]:
+    return {
+        "quantity": verdict.clause.quantity,
+        "not": verdict.clause.way,
+        "margin": verdict.clause.margin,
+        "widened": verdict.widened,
+        "current": verdict.current,
+        "new": verdict.new,
+        "worse_by_at_most": verdict.most,
+        "confidence": verdict.confidence,
+        "finding": verdict.finding,
+        "test": verdict.test,
+        "unit": verdict.unit,
+        "statement": verdict.statement,
+        "could_have_shown": verdict.least,
+        "queries_needed": verdict.needed,
+        "queries": list(verdict.queries),
+    }

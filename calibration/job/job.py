@@ -10,8 +10,7 @@ from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.indexes import kinds_asked
-from taugate.calibration.job.artifact import Contents, golden_queries, outcomes
-from taugate.calibration.job.facts import manifest_facts
+from taugate.calibration.job.release import Contents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.bootstrap import DrawnQueries
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
@@ -101,7 +100,7 @@ def calibrate(
                 None if admitted.float32 is None else admitted.float32.folder,
                 Path(spool),
                 golden_queries(dataset, found),
-                outcomes(dataset, found),
+                query_outcomes(dataset, found),
                 found,
                 admitted.projection,
                 report,

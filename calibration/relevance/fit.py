@@ -1,6 +1,7 @@
 """Fit the probability that a retrieved document is relevant: logistic regression, its strength by cross-validation."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from taugate.retrieval.policy.relevance import Float64, Logistic, Recalibration
 _STRENGTHS = (0.03, 0.3, 3.0)
 # A feature that is the same for every result (the rank, with K = 1) carries nothing and must not be divided by nothing.
 _SMALLEST_SCALE = 1e-9
+# Recalibration targets keep the map finite; the ridge penalty of scikit-learn is not wanted beside them.
+_NO_PENALTY = 1e9
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def fit_relevance(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[
         trials = [_cross_validated(values, relevant, folds, strength) for strength in _STRENGTHS]
         losses = [float(log_loss(relevant.ravel(), trial.ravel(), labels=[False, True])) for trial in trials]
         best = int(np.argmin(losses))
-        model = _logistic(values, relevant, _STRENGTHS[best])
+        model = _fit_results(values, relevant, _STRENGTHS[best])
     return RelevanceFit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
 
 
@@ -57,21 +60,28 @@ def _cross_validated(
 ) -> Float64:
     probabilities = np.empty(relevant.shape)
     for rest, fold in folds:
-        probabilities[fold] = _logistic(values[rest], relevant[rest], strength).probability(values[fold])
+        probabilities[fold] = _fit_results(values[rest], relevant[rest], strength).probability(values[fold])
     return probabilities
 
 
-def _logistic(values: Float64, relevant: NDArray[np.bool_], strength: float) -> Logistic:
-    flat = values.reshape(-1, values.shape[-1])
-    center, scale = flat.mean(axis=0), flat.std(axis=0)
+def _fit_results(values: Float64, relevant: NDArray[np.bool_], strength: float) -> Logistic:
+    """Fit on every result of every query; values: (q, K, F), relevant: (q, K)."""
+    return fit_logistic(values.reshape(-1, values.shape[-1]), relevant.ravel(), strength)
+
+
+def fit_logistic(
+    values: Float64, positive: NDArray[np.bool_], strength: float, class_weight: Literal["balanced"] | None = None
+) -> Logistic:
+    """Fit a logistic regression on standardised features.
+
+    values: (n, F) float64; positive: (n,); strength: C, the inverse strength of the ridge penalty; class_weight:
+    "balanced" where both classes are to weigh the same, as scikit-learn has it.
+    """
+    center, scale = values.mean(axis=0), values.std(axis=0)
     scale = np.where(scale < _SMALLEST_SCALE, 1.0, scale)
-    regression = LogisticRegression(C=strength, max_iter=1000)
-    regression.fit((flat - center) / scale, relevant.ravel())
+    regression = LogisticRegression(C=strength, class_weight=class_weight, max_iter=1000)
+    regression.fit((values - center) / scale, positive)
     return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
-
-
-# The targets below keep the map finite; the ridge penalty of scikit-learn is not wanted beside them.
-_NO_PENALTY = 1e9
 
 
 def recalibrate(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -> Logistic:

@@ -22,6 +22,8 @@ from taugate.drift.observations import Float64, Observations
 from taugate.retrieval.release.reference import Reference
 
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
+_PERCENTILES = (5, 50, 95)
+_FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
 
 
 def evidence(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
@@ -74,29 +76,6 @@ def means(
     return Figure.of(chart, keys + mark(chart, [each for each in moments if each.signal == trace.signal]))
 
 
-def mark(
-    chart: Chart, moments: Sequence[AlarmChange], begins: str = "an alarm begins", over: str = "it is over"
-) -> list[LegendEntry]:
-    """Draw where alarms begin and end; what that adds to the legend, in the words given."""
-    for each in moments:
-        chart.upright(each.at, "", _ALARM if each.on else _OVER)
-    words = ((True, _ALARM, begins), (False, _OVER, over))
-    return [LegendEntry("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
-
-
-def _band(chart: Chart, present: Sequence[TimeSpan], limits: MeanLimits, series: str) -> None:
-    for start, end in present:
-        chart.band([start, end], [limits.lower] * 2, [limits.upper] * 2, series)
-
-
-def _name(trace: SignalTrace) -> str:
-    return trace.signal.replace("_", "-")
-
-
-_PERCENTILES = (5, 50, 95)
-_FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
-
-
 def best(
     queries: Observations,
     reference: Reference,
@@ -127,6 +106,25 @@ def best(
         LegendEntry("mark", "limit", "5th, 50th and 95th percentile at calibration"),
     ]
     return Figure.of(chart, keys + mark(chart, _any(moments), "the first alarm begins", "all alarms are over"))
+
+
+def mark(
+    chart: Chart, moments: Sequence[AlarmChange], begins: str = "an alarm begins", over: str = "it is over"
+) -> list[LegendEntry]:
+    """Draw where alarms begin and end; what that adds to the legend, in the words given."""
+    for each in moments:
+        chart.upright(each.at, "", _ALARM if each.on else _OVER)
+    words = ((True, _ALARM, begins), (False, _OVER, over))
+    return [LegendEntry("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
+
+
+def _band(chart: Chart, present: Sequence[TimeSpan], limits: MeanLimits, series: str) -> None:
+    for start, end in present:
+        chart.band([start, end], [limits.lower] * 2, [limits.upper] * 2, series)
+
+
+def _name(trace: SignalTrace) -> str:
+    return trace.signal.replace("_", "-")
 
 
 def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]:

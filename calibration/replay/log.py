@@ -24,6 +24,60 @@ _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 _LATEST = 253_370_764_799.0  # the last second of 9998: what is drawn may end a little later
 _HASHED = re.compile(r"[0-9a-f]{16}")
 _REMEDY = "the line is not as the service wrote it; remove it"
+_MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
+# What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.
+_NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a log; leave it out"}
+
+
+@dataclass(frozen=True)
+class QueryLog:
+    """What one release answered, in the order of time; others: how many lines are of other releases."""
+
+    queries: Observations
+    judged: Judgements
+    others: int
+
+
+@dataclass(frozen=True)
+class AnsweredLog:
+    """release: its id; percentile: 0…100, of the calibration's top-K similarities, which gives its θ."""
+
+    release: str
+    reference: Reference
+    percentile: float
+    log: QueryLog
+
+    @classmethod
+    def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
+        """A release, None for the current one, and its lines of the logs. Raises InputError or ReleaseError."""
+        folder = find(releases, release)
+        manifest = verify(folder)
+        reference = Reference.load(folder / REFERENCE)
+        log = read_log(logs, manifest.release_id, reference.top.shape[1])
+        return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log)
+
+    def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
+        """The alarms of the service that has just started with this release; ordinary: bounds of a baseline."""
+        return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
+
+
+def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
+    """Of one or more files in any order.
+
+    Raises InputError where a line is not of a query log, or none is of the release, which has `k` results.
+    """
+    queries, judged, others = _Queries(k), _Judged(), 0
+    _each_once(paths)
+    for path in paths:
+        for number, record in read_objects(path, _MISSING):
+            if record.get("release") != release:
+                others += 1
+            else:
+                (judged if "correct" in record else queries).add(LogLine(path, number, record))
+    if not len(queries):
+        known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"
+        raise InputError(f"{', '.join(map(str, paths))}: {known}")
+    return QueryLog(queries.columns(), judged.columns(), others)
 
 
 @dataclass(frozen=True)
@@ -79,39 +133,6 @@ class LogLine:
         if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _LARGEST:
             raise self.fault(f'"{name}" is no number')
         return float(value)
-
-
-_MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
-# What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.
-_NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a log; leave it out"}
-
-
-@dataclass(frozen=True)
-class QueryLog:
-    """What one release answered, in the order of time; others: how many lines are of other releases."""
-
-    queries: Observations
-    judged: Judgements
-    others: int
-
-
-def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
-    """Of one or more files in any order.
-
-    Raises InputError where a line is not of a query log, or none is of the release, which has `k` results.
-    """
-    queries, judged, others = _Queries(k), _Judged(), 0
-    _each_once(paths)
-    for path in paths:
-        for number, record in read_objects(path, _MISSING):
-            if record.get("release") != release:
-                others += 1
-            else:
-                (judged if "correct" in record else queries).add(LogLine(path, number, record))
-    if not len(queries):
-        known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"
-        raise InputError(f"{', '.join(map(str, paths))}: {known}")
-    return QueryLog(queries.columns(), judged.columns(), others)
 
 
 def _each_once(paths: Sequence[Path]) -> None:
@@ -172,26 +193,3 @@ class _Judged:
         at, key = np.array(self._at), np.array(self._key, dtype=np.uint64)
         judged = Judgements(at, key, np.array(self._correct, dtype=np.float32))
         return judged.take(np.argsort(at, kind="stable"))
-
-
-@dataclass(frozen=True)
-class AnsweredLog:
-    """release: its id; percentile: 0…100, of the calibration's top-K similarities, which gives its θ."""
-
-    release: str
-    reference: Reference
-    percentile: float
-    log: QueryLog
-
-    @classmethod
-    def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
-        """A release, None for the current one, and its lines of the logs. Raises InputError or ReleaseError."""
-        folder = find(releases, release)
-        manifest = verify(folder)
-        reference = Reference.load(folder / REFERENCE)
-        log = read_log(logs, manifest.release_id, reference.top.shape[1])
-        return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log)
-
-    def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
-        """The alarms of the service that has just started with this release; ordinary: bounds of a baseline."""
-        return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)

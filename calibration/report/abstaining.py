@@ -16,6 +16,10 @@ from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
 
+_POINTS = 200
+_SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for what is in force, which comes first
+Scores = Mapping[str, tuple[Float32, Float32]]
+
 
 @dataclass(frozen=True)
 class ShownQueries:
@@ -44,11 +48,6 @@ def shown_queries(found: Findings) -> ShownQueries:
             "looks a little better here than it is)"
         )
     return ShownQueries(members, found.scored.take(members), words)
-
-
-_POINTS = 200
-_SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for what is in force, which comes first
-Scores = Mapping[str, tuple[Float32, Float32]]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from taugate.calibration.charts.numbers import KEEPS, PARTS
 from taugate.calibration.charts.template import template
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.calibration.report.curves import drawn, metric_curves, similarity_densities
+from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gate_rows, retentions
 from taugate.calibration.report.lost import MOST, lost_queries
-from taugate.calibration.report.tables import drift_lines, query_set_lines
-from taugate.calibration.report.tables import metric_lines as numbers_table
-from taugate.calibration.report.tradeoff import reliability_figures, rule_standings, tradeoff_figures
+from taugate.calibration.report.tables import drift_lines, metric_lines, query_set_lines
+from taugate.calibration.report.tradeoff import rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
@@ -39,7 +38,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         members=members,
         metrics=found.metrics,
         last=list(found.metrics)[-1],
-        numbers=numbers_table(found.metrics, found.policy.k),
+        numbers=metric_lines(found.metrics, found.policy.k),
         densities=similarity_densities(found),
         curves=metric_curves(found),
         bootstraps=(len(rows), len(drawn(rows))),

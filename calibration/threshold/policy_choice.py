@@ -30,21 +30,6 @@ _RESAMPLES = 100
 _RANGE = 2.0
 # Thresholds looked at in that range: 1 % of it from one to the next.
 _THRESHOLDS = 100
-
-
-def loss_limits(
-    rule: Rule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
-) -> list[LossLimit]:
-    """The loss of the metric, and empty replies where the rule limits them; certifying: positions of queries."""
-    scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
-    decisions = scored.decisions(kind)
-    found = float(scored.judged.metric(rule.metric).mean())
-    limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, found)]
-    if rule.max_empty is not None:
-        limited.append(LossLimit(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
-    return limited
-
-
 # The first policy's part of the error, as nothing says beforehand which will keep less; what it cannot use the second
 # has. What that costs is in docs/benchmarks/calibration.md, "Auto and the named policies".
 _FIRST = 0.5
@@ -100,6 +85,19 @@ def certifying_queries(rule: Rule, kind: PolicyKind, evidence: CalibrationQuerie
     if rule.policy == "auto" and rule.statement == "expected-loss":
         return evidence.roles.certify
     return evidence.roles.rest if kind == "probability" else evidence.calibration
+
+
+def loss_limits(
+    rule: Rule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
+) -> list[LossLimit]:
+    """The loss of the metric, and empty replies where the rule limits them; certifying: positions of queries."""
+    scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
+    decisions = scored.decisions(kind)
+    found = float(scored.judged.metric(rule.metric).mean())
+    limited = [LossLimit(rule.metric, loss_steps(scored.judged, decisions, rule.metric, units), rule.max_loss, found)]
+    if rule.max_empty is not None:
+        limited.append(LossLimit(words.EMPTY, LossSteps.of_empty(decisions, units), rule.max_empty))
+    return limited
 
 
 def _named(rule: Rule, evidence: CalibrationQueries) -> Rule:

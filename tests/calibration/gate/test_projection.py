@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.gate.baseline import SearchTrial
-from taugate.calibration.gate.projection import _smallest_near_best as chosen_row, cross_validated, fit_pca, retained
+from taugate.calibration.gate.projection import _smallest_near_best as chosen_row
+from taugate.calibration.gate.projection import cross_validated, fit_pca, retained
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import LabelledQuery

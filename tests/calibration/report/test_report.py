@@ -19,11 +19,11 @@ from taugate.calibration.charts.numbers import brief, fixed, percent, signed
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.gate.admit import admit
-from taugate.calibration.job.facts import manifest_facts
+from taugate.calibration.job.release import manifest_facts
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.calibration.report.curves import density, drawn, spaced
+from taugate.calibration.report.figures import density, drawn, spaced
 from taugate.calibration.report.lost import lost_queries, shortened
 from taugate.calibration.report.page import render
 from taugate.calibration.report.tradeoff import least_kept, rule_standings

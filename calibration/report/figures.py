@@ -7,16 +7,26 @@ from scipy.special import expit, logit
 
 from taugate.calibration.charts.axis import Axis
 from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
-from taugate.calibration.charts.numbers import THRESHOLD_OF, fixed, percent
+from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
 from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
 _LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
 # Queries looked up for one point of a band: twice the default's 500 × 100.
 _MOST_DRAWN = 100_000
+_BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
+_POINTS = 150
+# Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
+_NARROWEST = 0.004
+_SETS = (
+    ("random", "S_rand: the query with a random document"),
+    ("correct", "S_corr: the query with its correct document"),
+    ("topk", "S_topK: the query with each document it retrieved"),
+)
 
 
 def metric_curves(found: Findings) -> list[Figure]:
@@ -83,18 +93,6 @@ def drawn(rows: Rows) -> Rows:
     return rows[: max(1, _MOST_DRAWN // rows.shape[1])]
 
 
-_BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
-_POINTS = 150
-# Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
-_NARROWEST = 0.004
-
-_SETS = (
-    ("random", "S_rand: the query with a random document"),
-    ("correct", "S_corr: the query with its correct document"),
-    ("topk", "S_topK: the query with each document it retrieved"),
-)
-
-
 def similarity_densities(found: Findings) -> Figure:
     """The three densities of the calibration queries; τ, or τ(ψ) of the papers' rule where τ is no similarity."""
     part = found.parts["calibration"]
@@ -149,3 +147,46 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
     smooth = gaussian_filter1d(counts / (len(values) * width), bandwidth / width, mode="constant", truncate=6.0)
     centers, step = (edges[:-1] + edges[1:]) / 2, _BINS // _POINTS
     return centers[step // 2 :: step], smooth[step // 2 :: step]
+
+
+def reliability_figures(record: RelevanceRecord) -> list[Figure]:
+    """What is said against what is true, with its 95 % interval, and the number of results, by tenth of relevance."""
+    curve = Chart(
+        "reliability",
+        "Relevance said against relevance found",
+        "A dot for each tenth of relevance, with its 95 % interval; on the diagonal what is said is true.",
+        Axis(0, 1, "relevance, as the service says it", "percent"),
+        Axis(0, 1, "relevant by the labels", "percent"),
+    )
+    said, true = [each.relevance for each in record.bins], [each.relevant for each in record.bins]
+    curve.line([0, 1], [0, 1], "guess")
+    curve.line(said, true, "s-probability")
+    for x, each in zip(said, record.bins, strict=True):
+        if each.interval is not None:
+            curve.line([x, x], [each.interval.lower, each.interval.upper], "s-probability thin")
+    curve.dots(
+        [
+            Dot(x, y, "", f"said {percent(x)}, found {_found(each)}, {count(each.results)} results")
+            for x, y, each in zip(said, true, record.bins, strict=True)
+        ]
+    )
+    most = max(each.results for each in record.bins)
+    bars = Chart(
+        "reliability-counts",
+        "Results in each tenth of relevance",
+        "A bar for each tenth of relevance, with its number of results.",
+        Axis(0, 1, "relevance, as the service says it", "percent"),
+        Axis(0, 1.1 * most, "results", form="none"),
+    )
+    for each in record.bins:
+        bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")
+    keys = [
+        LegendEntry("line", "s-probability", "found, with its interval"),
+        LegendEntry("line", "guess", "what is said is true"),
+    ]
+    return [Figure.of(curve, keys), Figure.of(bars, [])]
+
+
+def _found(each: ReliabilityBin) -> str:
+    interval = each.interval
+    return percent(each.relevant) + (f" ({percent(interval.lower)}–{percent(interval.upper)})" if interval else "")

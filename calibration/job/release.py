@@ -1,15 +1,21 @@
-"""What each query got, for the release: of those that had the least say, as in the last part of its metrics."""
+"""From findings to a release: the facts of its manifest, and every file beside it."""
 
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.query_set.warnings import calibration_record
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study import Findings
+from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
@@ -35,6 +41,58 @@ from taugate.retrieval.vectors.projection import Projection
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
+
+
+def manifest_facts(
+    dataset: Dataset,
+    admitted: Admitted,
+    found: Findings,
+    settings: CalibrationSettings,
+) -> dict[str, Any]:
+    """The manifest less what only the writer knows: schema version, ids, times and files."""
+    answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
+    return {
+        "taugate_version": version("taugate"),
+        "data": {
+            "name": dataset.name,
+            "split": dataset.split,
+            "documents": len(dataset.documents),
+            "queries": answerable + unanswerable,
+            "answerable": answerable,
+            "unanswerable": unanswerable,
+            "truncated_documents": admitted.encoded.truncated_documents,
+            "sha256": dataset.sha256,
+        },
+        "encoder": admitted.encoder.config.model_dump() | {"sha256": admitted.encoder.sha256},
+        "float32_encoder": None
+        if admitted.float32 is None
+        else admitted.float32.config.model_dump() | {"sha256": admitted.float32.sha256},
+        "projection": admitted.projection_record,
+        "index": admitted.index_record,
+        "policy": found.policy,
+        "bootstrap": {
+            "bootstraps": settings.bootstraps,
+            "sample_size": settings.sample_size,
+            "seed": settings.seed,
+            "holdout": settings.holdout,
+            "overlap_percentile": settings.overlap_percentile,
+        },
+        "metrics": found.metrics,
+        "alternatives": found.alternatives,
+        "relevance": found.relevance,
+        "isotropy": asdict(found.isotropy),
+        "query_set": found.query_set,
+        "evidence": found.units.record,
+        "strata": found.strata,
+        "calibration": calibration_record(found.scored.judged.accuracy() > 0, len(dataset.documents), settings.k),
+        "abstention": found.abstention and found.abstention.record,
+        "no_answer": found.no_answer,
+        "drift": sensitivity(drift_reference(found), settings.overlap_percentile),
+        "gate": list(admitted.gate),
+        "golden": GOLDEN,
+        "golden_tolerance": admitted.golden_tolerance,
+        "reference": REFERENCE,
+    }
 
 
 @dataclass(frozen=True)
@@ -68,7 +126,7 @@ class Contents:
             metadata.save(release / METADATA)
         files.save(self.found.index, release)
         golden.write(release / GOLDEN, self.golden)
-        reference_of(self.found).save(release / REFERENCE)
+        drift_reference(self.found).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
         if self.projection is not None:
             self.projection.save(release / PROJECTION)
@@ -79,7 +137,7 @@ class Contents:
         (release / REPORT).write_text(self.report, encoding="utf-8")
 
 
-def reference_of(found: Findings) -> Reference:
+def drift_reference(found: Findings) -> Reference:
     """What drift is measured against."""
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)
@@ -108,7 +166,7 @@ def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
     ]
 
 
-def outcomes(dataset: Dataset, found: Findings) -> Outcomes:
+def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
     """Of the held-out queries, else of those that calibrated; of all unanswerable ones."""
     members = found.parts["heldout" if "heldout" in found.parts else "calibration"].members
     queries, kind = found.scored.take(members), found.policy.kind
