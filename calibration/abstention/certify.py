@@ -43,7 +43,10 @@ _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 
 @dataclass(frozen=True)
 class CertifyingScores:
-    """The scores of the queries of one kind that certify, (q,) float32, and what counts as one draw among them."""
+    """Scores of the queries of one kind that certify.
+
+    scores: (q,) float32; units: what counts as one draw among the q queries.
+    """
 
     scores: Float32
     units: SamplingUnits
@@ -51,7 +54,11 @@ class CertifyingScores:
 
 @dataclass(frozen=True)
 class AnsweringErrors:
-    """Both errors as staircases that rise: refusals with τ, answers with −τ; confidence: of each of the two."""
+    """Both errors as functions of τ.
+
+    refused: share of answerable queries refused, which rises with τ; answered: share of unanswerable queries answered,
+    which rises with −τ; confidence: of each error by itself.
+    """
 
     refused: LossSteps
     answered: LossSteps
@@ -59,7 +66,10 @@ class AnsweringErrors:
 
     @classmethod
     def of(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
-        """confidence: of each error by itself."""
+        """Build both staircases.
+
+        answerable, unanswerable: the queries of each kind that certify; confidence: of each error by itself.
+        """
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
             LossSteps.of_empty(-unanswerable.scores[:, None], unanswerable.units),
@@ -67,20 +77,20 @@ class AnsweringErrors:
         )
 
     def refusing(self, most: float) -> CertifiedThreshold:
-        """The largest τ at which at most so many answerable queries are refused."""
+        """Certify the largest τ at which at most a share `most` of answerable queries is refused."""
         return certify([LossLimit("refused", self.refused, most)], self._rule(most))
 
     def answering(self, most: float) -> CertifiedThreshold:
-        """The smallest τ at which at most so many unanswerable queries are answered."""
+        """Certify the smallest τ at which at most a share `most` of unanswerable queries is answered."""
         found = certify([LossLimit("answered", self.answered, most)], self._rule(most))
         return found if found.tau is None else CertifiedThreshold(_turned(found.tau), found.certificates)
 
     def most_refused(self, tau: float) -> float:
-        """Upper limit of the share of answerable queries refused."""
+        """Return the upper limit of the share of answerable queries refused at `tau`."""
         return upper_limit(self.refused, tau, self.confidence)
 
     def most_answered(self, tau: float) -> float:
-        """Upper limit of the share of unanswerable queries answered."""
+        """Return the upper limit of the share of unanswerable queries answered at `tau`."""
         return upper_limit(self.answered, _turned(tau), self.confidence)
 
     def _rule(self, most: float) -> Rule:
@@ -94,11 +104,14 @@ def certify_both(
     score: str,
     candidates: list[ScoreCandidate],
 ) -> AbstentionRecord:
-    """τ with what is known of both errors; score: its name, candidates: those that it was chosen from.
+    """Certify one τ for both errors, and write down what is known of it.
 
-    Of every τ that has both limits the one that refuses the fewest answerable queries. Where there is none, the largest
-    at which refusals are certified; where not even these can be, the largest at which none of the certifying queries
-    is refused.
+    Of every τ that has both limits it is the one that refuses the fewest answerable queries. Where there is none, it is
+    the largest at which refusals are certified; where not even these can be, the largest at which none of the
+    certifying queries is refused.
+
+    rule: both limits, and the confidence of the two together; answerable, unanswerable: the queries of each kind that
+    certify; score: name of the score; candidates: scores that it was chosen from.
     """
     errors = AnsweringErrors.of(answerable, unanswerable, rule.each)
     refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
@@ -138,31 +151,34 @@ def certify_both(
 
 
 def _tradeoff(errors: AnsweringErrors) -> list[TradeOff]:
-    """Of the shares refused that can be certified at all."""
+    """Certify the other error at each share of refusals that can be certified at all."""
     found = ((most, errors.refusing(most).tau) for most in _REFUSED)
     return [TradeOff(empty=most, answered=errors.most_answered(tau)) for most, tau in found if tau is not None]
 
 
 def _turned(tau: float) -> float:
-    """The same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
+    """Return the same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
     return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))
 
 
 @dataclass(frozen=True)
 class CertifiedAbstention:
-    """The score with the scores of all queries, and what the manifest says of the policy."""
+    """An abstention policy with the scores of all queries.
+
+    chosen: the score, and what it gives to every query; record: what the manifest says of the policy.
+    """
 
     chosen: ChosenScore
     record: AbstentionRecord
 
     @property
     def rule(self) -> AnswerRule:
-        """As it is served."""
+        """Score and threshold, as they are served."""
         return AnswerRule(self.chosen.score, self.record.tau)
 
     @property
     def answering(self) -> AnsweredQueries:
-        """Who is answered, of the queries of both kinds."""
+        """Scores of the queries of both kinds, with the threshold that answers them."""
         return AnsweredQueries(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
 
 
@@ -174,7 +190,11 @@ def abstain(
     calibration: NDArray[np.int64],
     seed: int,
 ) -> CertifiedAbstention:
-    """Choose and certify; calibration: positions of the answerable queries that may have a say."""
+    """Choose the score by which queries are refused, and certify its threshold.
+
+    rule: both limits; answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions
+    of the answerable queries that may have a say; seed: of the calibration.
+    """
     chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.most_refused, seed)
     return CertifiedAbstention(
         chosen,
@@ -194,16 +214,19 @@ def abstain(
 
 
 def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
-    """Those that had no say in the score, by the clusters of all queries of their kind."""
+    """Take the scores of queries that had no say, with the clusters of all queries of their kind."""
     return CertifyingScores(scores[rows], SamplingUnits.of(side.labels).take(rows))
 
 
 def answered_unanswerable(
     scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, abstention: CertifiedAbstention | None
 ) -> NoAnswerRecord:
-    """Of the labelled unanswerable queries, those of them that had no say in a score; units: of all of them.
+    """Measure how many labelled unanswerable queries get an answer, of those that had no say in a score.
 
     Where an abstention policy was certified on these very queries, what it certified is the limit.
+
+    scored: all queries with their results; policy: in force; units: of all unanswerable queries; abstention: None where
+    no query is refused as a whole.
     """
     tau = None if policy.tau is None else np.float32(policy.tau)
     answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
@@ -219,7 +242,10 @@ def answered_unanswerable(
 def answered_off_topic(
     top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord
 ) -> NoAnswerRecord:
-    """Of questions from quite another field, searched and cut as any query is; vectors: (n, d); top: (n, K)."""
+    """Measure how many questions from quite another field get an answer; they are searched and cut as any query is.
+
+    top: (n, K) results of the questions; vectors: (n, d) float32; relevance: model, None without one; policy: in force.
+    """
     estimated = None if relevance is None else relevance.estimate(vectors, top)
     decisions = decision_scores(policy.kind, top.scores, estimated)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
@@ -228,7 +254,7 @@ def answered_off_topic(
 
 
 def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
-    """An answer is the loss here: its staircase has one step, between the queries answered and the others."""
+    """Count answers as losses: the staircase has one step, between the queries answered and the others."""
     steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
     return NoAnswerRecord(
         asked=asked,

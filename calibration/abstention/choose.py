@@ -1,4 +1,4 @@
-"""Which score decides whether a query is answered: the one by which fewest unanswerable queries are.
+"""Choose the score that decides whether a query is answered: the one by which fewest unanswerable queries are.
 
 Four tenths of the queries, by whole documents, fit the model and choose among the scores; a question that has no answer
 is about a document as well, and stays with the others about it. The rest had no say, and certifies (`certify`).
@@ -35,9 +35,10 @@ _RESAMPLES = 200
 
 @dataclass(frozen=True)
 class QueryGroup:
-    """n queries of one kind: texts, vectors (n, d) float32, their (n, K) top-K, and labels (n,), of their clusters.
+    """The n queries of one kind, answerable or unanswerable.
 
-    Clusters are numbered jointly: the same number on both sides is the same documents.
+    texts: n of them; vectors: (n, d) float32; top: (n, K) results; labels: (n,) clusters, numbered jointly with those
+    of the other kind: the same number on both sides is the same documents.
     """
 
     texts: Sequence[str]
@@ -56,11 +57,11 @@ class EncodedCorpus:
 
 @dataclass(frozen=True)
 class ScoreComparison:
-    """A score that was considered, on the queries that choose, none of which it was fitted on.
+    """A score that was considered, measured on the queries that choose, none of which it was fitted on.
 
-    auroc: probability that an answerable query's is above an unanswerable one's, ties count half; answered: share of
-    the unanswerable queries that are answered at the threshold that refuses γ of the answerable ones, with its standard
-    error by document.
+    name: of the score; auroc: probability that an answerable query's is above an unanswerable one's, ties count half;
+    answered: share of the unanswerable queries that are answered at the threshold that refuses γ of the answerable
+    ones; standard_error: of that share, by document.
     """
 
     name: ScoreName
@@ -71,10 +72,11 @@ class ScoreComparison:
 
 @dataclass(frozen=True)
 class ChosenScore:
-    """The score, with what it gives to all answerable queries, (n,), and to all unanswerable ones, (u,), float32.
+    """The chosen score, with what it gives to every query.
 
-    certify_answerable, certify_unanswerable: positions of the queries that had no say, ascending; candidates: the
-    scores considered, the simplest first; curves: scores of both kinds, of the chosen score and of the best similarity.
+    score: as it is served; answerable: (n,) and unanswerable: (u,) float32, scores of all queries; certify_answerable,
+    certify_unanswerable: positions of the queries that had no say, ascending; candidates: the scores considered, the
+    simplest first; curves: scores of both kinds, of the chosen score and of the best similarity.
     """
 
     score: AnswerScore
@@ -88,7 +90,10 @@ class ChosenScore:
 
 @dataclass(frozen=True)
 class LabelledQueries:
-    """q queries of both kinds, (q,) each: whether it has an answer, its cluster, and whether it may have a say."""
+    """Labels of q queries of both kinds.
+
+    has_answer: (q,) whether it has an answer; labels: (q,) its cluster; may: (q,) whether it may have a say.
+    """
 
     has_answer: NDArray[np.bool_]
     labels: NDArray[np.int64]
@@ -97,7 +102,11 @@ class LabelledQueries:
 
 @dataclass(frozen=True)
 class LearntScore:
-    """Which score it is, its model if it has one, the scores considered, and which queries had a say, (q,)."""
+    """The outcome of the choice.
+
+    name: of the score; model: None unless the score is the model; candidates: the scores considered; learns: (q,) which
+    queries had a say.
+    """
 
     name: ScoreName
     model: Logistic | None
@@ -113,11 +122,14 @@ def choose_score(
     empty: float,
     seed: int,
 ) -> ChosenScore:
-    """Choose on some of the queries, and score all of them.
+    """Choose a score on some of the queries, and score all of them.
 
-    calibration: positions of the answerable queries that may have a say; empty: γ, the share of answerable queries that
-    may be refused. With fewer than 30 of a kind to learn from it is the best similarity, which nobody chose, and every
-    query certifies. One thread and a generator of its own, `numpy.random.default_rng([seed, 5])`.
+    With fewer than 30 of a kind to learn from it is the best similarity, which nobody chose, and every query certifies.
+    One thread, and a generator of its own, `numpy.random.default_rng([seed, 5])`.
+
+    answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions of the answerable
+    queries that may have a say; empty: γ, the share of answerable queries that may be refused; seed: of the
+    calibration.
     """
     size, k = len(answerable.labels), answerable.top.scores.shape[1]
     labels = np.concatenate([answerable.labels, unanswerable.labels])
@@ -146,7 +158,11 @@ def choose_score(
 
 
 def learn_score(values: Float64, queries: LabelledQueries, empty: float, seed: int) -> LearntScore:
-    """Choose from signals, (q, len(SIGNALS)): `choose_score` less what it costs to work them out."""
+    """Choose a score from signals that are worked out already, as `choose_score` does.
+
+    values: (q, len(SIGNALS)) float64; queries: their labels; empty: γ, the share of answerable queries that may be
+    refused; seed: of the calibration.
+    """
     rng = np.random.default_rng([seed, 5])
     order, learns = _learning_queries(queries.labels, queries.may, rng)
     has_answer = queries.has_answer
@@ -164,7 +180,7 @@ def learn_score(values: Float64, queries: LabelledQueries, empty: float, seed: i
 def _learning_queries(
     labels: NDArray[np.int64], may: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Clusters numbered at random, (q,), and which queries learn: whole clusters, up to a share of those that may."""
+    """Number clusters at random, (q,), and take whole ones to learn from, up to a share of the queries that may."""
     names, places = np.unique(labels, return_inverse=True)
     order: NDArray[np.int64] = rng.permutation(len(names))[places]
     up_to = np.cumsum(np.bincount(order, weights=may))
@@ -172,7 +188,7 @@ def _learning_queries(
 
 
 def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[ScoreName, Float64]:
-    """Scores of the queries that choose, the simplest first; the model only where each fold can be left out."""
+    """Score the queries that choose, the simplest score first; the model only where each fold can be left out."""
     scores: dict[ScoreName, Float64] = {
         name: values[:, SIGNALS.index(name)] for name in get_args(ScoreName) if name in SIGNALS
     }
@@ -181,21 +197,23 @@ def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[
 
 
 def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
-    """Fit on q queries of both kinds; values: (q, F) signals.
+    """Fit the model of whether a query has an answer.
 
     Both kinds weigh the same, however many there are of each: what counts is how they are ordered, and the share of
     unanswerable queries that a team labels says nothing of what users ask. One thread: the same data give the same
     bits.
+
+    values: (q, F) float64 signals of queries of both kinds; answerable: (q,).
     """
     with threadpool_limits(limits=1):
         return fit_logistic(values, answerable, _STRENGTH, "balanced")
 
 
 def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[np.int64]) -> Float64:
-    """Log-odds of each query by a model that has seen no query on its documents, (q,).
+    """Return the log-odds of each query, (q,), by a model that has seen no query on its documents.
 
-    labels: (q,) clusters, numbered at random, so that every fifth of them is as good as any. Not a number where a fold
-    leaves only one kind to learn from.
+    values: (q, F) float64 signals; answerable: (q,); labels: (q,) clusters, numbered at random, so that every fifth of
+    them is as good as any. NaN where a fold leaves only one kind to learn from.
     """
     odds = np.full(len(values), np.nan)
     for rest, fold in cluster_folds(labels):
@@ -211,7 +229,7 @@ def _compare(
     empty: float,
     rng: np.random.Generator,
 ) -> tuple[ScoreName, list[ScoreComparison]]:
-    """The simplest score that is no worse than the best by more than one standard error, nor worse than a simpler one.
+    """Take the simplest score no worse than the best by more than one standard error, nor worse than a simpler one.
 
     Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10; the error is that of the
     difference, by resampled documents, as queries on one are answered and refused together. What is compared is the
@@ -244,7 +262,7 @@ def _compare(
 def _answered(
     scores: Float64, has_answer: NDArray[np.bool_], counts: Float64, refused: Sequence[float]
 ) -> list[Float64]:
-    """Shares of unanswerable queries answered at the thresholds that refuse at most so much of the answerable ones.
+    """Return shares of unanswerable queries answered, at thresholds that refuse at most so much of the answerable ones.
 
     counts: (r, q), how often each resample has each query, both kinds in each. Returns (r,) for each share refused.
     """
@@ -262,11 +280,11 @@ def _answered(
 
 
 def _below(counts: Float64, scores: Float64) -> Float64:
-    """Queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
+    """Count the queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
     rising = counts[:, np.argsort(scores, kind="stable")]
     return np.concatenate([np.zeros((len(counts), 1)), np.cumsum(rising, axis=1)], axis=1)
 
 
 def _columns(values: Float64, names: Sequence[str]) -> Float64:
-    """Some of the signals, (q, len(names))."""
+    """Take some of the signals by name, (q, len(names))."""
     return values[:, [SIGNALS.index(name) for name in names]]

@@ -1,4 +1,4 @@
-"""A release that is promoted where a rule holds: what is read, compared and moved, in this order."""
+"""Promote a release where a rule holds: what is read, compared and moved, in this order."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,12 @@ Reason = Literal["first release", "same content"]
 
 @dataclass(frozen=True)
 class PromotionDecision:
-    """What became of a release under a rule.
+    """The outcome of a promotion under a rule.
 
-    current: the release that it was compared with, None before the first; reason: why it holds without verdicts;
-    optimistic: ids of those releases that had no held-out queries, whose figures are of the queries that chose their
-    threshold; provisional: whether the release is.
+    rule: that was asked for; name: of the release; current: the release that it was compared with, None before the
+    first; verdicts: one for each clause; reason: why it holds without verdicts; optimistic: ids of those releases that
+    had no held-out queries, whose figures are of the queries that chose their threshold; provisional: whether the
+    release is.
     """
 
     rule: PromotionRule
@@ -38,17 +39,17 @@ class PromotionDecision:
 
     @property
     def judged(self) -> PromotionRule:
-        """The rule with the margins that were judged by."""
+        """Rule with the margins that were judged by."""
         return PromotionRule(tuple(verdict.clause for verdict in self.verdicts)) if self.verdicts else self.rule
 
     @property
     def holds(self) -> bool:
-        """Whether every clause does."""
+        """True where every clause holds."""
         return all(verdict.finding == "holds" for verdict in self.verdicts)
 
     @property
     def promoted(self) -> bool:
-        """Whether it became current: what has the same content takes nobody's place, and no service loads it anew."""
+        """True where it became current: the same content takes nobody's place, and no service loads it anew."""
         return self.holds and self.reason != "same content"
 
 
@@ -59,8 +60,9 @@ def promote_if(
 
     One of the same content as the current release holds, and stays what it is.
 
-    trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, NotPromoted where limits
-    of refusals are not certified, and NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
+    releases: the directory of releases; name: of the release; rule: to hold; trusted, new_encoder: as of `promote`.
+    Raises InputError where the two cannot be compared, NotPromoted where limits of refusals are not certified, and
+    NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
     """
     decision = _decide(releases, name, rule, trusted)
     if decision.promoted:
@@ -72,7 +74,7 @@ def promote_if(
 def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
     """Find out before the work of a calibration what would keep its release from being compared.
 
-    k: that it is going to have. Raises InputError or ReleaseError.
+    releases: the directory of releases; rule: to hold; k: K of the new release. Raises InputError or ReleaseError.
     """
     current = current_id(releases) if releases.is_dir() else None
     if current is None:

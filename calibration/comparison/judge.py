@@ -1,4 +1,4 @@
-"""Whether a rule holds between two releases, clause by clause.
+"""Judge a promotion rule between two releases, clause by clause.
 
 A clause holds when the data show, with the confidence, that the new release is not worse than the current one by more
 than the margin: non-inferiority, not "no significant difference", which few queries would always give. All clauses have
@@ -28,18 +28,18 @@ Finding = Literal["holds", "not shown", "worse"]
 
 @dataclass(frozen=True)
 class MeasuredRelease:
-    """A release as it is judged."""
+    """A release as it is judged: its manifest, and the outcomes of its queries."""
 
     manifest: Manifest
     outcomes: Outcomes
 
     @property
     def k(self) -> int:
-        """Results that a query has."""
+        """Number of results that a query has."""
         return self.manifest.policy.k
 
     def sample(self, name: str) -> QuantitySample:
-        """A quantity of each query. Raises InputError where the release has no query of that kind."""
+        """Read a quantity of each query, by `name`; raises InputError where the release has no query of that kind."""
         found = QUANTITIES[name](self.outcomes, self.k)
         if not len(found):
             raise InputError(
@@ -51,12 +51,14 @@ class MeasuredRelease:
 
 @dataclass(frozen=True)
 class ClauseVerdict:
-    """One clause: means of both releases over queries, how much worse the new one is at most, and what that says.
+    """The verdict on one clause.
 
-    clause: with its margin; widened: from the default, as these queries cannot show less; finding: "worse" where the
-    mean itself is worse by more than the margin, "not shown" where only the limit is; unit: of whose mean `most`
-    speaks; statement: of whose mean the clause holds; least: the most it would be had nothing changed; needed: so many
-    queries would tell; queries: of the current release and of the new one, documents: of the new one.
+    clause: with its margin; widened: from the default, as these queries cannot show less; current, new: means of both
+    releases over queries; most: how much worse the new one is at most; confidence: of that limit; finding: "worse"
+    where the mean itself is worse by more than the margin, "not shown" where only the limit is; test: paired or of two
+    samples; unit: of whose mean `most` speaks; statement: of whose mean the clause holds; least: the most it would be
+    had nothing changed; needed: so many queries would tell; queries: of the current release and of the new one;
+    documents: of the new one.
     """
 
     clause: Clause
@@ -77,11 +79,12 @@ class ClauseVerdict:
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """How much worse: the mean found, −1 … 1 and below 0 where it is better, and the most it is with a confidence.
+    """How much worse the mean of the new release is.
 
-    units: of the new release's queries; most_of_queries: the most that the average query has become worse, where
-    `most` is that of the average document and both were asked the same; least: the most it would be had nothing
-    changed, None of two samples, where that depends on what was found.
+    mean: the difference found, −1…1, below 0 where it is better; most: the most it is, with a confidence; test: paired
+    or of two samples; units: of the new release's queries; most_of_queries: the most that the average query has become
+    worse, where `most` is that of the average document and both were asked the same; least: the most it would be had
+    nothing changed, None of two samples, where that depends on what was found.
     """
 
     mean: float
@@ -93,7 +96,10 @@ class MeanDifference:
 
 
 def judge_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelease) -> list[ClauseVerdict]:
-    """A verdict for each clause. Raises InputError where the two cannot be compared."""
+    """Judge each clause of a rule.
+
+    rule: clauses; current, new: the two releases. Raises InputError where the two cannot be compared.
+    """
     if current.k != new.k:
         raise InputError(
             f"{new.manifest.release_id}: has K = {new.k}, the current release {current.manifest.release_id} "
@@ -130,19 +136,22 @@ def _verdict(clause: Clause, current: QuantitySample, new: QuantitySample) -> Cl
 
 
 def _statement(found: MeanDifference, margin: float) -> GateStatement:
-    """The average query's where queries are the units, the average document's, or both."""
+    """Say whose mean it is: the average query's where queries are the units, the average document's, or both."""
     if found.most_of_queries is not None and found.most_of_queries <= margin:
         return "document and query"
     return found.units.unit
 
 
 def _turned(sample: QuantitySample) -> QuantitySample:
-    """What must not rise, as what must not fall."""
+    """Turn a quantity that must not rise into one that must not fall."""
     return replace(sample, values=1 - sample.values)
 
 
 def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
-    """By how much the mean of `new` is below that of `old`; each has a query at least."""
+    """Measure by how much the mean of `new` is below that of `old`.
+
+    old, new: one number of each query, one query at least; confidence: of the limit. The same queries are paired.
+    """
     units = SamplingUnits.of(new.labels)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
@@ -161,9 +170,10 @@ def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float)
 
 
 def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
-    """So many queries like these would show that no more than the margin is lost.
+    """Count the queries like these that would show that no more than the margin is lost.
 
-    None for two samples, and where no number would.
+    old, new: one number of each query; margin: of the mean; confidence: of the limit. None for two samples, and where
+    no number would.
     """
     if not np.array_equal(old.query, new.query):
         return None

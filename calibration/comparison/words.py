@@ -1,4 +1,4 @@
-"""What a promotion rule came to, for people and as JSON."""
+"""What a promotion came to: exit codes, lines for people, and JSON."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ PROVISIONAL = "promotion: the current release is provisional now: too little sta
 
 @dataclass(frozen=True)
 class CalibrateResult:
-    """code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two.
+    """How a calibration ends.
 
+    code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two;
     decision: where a promotion rule was asked, which says the rest.
     """
 
@@ -37,12 +38,15 @@ class CalibrateResult:
 
     @classmethod
     def refused(cls, error: NotPromoted) -> Self:
-        """By the rules of `registry/promotion.py`."""
+        """End without promotion, by the rules of `registry/promotion.py`; error: what they said."""
         return cls(NOT_PROMOTED, f"{error}. The release is written, and is not promoted.", error.rule)
 
 
 def unfit(manifest: Manifest, rule: Rule) -> CalibrateResult | None:
-    """Why a release is not offered for promotion, whatever is current; None where it is. rule: what was asked for."""
+    """Say why a release is not offered for promotion, whatever is current; None where it is.
+
+    manifest: of the release; rule: that was asked for.
+    """
     record = manifest.abstention
     unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
     if manifest.policy.kind == "none":
@@ -58,7 +62,10 @@ def unfit(manifest: Manifest, rule: Rule) -> CalibrateResult | None:
 
 
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
-    """Say what each clause came to, and what to do. Returns the exit code."""
+    """Say what each clause came to, and what to do; returns the exit code.
+
+    decision: of the promotion; say: told one line at a time.
+    """
     for line in _lines(decision):
         say(line)
     if decision.holds:
@@ -72,7 +79,10 @@ def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
 
 
 def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
-    """The object `promotion` of `taugate calibrate --json`; without a decision something else was against it."""
+    """Return the object `promotion` of `taugate calibrate --json`.
+
+    rule: that was asked for; ending: how the calibration ended; without a decision something else was against it.
+    """
     decision = ending.decision
     if decision is None:
         return {"rule": str(rule), "current": None, "promoted": False, "reason": ending.reason, "clauses": []}
@@ -86,7 +96,7 @@ def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
 
 
 def _lines(decision: "PromotionDecision") -> list[str]:
-    """One line a clause, after what limits their worth."""
+    """Return one line for each clause, after what limits their worth."""
     found = [
         f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
         for name in decision.optimistic

@@ -76,7 +76,10 @@ class SearchTrial:
 
     @classmethod
     def build(cls, queries: Sequence[LabelledQuery], vectors: Float32, documents: Float32, k: int) -> Self:
-        """Build the exact index of (N, d) documents; the other arguments are those of the class."""
+        """Build the exact index of the documents.
+
+        queries: q labelled queries; vectors: (q, d) float32; documents: (N, d) float32; k: results asked for.
+        """
         return cls(queries, vectors, documents, k, FlatIndex.build(documents))
 
     @property
@@ -92,11 +95,11 @@ class SearchTrial:
 
 @dataclass(frozen=True)
 class Baseline:
-    """What every candidate is compared with.
+    """The exact, unprojected float32 search that every candidate is compared with.
 
-    members: positions of the q calibration queries among the answerable ones; units: what counts as one draw among
-    the q queries; trial: the q queries as the float32 encoder has them, with the exact index of the documents;
-    outcomes: what exact search finds for them.
+    members: positions of the q calibration queries among the answerable ones; units: what counts as one draw among the
+    q queries; trial: the q queries as the float32 encoder has them, with the exact index of the documents; outcomes:
+    what exact search finds for them.
     """
 
     members: NDArray[np.int64]
@@ -106,20 +109,23 @@ class Baseline:
 
     @classmethod
     def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
-        """Search exactly and keep the outcomes; the arguments are those of the class."""
+        """Search exactly and judge what is found.
+
+        members: positions of the q calibration queries; units: what counts as one draw among them; trial: the q
+        queries, with the exact index.
+        """
         return cls(members, units, trial, trial.outcomes())
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """What serves with the candidates admitted so far.
+    """The encoder, projection and index that serve with the candidates admitted so far.
 
-    encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the
-    projection; trial: the calibration queries, encoded and projected likewise, with exact search; index: index that
-    serves; index_record: what the manifest says of it; projection: projection of all vectors, None without one;
-    projection_record: what the manifest says of it, None without one; outcomes: outcomes of queries that the
-    projection was not fitted on, None without a projection; float32: encoder that an int8 encoder was made of, None
-    where none is admitted; golden_tolerance: how far a score may be from the one recorded here, on another
+    encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
+    trial: the calibration queries, encoded and projected likewise, with exact search; index: index that serves;
+    index_record: what the manifest says of it; projection, projection_record: None without a projection; outcomes:
+    outcomes of queries that the projection was not fitted on, None without one; float32: encoder that an int8 encoder
+    was made of, None where none is admitted; golden_tolerance: how far a score may be from the one recorded, on another
     processor; gate: a record for every candidate tried, in order.
     """
 
@@ -137,7 +143,10 @@ class Admitted:
 
     @classmethod
     def exact(cls, encoder: OnnxEncoder, encoded: EncodedDataset, trial: SearchTrial) -> Self:
-        """Start from exact search of what the float32 encoder gives; the arguments are those of the class."""
+        """Start from exact search of what the float32 encoder gives.
+
+        encoder: the float32 encoder; encoded: its vectors; trial: the calibration queries, with the exact index.
+        """
         return cls(encoder, encoded, trial, trial.exact, index_record(trial.exact))
 
     def with_queries(self, encoder: OnnxEncoder, encoded: EncodedDataset, vectors: Float32) -> Self:

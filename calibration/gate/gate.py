@@ -108,15 +108,15 @@ def _statement(units: SamplingUnits, holds_for_queries: bool) -> GateStatement:
 
 
 def _needed(pair: Sequence[MeanLoss], margin: float, level: float, queries: int) -> int | None:
-    """How many queries like these would show that neither metric loses the margin, None where no number would."""
+    """Count the queries like these that would show that neither metric loses the margin; None where no number would."""
     factors = [sample_size_factor(one, margin, level) for one in pair]
     return None if None in factors else math.ceil(queries * max(each for each in factors if each is not None))
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Adjust (m,) p-values by Holm's method (Scand. J. Statist. 6, 1979); at level α it rejects those ≤ α.
+    """Adjust p-values by Holm's method (Scand. J. Statist. 6, 1979); at level α it rejects those that are ≤ α.
 
-    Returns (m,) adjusted p-values in the order given, at most 1.
+    p_values: (m,) float64. Returns (m,) adjusted ones in the same order, at most 1.
     """
     order = np.argsort(p_values, kind="stable")
     factors = np.arange(len(p_values), 0, -1)
@@ -136,7 +136,7 @@ def _paired(baseline: PerQuery, candidate: PerQuery, losses: MeanLoss, margin: f
 
 
 def gate_line(record: GateRecord) -> str:
-    """Return the line of progress that tells what the gate found of one candidate."""
+    """Return the line of progress that tells what the gate found of one candidate; record: of the candidate."""
     said = ", ".join(
         f"{name} {loss.candidate:.4f} after {loss.baseline:.4f} (loss ≤ {loss.loss.upper:+.4f})"
         for name, loss in (("accuracy", record.accuracy), ("NDCG@10", record.ndcg))

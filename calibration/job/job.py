@@ -1,4 +1,4 @@
-"""One calibration from data set to release. `calibrate` reads top to bottom in the order in which it happens."""
+"""One calibration, from data set to release: `calibrate` reads top to bottom in the order in which it happens."""
 
 import os
 import tempfile
@@ -34,7 +34,10 @@ _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while C
 
 
 def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
-    """Raise InputError with too few queries or documents for what is asked, or too much asked of them."""
+    """Raise InputError with too few queries or documents for what is asked, or too much asked of them.
+
+    dataset: labelled queries and documents; settings: of the calibration.
+    """
     if settings.k > len(dataset.documents):
         raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
     if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
@@ -73,8 +76,11 @@ def calibrate(
 ) -> Manifest:
     """Read a data set, measure, choose a threshold and write a release into `releases`; it is not promoted.
 
-    data: a folder or a URL; say: told one line of progress or warning at a time. Raises InputError, EncoderError or
-    ReleaseError; then nothing has been written. One calibration at a time in a directory.
+    One calibration at a time in a directory.
+
+    data: a folder or a URL; releases: the directory of releases; asked: encoder that was asked for; settings: of the
+    calibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow. Raises
+    InputError, EncoderError or ReleaseError; then nothing has been written.
     """
     _check_releases(releases, say)
     asked.check_name(releases)
@@ -118,7 +124,10 @@ def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
 
 
 def _parent(releases: Path) -> Manifest | None:
-    """The promoted release's manifest, for the report; a broken one must not keep a new release from being written."""
+    """Read the promoted release's manifest, for the report.
+
+    a broken one must not keep a new release from being written.
+    """
     try:
         name = current_id(releases)
         return None if name is None else verify(releases / name)

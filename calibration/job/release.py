@@ -49,7 +49,11 @@ def manifest_facts(
     found: Findings,
     settings: CalibrationSettings,
 ) -> dict[str, Any]:
-    """The manifest less what only the writer knows: schema version, ids, times and files."""
+    """Collect the manifest less what only the writer knows: schema version, ids, times and files.
+
+    dataset: labelled queries and documents; admitted: what the gate admitted; found: findings of the study; settings:
+    of the calibration.
+    """
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
     return {
         "taugate_version": version("taugate"),
@@ -97,10 +101,11 @@ def manifest_facts(
 
 @dataclass(frozen=True)
 class Contents:
-    """Everything a release holds beside its manifest.
+    """Everything that a release holds beside its manifest.
 
-    encoder, documents: folders to copy from; float32: that of the encoder which one in int8 was made of; report: the
-    page for people, whole.
+    encoder, documents: folders to copy from; float32: folder of the encoder that an int8 one was made of, None without
+    one; golden: queries with their results, for checks at load; outcomes: what each query got; found: findings of the
+    study; projection: None without one; report: the page for people, whole.
     """
 
     encoder: Path
@@ -113,7 +118,7 @@ class Contents:
     report: str
 
     def fill(self, release: Path) -> None:
-        """Write every file into an empty folder."""
+        """Write every file into an empty folder, `release`."""
         for source, folder in ((self.encoder, ENCODER_FOLDER), (self.float32, FLOAT32_FOLDER)):
             if source is not None:
                 (release / folder).mkdir()
@@ -138,7 +143,7 @@ class Contents:
 
 
 def drift_reference(found: Findings) -> Reference:
-    """What drift is measured against."""
+    """Collect the distributions that drift is measured against; found: findings of the study."""
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)
     kept = queries.kept(found.policy.kind, found.threshold)
@@ -152,7 +157,7 @@ def drift_reference(found: Findings) -> Reference:
 
 
 def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
-    """Evenly spaced calibration queries with their top-K."""
+    """Take evenly spaced calibration queries with their top-K; dataset: their texts; found: findings of the study."""
     members, top = found.parts["calibration"].members, found.scored.judged.top
     chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
     return [
@@ -167,7 +172,10 @@ def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
 
 
 def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
-    """Of the held-out queries, else of those that calibrated; of all unanswerable ones."""
+    """Collect what each query got: of the held-out queries, else of those that calibrated, and of all unanswerable ones.
+
+    dataset: texts of the queries; found: findings of the study.
+    """
     members = found.parts["heldout" if "heldout" in found.parts else "calibration"].members
     queries, kind = found.scored.take(members), found.policy.kind
     kept = queries.kept(kind, found.threshold)
@@ -185,6 +193,6 @@ def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
 
 
 def _digests(queries: Sequence[LabelledQuery]) -> NDArray[np.uint64]:
-    """The texts stay with whoever labelled them."""
+    """Digest the texts of queries, (q,) uint64; the texts stay with whoever labelled them."""
     digests = b"".join(hashlib.sha256(query.text.encode()).digest()[:8] for query in queries)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

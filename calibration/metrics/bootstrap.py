@@ -41,14 +41,19 @@ class Resamples:
         return cls(rows, rng.integers(0, documents, size=queries), units, settings.seed)
 
     def estimate(self, per_query: NDArray[np.float64]) -> Estimate:
-        """Estimate the mean of a metric, (q,), with 95 % intervals by query, and by document where that is the unit."""
+        """Estimate the mean of a metric, with 95 % intervals by query, and by document where that is the unit.
+
+        per_query: (q,) float64.
+        """
         found = bootstrapped(per_query, self.rows)
         return Estimate(**found.model_dump(), by_document=self.by_document(per_query))
 
     def by_document(self, per_query: NDArray[np.float64]) -> Interval | None:
-        """Bootstrap the mean of a metric, (q,), by whole documents; None where queries are the unit.
+        """Bootstrap the mean of a metric by whole documents; None where queries are the unit.
 
         Documents are drawn by a generator of their own, `numpy.random.default_rng([seed, 6])`.
+
+        per_query: (q,) float64.
         """
         if self.units.unit == "query":
             return None
@@ -69,7 +74,7 @@ class QueryPart:
 
 @dataclass(frozen=True)
 class DrawnQueries:
-    """Every random choice that docs/calibration.md lists, made once and before anything is measured.
+    """The random choices that docs/calibration.md lists, all made once and before anything is measured.
 
     units: what counts as one draw among all answerable queries; parts: "calibration" and, with a holdout, "heldout".
     """

@@ -1,4 +1,4 @@
-"""The numbers of the manifest for one part of the queries: accuracy, NDCG, COE, ROE, results kept, replies empty."""
+"""The metrics of one part of the queries: accuracy, NDCG, COE, ROE, results kept, and replies left empty."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,11 @@ from taugate.retrieval.vectors.similarity import Float32
 def abstention(
     answerable: Float32, hits: NDArray[np.float64], unanswerable: Float32, threshold: np.float32 | None
 ) -> Abstention:
-    """Share of queries answered with nothing, and what any other threshold could do.
+    """Measure the share of queries answered with nothing, and what any other threshold could do.
 
     answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores of
-    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries.
+    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries;
+    threshold: None for no cut.
     """
     empty = _empty_share(answerable, threshold)
     if not len(unanswerable):
@@ -36,12 +37,15 @@ def abstention(
 
 
 def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coverage, the share of queries answered, and risk, the share of wrong ones among them, from the surest query on.
+    """Return coverage and risk from the surest query on, (n,) each.
+
+    Coverage is the share of queries answered, risk the share of wrong ones among them. Queries of equal score count as
+    answered together: each has the risk of the last of them. The mean of the risk is the area under the curve (Geifman
+    and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR
+    2010).
 
     best: (n,) best decision score of each query; right: (n,) 1 where its results hold a relevant document, which an
-    unanswerable query's never do. Queries of equal score count as answered together: each has the risk of the last of
-    them. Returns two (n,) arrays; the mean of the second is the area under the curve (Geifman and El-Yaniv, "Selective
-    Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR 2010).
+    unanswerable query's never do.
     """
     order = np.argsort(-best, kind="stable")
     answered = np.arange(1, len(best) + 1)
@@ -62,9 +66,11 @@ def measure(
     threshold: np.float32 | None,
     overlap_percentile: float,
 ) -> Metrics:
-    """Metrics of the answerable `queries` under `draw`, of all their results and of those that users get.
+    """Measure all results of answerable queries, and those that users get.
 
-    random_scores: (q,) float32, S_rand; threshold: in units of the policy's decision scores, None to keep everything.
+    queries: q answerable ones, with all unanswerable ones; random_scores: (q,) float32, S_rand; draw: resamples of the
+    q queries; kind: of the policy; threshold: in units of the policy's decision scores, None to keep everything;
+    overlap_percentile: of S_topK that gives θ, in 0…100.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
@@ -83,7 +89,10 @@ def measure(
 
 
 def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Resamples) -> Estimate:
-    """Share of scores, one a query, above θ_j; by document of the share of the θ_j that each score is above."""
+    """Measure the share of scores, one a query, above θ_j.
+
+    by document of the share of the θ_j that each score is above.
+    """
     found = Interval.of_bootstraps(share_above(scores, thetas))
     above = np.searchsorted(np.sort(thetas), scores, side="left") / len(thetas)
     return Estimate(**found.model_dump(), by_document=draw.by_document(above))

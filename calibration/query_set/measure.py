@@ -1,4 +1,4 @@
-"""Everything that a release says of its query set, measured once on the answerable queries."""
+"""Everything that a release says of its query set: how independent, how diverse, and how well labelled it is."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -37,10 +37,11 @@ def measure_query_set(
     document_vectors: Float32,
     seed: int,
 ) -> QuerySetRecord:
-    """The record of answerable queries, q ≥ 1 of them, and of `judged`, the same in the same order.
+    """Measure the answerable queries, q ≥ 1.
 
-    random_scores: S_rand, float32, of any of them; document_vectors: (N, d) float32 of unit length, the whole corpus;
-    seed: of the bootstrap, by a generator of its own, and of the sample and start of the clustering.
+    queries: q of them; judged: the same in the same order, with their results; random_scores: S_rand, float32, of any
+    of them; document_vectors: (N, d) float32 of unit length, the whole corpus; seed: of the bootstrap, by a generator
+    of its own, and of the sample and start of the clustering.
     """
     labels = clusters(queries)
     accuracy = judged.accuracy()
@@ -74,18 +75,18 @@ def measure_query_set(
 
 
 def duplicates(texts: Iterable[str]) -> int:
-    """Texts that occurred before, but for case and white space."""
+    """Count the texts that occurred before, but for case and white space; texts: of the queries."""
     normal = [" ".join(text.casefold().split()) for text in texts]
     return len(normal) - len(set(normal))
 
 
 def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
-    """Queries whose best unlabelled document beats the best labelled one by more than MARGIN deviations of S_rand.
+    """Count the queries whose best unlabelled document beats the best labelled one by more than MARGIN deviations of S_rand.
 
     A document that answers a query about as well as the labelled one is near it; one that is this much nearer to the
     query says that the label is wrong or missing, or that the encoder does not know these texts.
 
-    random_scores: S_rand, float32, one similarity or more.
+    judged: queries with their results; random_scores: S_rand, float32, one similarity or more.
     """
     unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
     margin = MARGIN * float(random_scores.std(dtype=np.float64))
@@ -93,9 +94,11 @@ def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
 
 
 def cosine_distance(vectors: Float32) -> float | None:
-    """Mean of 1 − cosine over all pairs of unit vectors (n, d); None below 3, a mean of a single pair or none.
+    """Return the mean of 1 − cosine over all pairs of vectors; None below 3, a mean of a single pair or none.
 
     Exact without the pairs: the similarities of all pairs add up to (‖Σv‖² − Σ‖v‖²) / 2.
+
+    vectors: (n, d) float32 of unit length.
     """
     n = len(vectors)
     if n < 3:
@@ -107,7 +110,10 @@ def cosine_distance(vectors: Float32) -> float | None:
 
 @dataclass(frozen=True)
 class TopicClusters:
-    """The number of topics with the best silhouette, that silhouette (−1…1), and the entropy of their sizes (0…1)."""
+    """The clustering of documents with the best silhouette.
+
+    topics: number of clusters; silhouette: of the clustering, −1…1; topic_entropy: of the sizes of the clusters, 0…1.
+    """
 
     topics: int
     silhouette: float
@@ -115,7 +121,11 @@ class TopicClusters:
 
 
 def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:
-    """Topics among unit vectors (n, d); None with fewer than 3 distinct ones, which have no number to choose."""
+    """Cluster vectors by k-means, with the number of clusters that has the best silhouette.
+
+    vectors: (n, d) float32 of unit length; seed: of the sample and of k-means. None with fewer than 3 distinct vectors,
+    which have no number to choose.
+    """
     if len(vectors) > _SAMPLE:
         vectors = vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), _SAMPLE, replace=False))]
     most = min(_MOST_TOPICS, len(np.unique(vectors, axis=0)) - 1)
@@ -138,10 +148,12 @@ def _topics(vectors: Float32, labels: Labels) -> TopicClusters:
 
 
 def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
-    """Mean silhouette by cosine distance (Rousseeuw 1987) of unit vectors (n, d) with clusters 0, 1, … (n,), all used.
+    """Return the mean silhouette by cosine distance (Rousseeuw 1987).
 
     (b − a) / max(a, b): a is the mean distance to the others of a vector's cluster, b to the next cluster. Cosine
     distance is linear, so the mean distance to a cluster is the distance to its mean: no pairs. One alone scores 0.
+
+    vectors: (n, d) float32 of unit length; labels: (n,) int32 clusters 0, 1, …, all used.
     """
     v = vectors.astype(np.float64)
     members = np.eye(int(labels.max()) + 1)[labels]

@@ -1,5 +1,7 @@
 """What is wrong with a query set, in sentences that say what to do.
 
+and whether a release that rests on it is provisional.
+
 Limits were chosen on the public sets pubmedqa_labelled, covidqa_chunks, squad_v2_dev, cosqa and scifact (train and
 test), with all-MiniLM-L6-v2, K = 5. In brackets: a weaker encoder of 384 dimensions, on all of them but scifact.
 """
@@ -37,10 +39,11 @@ _MOST_QUERIES = 1_000_000  # who would have to label more has another problem th
 
 @dataclass(frozen=True)
 class QuerySetSigns:
-    """What was measured on the answerable queries.
+    """Measurements of the answerable queries that warnings go by.
 
-    effective: effective sample size; spread: cosine distance of relevant documents over that of the corpus, None for
-    too few; overtaken: queries whose labelled document is far below an unlabelled one.
+    queries: how many; accuracy: without a cut; clusters: groups that share documents; effective: effective sample size;
+    spread: cosine distance of relevant documents over that of the corpus, None for too few; duplicates: queries that
+    repeat another; overtaken: queries whose labelled document is far below an unlabelled one.
     """
 
     queries: int
@@ -53,7 +56,7 @@ class QuerySetSigns:
 
     @property
     def known(self) -> tuple[float, float]:
-        """What accuracy may be: Clopper and Pearson's 95 % interval, for the independent queries that these are worth.
+        """Range of the accuracy: Clopper and Pearson's 95 % interval for the independent queries that these are worth.
 
         With an effective sample size it is the interval of Korn and Graubard (Survey Methodology 24, 1998).
         """
@@ -64,7 +67,10 @@ class QuerySetSigns:
 
 
 def query_set_warnings(signs: QuerySetSigns) -> list[str]:
-    """One sentence for each thing to mend; none for a set to calibrate on."""
+    """Return one sentence for each thing to put right, none for a set to calibrate on.
+
+    signs: measurements of the set.
+    """
     n = signs.queries
     found = []
     if n < SAMPLE:
@@ -109,10 +115,10 @@ def _few(signs: QuerySetSigns) -> str:
 
 
 def calibration_record(hits: NDArray[np.bool_], documents: int, k: int) -> CalibrationRecord:
-    """The record of a release.
+    """Say whether a release is calibrated or provisional, and whether its accuracy is above chance.
 
     hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut; documents: N,
-    in the corpus. Every query counts as a person's: a data set does not say yet where its queries come from.
+    in the corpus; k: K. Every query counts as a person's: a data set does not say yet where its queries come from.
     """
     reasons: list[StateReason] = []
     if len(hits) < FEWEST_QUERIES:
@@ -129,11 +135,14 @@ def calibration_record(hits: NDArray[np.bool_], documents: int, k: int) -> Calib
 
 
 def against_chance(found: int, queries: int, chance: float) -> AgainstChance:
-    """Accuracy with its exact lower limit, beside what chance gives.
+    """Compare accuracy, with its exact lower limit, to what chance gives.
 
     By query, whatever documents they share: it asks whether there is anything to calibrate at all, not how much may be
     lost. Where queries have many relevant documents each, all of them hang together, and by document nothing would ever
     be above chance.
+
+    found: queries that find a relevant document; queries: how many there are; chance: accuracy of random results, in
+    0…1.
     """
     lower = lower_limit(found, queries)
     return AgainstChance(
@@ -146,12 +155,15 @@ def against_chance(found: int, queries: int, chance: float) -> AgainstChance:
 
 
 def lower_limit(found: int, queries: int) -> float:
-    """One-sided lower confidence limit of a share (Clopper and Pearson, Biometrika 26, 1934): 1 less that of misses."""
+    """Return the one-sided lower confidence limit of a share (Clopper and Pearson, Biometrika 26, 1934).
+
+    It is 1 less the upper limit of the misses. found: of so many `queries`.
+    """
     return 1 - bounds.upper_limit(queries - found, queries, CONFIDENCE, binary=True)
 
 
 def _queries_needed(found: int, queries: int, chance: float) -> int | None:
-    """How many queries with this accuracy show it: the fewest whole copies of the set whose limit is above chance."""
+    """Count the queries of this accuracy that show it: the fewest whole copies of the set whose limit is above chance."""
     if found / queries <= chance:
         return None
     few, enough = 1, 2

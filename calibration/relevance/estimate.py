@@ -1,4 +1,4 @@
-"""From the queries of the first part to a model, and from the model to the relevance of every result."""
+"""From some of the queries to a model of relevance, and from the model to the probability of every result."""
 
 from dataclasses import dataclass
 
@@ -28,10 +28,12 @@ from taugate.retrieval.vectors.similarity import Float32
 
 @dataclass(frozen=True)
 class EstimatedRelevance:
-    """A fitted model with the probabilities it gives: answerable (n, K) and unanswerable (u, K) float32.
+    """A fitted model with the probabilities that it gives.
 
-    fit: before its probabilities were recalibrated, and what it then gave to the queries that help to choose, (c, K),
-    for a choice in which those that certify have no say.
+    relevance: the model with what describes a query and its results; fit: the model before its probabilities were
+    recalibrated, for a choice in which the queries that certify have no say; choosing: (c, K) float32, what it then
+    gave to the queries that help to choose; answerable: (n, K) and unanswerable: (u, K) float32, probabilities of all
+    results.
     """
 
     relevance: Relevance
@@ -49,10 +51,13 @@ def estimate_relevance(
     documents: Float32,
     lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> EstimatedRelevance | None:
-    """Fit on the queries at `roles.fit`, of the n answerable ones, recalibrate on the others, score every result.
+    """Fit on the queries that fit, recalibrate on the other calibration queries, and score every result.
 
-    vectors: (n, d); unanswerable: their top-K and (u, d) vectors; documents: (N, d); lengths: (N,) bytes of each. None
-    where the queries to fit on have no relevant result, or nothing else. One thread: the same data give the same bits.
+    One thread: the same data give the same bits.
+
+    judged: the n answerable queries with their results; vectors: (n, d) float32, of them; unanswerable: the top-K of
+    the u unanswerable ones, and their (u, d) vectors; roles: which queries fit; documents: (N, d) float32; lengths:
+    (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing else.
     """
     with threadpool_limits(limits=1):
         background = Background.of(documents, vectors[roles.fit], lengths)
@@ -75,10 +80,11 @@ def estimate_relevance(
 
 @dataclass(frozen=True)
 class CalibrationQueries:
-    """The queries, who may decide and who certifies.
+    """The queries that a rule is decided on: which of them may decide, and which certify.
 
-    scored: all answerable queries; calibration: positions of those that calibrate, rows: their bootstraps (m, l);
-    roles and estimated: None with too few queries; units: what counts as one draw among all answerable queries.
+    scored: all answerable queries; calibration: positions of those that calibrate; rows: (m, l) of their bootstraps;
+    roles: None with too few queries; estimated: model of relevance, None without one; units: what counts as one draw
+    among all answerable queries; seed: of the calibration.
     """
 
     scored: ScoredQueries
@@ -91,7 +97,7 @@ class CalibrationQueries:
 
     @property
     def lacking(self) -> str:
-        """Why there are no roles, and what to do."""
+        """Reason for having no roles, with what to do about it."""
         units = self.units.take(self.calibration)
         if len(units) < FEWEST_CALIBRATING:
             return (
@@ -105,10 +111,12 @@ class CalibrationQueries:
 
 
 def relevance_record(evidence: CalibrationQueries, heldout: NDArray[np.int64] | None) -> RelevanceRecord | None:
-    """How the model was fitted, and its reliability on queries that it was not fitted on.
+    """Write down how the model was fitted, and its reliability on queries that it was not fitted on.
 
-    heldout: positions of the held-out queries; without them those that help to choose and certify, which the
-    recalibration, three numbers, was fitted on. Bootstraps come from `numpy.random.default_rng([seed, 7])`.
+    Bootstraps come from `numpy.random.default_rng([seed, 7])`.
+
+    evidence: the queries; heldout: positions of the held-out ones; without them it is measured on those that help to
+    choose and certify, which the recalibration, three numbers, was fitted on. None where there is no model.
     """
     roles, estimated = evidence.roles, evidence.estimated
     if roles is None or estimated is None:

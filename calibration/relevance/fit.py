@@ -22,10 +22,11 @@ _NO_PENALTY = 1e9
 
 @dataclass(frozen=True)
 class RelevanceFit:
-    """The model with what cross-validation says of it.
+    """A model of relevance with what cross-validation says of it.
 
-    out_of_fold: (q, K) float32, probability of each result by a model that has not seen its query; log_loss: mean
-    negative log-likelihood of those, in nats.
+    model: fitted on all queries; regularization: C, the inverse strength of its ridge penalty; log_loss: mean negative
+    log-likelihood of `out_of_fold`, in nats; out_of_fold: (q, K) float32, probability of each result by a model that
+    has not seen its query.
     """
 
     model: Logistic
@@ -35,11 +36,13 @@ class RelevanceFit:
 
 
 def fit_relevance(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> RelevanceFit | None:
-    """Fit on q queries; values: (q, K, F) features, relevant: (q, K), labels: (q,), equal for queries on one document.
+    """Fit the probability of relevance on q queries, with the strength of the penalty by cross-validation.
 
     Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
-    one. None where a fold would have only relevant or only irrelevant results to learn from. One thread, so that the
-    same data give the same bits.
+    one. One thread, so that the same data give the same bits.
+
+    values: (q, K, F) float64 features; relevant: (q, K); labels: (q,), equal for queries on one document. None where a
+    fold would have only relevant or only irrelevant results to learn from.
     """
     folds = list(cluster_folds(np.unique(labels, return_inverse=True)[1]))  # roles are drawn at random
     if any(relevant[rest].all() or not relevant[rest].any() for rest, _ in folds):
@@ -85,20 +88,21 @@ def fit_logistic(
 
 
 def recalibrate(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -> Logistic:
-    """The same model with a map of what it says, fitted on queries other than its own.
+    """Add a map of what the model says, fitted on queries other than its own.
 
-    values: (q, K, F) features, relevant: (q, K). A model is too sure of what it was fitted on, and documents are
-    described by how they score against its queries; both end here. Beta calibration (Kull, Silva Filho and Flach,
-    AISTATS 2017): a logistic regression on ln p and −ln(1 − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) in
-    place of 1 and 0 (Platt, "Probabilistic Outputs for Support Vector Machines", 1999, §2.2). On unseen documents it is
-    as good as Platt's line or better, and isotonic regression and Venn–Abers are worse where labels are few
-    (docs/benchmarks/calibration.md, "Recalibrations tried"). It rises strictly but for the rounding to float32, so that
-    the cuts by probability are those of before: queries that certify one may help to fit the map. Isotonic regression
-    has steps, which would move cuts.
+    A model is too sure of what it was fitted on, and documents are described by how they score against its queries;
+    both end here. Beta calibration (Kull, Silva Filho and Flach, AISTATS 2017): a logistic regression on ln p and −ln(1
+    − p), to the targets (N₊ + 1) / (N₊ + 2) and 1 / (N₋ + 2) in place of 1 and 0 (Platt, "Probabilistic Outputs for
+    Support Vector Machines", 1999, §2.2). On unseen documents it is as good as Platt's line or better, and isotonic
+    regression and Venn–Abers are worse where labels are few (docs/benchmarks/calibration.md, "Recalibrations tried").
+    It rises strictly but for the rounding to float32, so that the cuts by probability are those of before: queries that
+    certify one may help to fit the map. Isotonic regression has steps, which would move cuts.
 
     Where a or b would not be above 0 it is Platt's line, a = b. The model stays as it was where the queries have only
     relevant or only irrelevant results, or where the line would fall, which says that the model orders unseen results
     no better than chance.
+
+    model: fitted on other queries; values: (q, K, F) float64 features; relevant: (q, K).
     """
     positive = int(relevant.sum())
     negative = relevant.size - positive
@@ -115,7 +119,10 @@ def recalibrate(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -
 
 
 def _regression(said: Float64, target: Float64) -> tuple[list[float], float]:
-    """Coefficients and intercept of a logistic regression to targets between 0 and 1; said: (n, F), target: (n,)."""
+    """Fit a logistic regression to targets between 0 and 1, and return its coefficients and intercept.
+
+    said: (n, F); target: (n,).
+    """
     regression = LogisticRegression(C=_NO_PENALTY, max_iter=1000)
     with threadpool_limits(limits=1):
         regression.fit(

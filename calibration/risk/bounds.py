@@ -1,4 +1,4 @@
-"""Three ways to know that a loss is at most δ, as a function of the total loss of n queries.
+"""Three tests of "the loss is at most δ", each a function of the total loss of n queries.
 
 Each is monotone in the loss, and the loss is monotone in τ: going up from the lowest candidate and stopping at the
 first that fails is fixed-sequence testing, which needs no correction for how many were tried (Bauer, "Multiple testing
@@ -17,29 +17,39 @@ Losses = NDArray[np.float64]
 
 
 def expected(losses: Losses, n: int, delta: float, largest: int = 1) -> NDArray[np.bool_]:
-    """Conformal risk control: (Σ loss + 1) / (n + 1) ≤ δ.
+    """Conformal risk control: test (Σ loss + 1) / (n + 1) ≤ δ for each total loss.
 
     Then the loss of the next query, averaged over draws of the n and of it, is at most δ when all n + 1 are
-    exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1). largest:
-    queries on one document, at most, where whole documents are exchangeable and queries are not: the loss of a document
-    is then Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same theorem. B is of every
-    document: where a later one has more queries than the largest here, its loss may be more.
+    exchangeable (Angelopoulos et al., "Conformal Risk Control", ICLR 2024, eq. 4 with B = 1, and Theorem 1).
+
+    losses: total losses of the n queries, float64, any shape; n: number of queries; delta: δ, in 0…1; largest: queries
+    on one document, at most, where whole documents are exchangeable and queries are not. The loss of a document is then
+    Σ (loss − δ) over its queries, at most largest · (1 − δ), which is B of the same theorem. B is of every document:
+    where a later one has more queries than the largest here, its loss may be more. Returns bool in the shape of
+    `losses`.
     """
     passed: NDArray[np.bool_] = losses + largest * (1 - delta) <= delta * n + 1e-9  # 1e-9: δ·n is no whole number
     return passed
 
 
 def exact_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
-    """P(Binomial(n, δ) ≤ Σ loss): the exact p-value of "the loss is above δ" where a query's loss is 0 or 1."""
+    """Exact p-value of "the loss is above δ" where a query's loss is 0 or 1: P(Binomial(n, δ) ≤ Σ loss).
+
+    losses: total losses of the n queries, float64, any shape; n: number of queries; delta: δ, in 0…1. Returns float64
+    in the shape of `losses`.
+    """
     p: NDArray[np.float64] = special.betainc(np.maximum(n - losses, 1e-12), losses + 1, 1 - delta)
     return np.where(losses >= n, 1.0, p)
 
 
 def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64]:
-    """Hoeffding–Bentkus p-value for losses anywhere in 0…1.
+    """Hoeffding–Bentkus p-value of "the loss is above δ" for losses anywhere in 0…1.
 
     min(exp(−n·h(min(r̂, δ), δ)), e·P(Binomial(n, δ) ≤ ⌈n·r̂⌉)), h(a, b) = a·ln(a/b) + (1 − a)·ln((1 − a)/(1 − b))
     (Bates et al., "Distribution-Free, Risk-Controlling Prediction Sets", JACM 2021, Theorem 4 and §3.1.2).
+
+    losses: total losses of the n queries, float64, any shape; n: number of queries; delta: δ, in 0…1. Returns float64
+    in the shape of `losses`.
     """
     mean = np.minimum(losses / n, delta)
     hoeffding = np.exp(-n * (special.rel_entr(mean, delta) + special.rel_entr(1 - mean, 1 - delta)))
@@ -49,7 +59,11 @@ def bounded_p_values(losses: Losses, n: int, delta: float) -> NDArray[np.float64
 
 
 def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> float:
-    """The largest δ that the data do not rule out: one-sided upper confidence limit of the mean loss."""
+    """Return the upper confidence limit of the mean loss: the largest δ that the data do not rule out, one-sided.
+
+    loss: total loss of the n queries; n: number of queries; confidence: of the limit, in 0…1; binary: whether each loss
+    is 0 or 1, which makes the limit exact (Clopper and Pearson).
+    """
     if binary:
         return 1.0 if loss >= n else float(stats.beta.ppf(confidence, loss + 1, n - loss))
     mean = loss / n
@@ -66,10 +80,16 @@ def upper_limit(loss: float, n: int, confidence: float, *, binary: bool) -> floa
 
 
 def queries_for_expected(delta: float) -> int:
-    """The fewest queries with which conformal risk control can pass, with no loss at all: 1 / (n + 1) ≤ δ."""
+    """Return the fewest queries with which conformal risk control can pass, with no loss at all: 1 / (n + 1) ≤ δ.
+
+    delta: δ, in 0…1.
+    """
     return max(1, math.ceil(1 / delta - 1 - 1e-9))
 
 
 def queries_for_confidence(delta: float, confidence: float) -> int:
-    """The fewest queries with which a loss of δ can be certified, with no loss at all: (1 − δ)ⁿ ≤ 1 − confidence."""
+    """Return the fewest queries with which a loss of δ can be certified, without any loss: (1 − δ)ⁿ ≤ 1 − confidence.
+
+    delta: δ, in 0…1; confidence: of the statement, in 0…1.
+    """
     return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-delta) - 1e-9))

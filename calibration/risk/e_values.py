@@ -33,33 +33,45 @@ _WIDEST = 1 - 1e-9  # a mean loss of 1 is not excluded by anything
 
 
 def log_wealth(terms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Σ ln(1 − θ·x) is the sum of these over documents; terms: any shape, x ≤ 1. Returns (stakes, …)."""
+    """Return ln(1 − θ·x) for each stake θ, of which the sum over documents is the logarithm of the wealth.
+
+    terms: x, any shape, each at most 1. Returns float64, (stakes, …).
+    """
     stakes = STAKES.reshape(-1, *(1 for _ in range(terms.ndim)))
     wealth: NDArray[np.float64] = np.log1p(-stakes * terms)
     return wealth
 
 
 def log_e(wealth: NDArray[np.float64], worst: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Logarithm of the e-value; wealth: (stakes, …) sums of `log_wealth`, worst: (stakes,) what the null allows."""
+    """Return the logarithm of the e-value, the mixture over stakes.
+
+    wealth: (stakes, …) sums of `log_wealth` over documents; worst: (stakes,) logarithm of the largest expectation that
+    the null hypothesis allows. Returns float64 in the shape of `wealth` less its first axis.
+    """
     shares = (np.log(_WEIGHTS) - worst).reshape(-1, *(1 for _ in range(wealth.ndim - 1)))
     total: NDArray[np.float64] = special.logsumexp(wealth + shares, axis=0)
     return total
 
 
 def worst_of_documents(margin: float, documents: float) -> NDArray[np.float64]:
-    """Ln of the largest E Π (1 − θ·x) where x has a mean of `margin` or more: (1 − θ·margin) ^ documents."""
+    """Return ln of the largest E Π (1 − θ·x) where x has a mean of `margin` or more: (1 − θ·margin) ^ documents.
+
+    margin: of the null hypothesis, −1…1; documents: how many there are. Returns float64, (stakes,).
+    """
     worst: NDArray[np.float64] = documents * np.log1p(-STAKES * margin)
     return worst
 
 
 def worst_of_queries(delta: float, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Ln of the largest E Π (1 − θ·x) where a share δ of the *queries* or more is lost; x in 0…1 for each document.
+    """Return ln of the largest E Π (1 − θ·x) where a share δ of the *queries* or more is lost.
 
-    The sizes n (queries of each document, (C,)) are taken as given: what is said is said of queries that fall on
-    documents of as many queries as these have. The expectation is then Π (1 − θ·μ) over the documents' mean losses μ,
-    and the null hypothesis is Σ n·μ ≥ δ·Σ n. The product is log-concave, so that its maximum is where 1 − θ·μ is κ / n,
-    between 1 − θ and 1 (Lagrange): the larger a document, the more of it is lost, and small ones lose nothing. With
-    equal sizes this is `worst_of_documents`.
+    x is the share of a document's queries that are lost, in 0…1. The sizes n, queries of each document, are taken as
+    given: the statement is about queries that fall on documents of as many queries as these have. The expectation is
+    then Π (1 − θ·μ) over the documents' mean losses μ, and the null hypothesis is Σ n·μ ≥ δ·Σ n. The product is
+    log-concave, so that its maximum is where 1 − θ·μ is κ / n, between 1 − θ and 1 (Lagrange): the larger a document,
+    the more of it is lost, and small ones lose nothing. With equal sizes this is `worst_of_documents`.
+
+    delta: δ, in 0…1; sizes: n, (c,) int64. Returns float64, (stakes,).
     """
     n, counts = np.unique(sizes.astype(np.float64), return_counts=True)
     lost = delta * float(n @ counts)
@@ -76,12 +88,13 @@ def worst_of_queries(delta: float, sizes: NDArray[np.int64]) -> NDArray[np.float
 
 @dataclass(frozen=True)
 class DocumentLosses:
-    """Paired losses of queries, −1 … 1, as one bounded term for each document.
+    """Paired losses of queries, −1…1, as one bounded term for each document.
 
-    statement "document": the mean loss of the average document, the term is the mean over its queries; "query": that
-    of the average query, given how many queries each document has; the term is the sum over its queries divided by the
-    largest number that a document has, which costs power. terms: distinct ones, (c,), counts: how many documents have
-    each; scale: a mean loss of 1, in terms.
+    With the statement "document" the mean is that of the average document, and a term is the mean over its queries.
+    With "query" it is that of the average query, given how many queries each document has; a term is the sum over its
+    queries divided by the largest number that a document has, which costs power.
+
+    terms: (c,) distinct terms, float64; counts: (c,) how many documents have each; scale: a mean loss of 1, in terms.
     """
 
     terms: PerQuery
@@ -90,7 +103,11 @@ class DocumentLosses:
 
     @classmethod
     def of(cls, losses: PerQuery, labels: Labels, statement: Statement = "document") -> Self:
-        """losses, labels: (q,); queries with the same label are of one document."""
+        """Sum the losses of queries by document.
+
+        losses: (q,) float64, −1…1; labels: (q,), equal for queries of one document; statement: whose mean is meant,
+        that of the average document or query.
+        """
         sizes = np.bincount(labels)
         sums = np.bincount(labels, losses)[sizes > 0]
         sizes = sizes[sizes > 0]
@@ -101,16 +118,19 @@ class DocumentLosses:
 
     @property
     def mean(self) -> float:
-        """Mean loss of the documents, or of the queries."""
+        """Mean loss of the documents, or of the queries, as the statement has it."""
         return float(self.terms @ self.counts) / float(self.counts.sum()) / self.scale
 
     def p_value(self, margin: float) -> float:
-        """At most 1: the inverse of the e-value against "the mean loss is `margin` or more", −1 < margin < 1."""
+        """Return the p-value of "the mean loss is `margin` or more", at most 1: the inverse of the e-value.
+
+        margin: above −1 and below 1.
+        """
         worst = worst_of_documents(margin * self.scale, float(self.counts.sum()))
         return float(np.exp(-max(0.0, float(log_e(log_wealth(self.terms) @ self.counts, worst)))))
 
     def upper_limit(self, confidence: float) -> float:
-        """One-sided: the margin of which the p-value is 1 − confidence, −1 … 1."""
+        """Return the one-sided upper limit, −1…1: the margin of which the p-value is 1 − confidence."""
         alpha = 1 - confidence
         if self.mean >= _WIDEST or self.p_value(_WIDEST) > alpha:
             return 1.0
@@ -118,9 +138,9 @@ class DocumentLosses:
         return float(optimize.brentq(lambda margin: self.p_value(margin) - alpha, low, _WIDEST, xtol=1e-9))
 
     def lower_limit(self, confidence: float) -> float:
-        """One-sided, −1 … 1: minus the upper limit of the mean gain."""
+        """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain; confidence: of the limit."""
         return -DocumentLosses(-self.terms, self.counts, self.scale).upper_limit(confidence)
 
     def times(self, factor: float) -> "DocumentLosses":
-        """As if so many times as many documents had been labelled, with losses like these."""
+        """Return what `factor` times as many documents, with losses like these, would show."""
         return DocumentLosses(self.terms, self.counts * factor, self.scale)

@@ -28,34 +28,36 @@ _MOST = 1e6  # times as many labels: nobody has them, and more is as good as nev
 
 
 class MeanLoss(Protocol):
-    """What is known of a mean loss, −1 … 1."""
+    """A mean loss, −1…1, with what the sample shows of it."""
 
     @property
     def mean(self) -> float:
-        """As observed, of a unit."""
+        """Mean loss of the average unit, as observed."""
         ...
 
     def p_value(self, margin: float) -> float:
-        """Of "the mean is `margin` or more"."""
+        """Return the p-value of "the mean loss is `margin` or more", at most 1."""
         ...
 
     def upper_limit(self, confidence: float) -> float:
-        """One-sided."""
+        """Return the one-sided upper limit of the mean loss; confidence: of the limit, in 0…1."""
         ...
 
     def lower_limit(self, confidence: float) -> float:
-        """One-sided."""
+        """Return the one-sided lower limit of the mean loss; confidence: of the limit, in 0…1."""
         ...
 
     def times(self, factor: float) -> Self:
-        """With so many times as many units, and losses like these."""
+        """Return what `factor` times as many units, with losses like these, would show."""
         ...
 
 
 def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement = "document") -> MeanLoss:
-    """losses: (q,), of the queries of `units`; statement: whose mean is meant where the unit is the document.
+    """Choose the evidence for a mean loss: by document where that is the unit, else by exponential tilting.
 
-    Losses beyond ±1 are cut: the gate adds up what a projection and an index change, and no query loses more than all.
+    losses: (q,) float64, baseline − candidate, of the queries of `units`, cut at ±1, as the gate adds up what a
+    projection and an index change and no query loses more than all; units: what counts as one draw; statement: whose
+    mean is meant where the unit is the document.
     """
     bounded, labels = np.clip(losses, -1.0, 1.0), np.unique(units.labels, return_inverse=True)[1]
     if units.unit == "document":
@@ -64,14 +66,19 @@ def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement =
 
 
 def least_loss(units: SamplingUnits, confidence: float) -> float:
-    """The smallest loss that these queries can exclude: the upper limit of a candidate that changes nothing."""
+    """Return the smallest mean loss that queries can exclude: the upper limit of a candidate that changes nothing.
+
+    units: the queries, and what counts as one draw among them; confidence: of the limit, in 0…1.
+    """
     return paired_losses(np.zeros(len(units)), units).upper_limit(confidence)
 
 
 def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float | None:
-    """How many times as many labels would show a mean loss below the margin, if they were like these; 1 or more.
+    """Return how many times as many labels would show a mean loss below the margin, were they like these; 1 or more.
 
-    None where none would: the mean is too near to the margin, or above it.
+    None where no number would: the mean is too near to the margin, or above it.
+
+    losses: evidence that there is; margin: of the mean loss; alpha: level of the test.
     """
     high = 1.0
     while losses.times(high).p_value(margin) > alpha:
@@ -87,9 +94,10 @@ def sample_size_factor(losses: MeanLoss, margin: float, alpha: float) -> float |
 
 @dataclass(frozen=True)
 class QueryLosses:
-    """Paired losses of q queries, −1 … 1, summed by cluster.
+    """Paired losses of q queries, −1…1, summed by cluster; evidence by exponential tilting.
 
-    sums, sizes: of each distinct kind of cluster, counts: how many clusters are of that kind; all (c,).
+    sums, sizes: (c,) float64, total loss and queries of each distinct kind of cluster; counts: (c,) how many clusters
+    are of that kind.
     """
 
     sums: PerQuery
@@ -98,18 +106,21 @@ class QueryLosses:
 
     @classmethod
     def of(cls, losses: PerQuery, labels: Labels) -> "QueryLosses":
-        """losses, labels: (q,); queries with the same label share a document and are one draw."""
+        """Sum losses by cluster.
+
+        losses: (q,) float64, −1…1; labels: (q,), equal for queries that share a document, which are one draw.
+        """
         pairs: PerQuery = np.column_stack([np.bincount(labels, losses), np.bincount(labels).astype(np.float64)])
         distinct, counts = np.unique(pairs, axis=0, return_counts=True)
         return cls(distinct[:, 0], distinct[:, 1], counts.astype(np.float64))
 
     @property
     def mean(self) -> float:
-        """Mean loss of a query."""
+        """Mean loss of the average query."""
         return float(self.sums @ self.counts) / float(self.sizes @ self.counts)
 
     def p_value(self, margin: float) -> float:
-        """Probability of a mean loss as small as this one, or smaller, were the true one `margin`, at most 1."""
+        """Return the p-value of "the mean loss is `margin` or more", at most 1."""
         clusters = float(self.counts.sum())
         size = float(self.sizes @ self.counts) / clusters
         excess, counts = self.sums - margin * self.sizes, self.counts
@@ -128,18 +139,18 @@ class QueryLosses:
         return min(no_loss, _lower_tail(excess, counts, observed))
 
     def times(self, factor: float) -> "QueryLosses":
-        """With so many times as many clusters, and losses like these."""
+        """Return what `factor` times as many clusters, with losses like these, would show."""
         return QueryLosses(self.sums, self.sizes, self.counts * factor)
 
     def upper_limit(self, confidence: float) -> float:
-        """One-sided: the margin of which the p-value is 1 − confidence, −1 … 1; below 0 where it is a gain."""
+        """Return the one-sided upper limit, where the p-value is 1 − confidence; −1…1, below 0 for a gain."""
         alpha, highest = 1 - confidence, 1 - 1e-9
         if self.mean >= highest or self.p_value(highest) > alpha:
             return 1.0
         return float(optimize.brentq(lambda margin: self.p_value(margin) - alpha, self.mean, highest, xtol=1e-7))
 
     def lower_limit(self, confidence: float) -> float:
-        """One-sided, −1 … 1: minus the upper limit of the mean gain."""
+        """Return the one-sided lower limit, −1…1: minus the upper limit of the mean gain; confidence: of the limit."""
         return -QueryLosses(-self.sums, self.sizes, self.counts).upper_limit(confidence)
 
 

@@ -1,4 +1,4 @@
-"""From scored queries to the rule in force: which policy, which τ, and what may be said of it."""
+"""From scored queries to the policy in force: its kind, its τ, and what is guaranteed of it."""
 
 from dataclasses import dataclass
 
@@ -23,23 +23,29 @@ PERCENTILES = np.arange(101)
 
 @dataclass(frozen=True)
 class PercentileThreshold:
-    """τ in units of similarity, unrounded, and the percentile ψ of Γ that it is."""
+    """The papers' threshold: tau, τ in units of similarity, unrounded; psi, the percentile ψ of Γ that it is."""
 
     tau: float
     psi: int
 
 
 def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
-    """Γ: γ_j, the lowest top-K similarity in bootstrap j. The lowest of a query is its last. Returns (m,) float32."""
+    """Return Γ: γ_j, the lowest top-K similarity in bootstrap j, (m,) float32.
+
+    queries: q answerable queries, of which the last result is the lowest; rows: (m, l) positions in bootstraps.
+    """
     lowest: Float32 = queries.top.scores[:, -1][rows].min(axis=1)
     return lowest
 
 
 def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> PercentileThreshold:
-    """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped metric is not below the unthresholded interval.
+    """Return the highest τ(ψ), ψ = 0, 1, …, 100, whose mean metric is not below the unthresholded 95 % interval.
 
     τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
-    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1.
+    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1
+    (thresholds paper, §2.2).
+
+    queries: q answerable queries; rows: (m, l) positions in bootstraps; metric: accuracy or ndcg.
     """
     lower = bootstrapped(queries.metric(metric), rows).lower
     candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
@@ -53,7 +59,10 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
 
 
 def decide_policy(rule: Rule, evidence: CalibrationQueries) -> PolicyRecord:
-    """The policy that the rule gives, or `none` where nothing can be certified. Raises InputError."""
+    """Apply a rule, and return the policy that it gives, or `none` where nothing can be certified.
+
+    rule: that was asked for; evidence: the queries. Raises InputError where the data cannot bear what is asked.
+    """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
     if rule.method == "bootstrap":
@@ -79,7 +88,7 @@ def decide_policy(rule: Rule, evidence: CalibrationQueries) -> PolicyRecord:
 
 
 def _level(certified: CertifiedThreshold) -> Level:
-    """What is certified of one of several largest losses."""
+    """Write down what is certified of one of several largest losses."""
     loss = certified.certificates[0]
     return Level(max_loss=loss.most, tau=certified.tau, loss=loss.loss, bound=loss.bound)
 
@@ -110,9 +119,10 @@ def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: ob
 
 
 def alternatives(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
-    """The papers' rule and the two statements of risk control, less the one in force.
+    """Apply the papers' rule and the two statements of risk control, less the one in force.
 
-    judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
+    rule: in force; evidence: the queries; judged_on: positions of the queries that say what each keeps and loses, the
+    held-out ones where there are any.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [

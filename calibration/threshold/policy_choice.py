@@ -1,7 +1,7 @@
-"""Which policies are certified, on which queries and with which part of the error, and which of them is taken.
+"""Choose the policy: which ones are certified, on which queries and with which part of the error, and which is taken.
 
-A named policy is certified alone. `auto` has two ways. A statement that holds with high probability is made of
-two policies at once, and the one that keeps fewer results is taken afterwards: with the error divided between them
+A named policy is certified alone. `auto` has two ways. A statement that holds with high probability is made of two
+policies at once, and the one that keeps fewer results is taken afterwards: with the error divided between them
 (Bonferroni) whichever it is, it errs no more often than one would. So no query has to be set aside for the choice, and
 a policy that fits nothing is certified by all of them. An expected loss is no statement that errs, and nothing can be
 divided: one policy is chosen by queries that certify nothing.
@@ -37,24 +37,28 @@ _FIRST = 0.5
 
 @dataclass(frozen=True)
 class PolicyCandidate:
-    """A policy, the positions of the queries that certify it, and the rule: its confidence is what this one needs."""
+    """A policy with the queries that certify it.
+
+    kind: similarity, relative or probability; queries: positions of the queries that certify it; rule: the rule, with
+    the confidence that this policy needs.
+    """
 
     kind: PolicyKind
     queries: NDArray[np.int64]
     rule: Rule
 
     def certify(self, evidence: CalibrationQueries) -> list[CertifiedThreshold]:
-        """For each largest loss that the rule has, the one in force first."""
+        """Certify a threshold for each largest loss of the rule, the one in force first; evidence: the queries."""
         return [certify(loss_limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.each()]
 
 
 def choose_policy(
     rule: Rule, evidence: CalibrationQueries
 ) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice | None]:
-    """The policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
+    """Return the policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
 
-    Returns it with what is certified of it, for each largest loss, and how it was chosen, None where it was named.
-    Raises InputError where it cannot be had.
+    rule: that was asked for; evidence: the queries. Returns the policy, what is certified of it for each largest loss,
+    and how it was chosen, None where it was named. Raises InputError where it cannot be had.
     """
     _check(rule, evidence)
     rule = _named(rule, evidence)
@@ -71,7 +75,10 @@ def choose_policy(
 
 
 def policy_candidate(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries) -> PolicyCandidate:
-    """The one of this kind: what else is certified of it needs the same queries and the same confidence."""
+    """Return the candidate of one kind: what else is certified of it needs the same queries and the same confidence.
+
+    rule: that was asked for; kind: of the policy; evidence: the queries.
+    """
     rule = _named(rule, evidence)
     if rule.policy == "auto" and rule.statement == "high-probability":
         return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
@@ -79,7 +86,12 @@ def policy_candidate(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries)
 
 
 def certifying_queries(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries) -> NDArray[np.int64]:
-    """Queries that had no say in what they certify: those that did not fit the model, for a policy that uses it."""
+    """Return the positions of the queries that certify a policy: those that had no say in it.
+
+    For a policy that uses the model they are those that did not fit it.
+
+    rule: that was asked for; kind: of the policy; evidence: the queries.
+    """
     if evidence.roles is None:
         return evidence.calibration
     if rule.policy == "auto" and rule.statement == "expected-loss":
@@ -90,7 +102,10 @@ def certifying_queries(rule: Rule, kind: PolicyKind, evidence: CalibrationQuerie
 def loss_limits(
     rule: Rule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
 ) -> list[LossLimit]:
-    """The loss of the metric, and empty replies where the rule limits them; certifying: positions of queries."""
+    """Measure what the rule limits: the loss of the metric, and empty replies where they are limited.
+
+    rule: metric and limits; evidence: the queries; certifying: positions of those that certify; kind: of the policy.
+    """
     scored, units = evidence.scored.take(certifying), evidence.units.take(certifying)
     decisions = scored.decisions(kind)
     found = float(scored.judged.metric(rule.metric).mean())
@@ -101,7 +116,7 @@ def loss_limits(
 
 
 def _named(rule: Rule, evidence: CalibrationQueries) -> Rule:
-    """`auto` with too few queries to fit a model is `relative`, which needs none and keeps fewer than `similarity`."""
+    """Resolve `auto` with too few queries for a model: `relative` needs none, and keeps fewer than `similarity`."""
     return replace(rule, policy="relative") if rule.policy == "auto" and evidence.roles is None else rule
 
 
@@ -116,9 +131,9 @@ def _check(rule: Rule, evidence: CalibrationQueries) -> None:
 
 
 def _divided(rule: Rule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
-    """The two policies that are preferred, the error divided between them.
+    """Divide the error between the two policies that are preferred.
 
-    `similarity` is one of them only where there is no model.
+    `similarity` is one only where there is no model.
     """
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
@@ -131,10 +146,10 @@ def _divided(rule: Rule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
 
 
 def _used(limited: Sequence[LossLimit], rule: Rule) -> float:
-    """How often the test of these limits errs at most, which is known before any loss is seen.
+    """Return how often the test of these limits errs at most, which is known before any loss is seen.
 
-    Nothing where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as
-    the one that errs most often (intersection–union test).
+    0 where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as the one
+    that errs most often (intersection–union test).
     """
     if any(queries_needed(limit, rule) > limit.steps.queries for limit in limited):
         return 0.0
@@ -142,7 +157,7 @@ def _used(limited: Sequence[LossLimit], rule: Rule) -> float:
 
 
 def _level(limit: LossLimit, error: float) -> float:
-    """Of one limit: a count of losses moves in steps, and the largest that passes is rarer than it might be."""
+    """Return the level that one limit uses: a count moves in steps, and the largest that passes may be rarer."""
     if limit.steps.documents is not None or not limit.steps.binary:
         return error
     p_values = bounds.exact_p_values(np.arange(limit.steps.queries + 1.0), limit.steps.queries, limit.most)
@@ -152,7 +167,10 @@ def _level(limit: LossLimit, error: float) -> float:
 def _fewest(
     entries: Sequence[PolicyCandidate], certified: Sequence[list[CertifiedThreshold]], evidence: CalibrationQueries
 ) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice]:
-    """By the share of results kept of queries that fitted nothing; where nothing is certified, by what it lacks."""
+    """Take the policy that keeps the smallest share of results, by queries that fitted nothing.
+
+    else the one that lacks least.
+    """
     roles = evidence.roles
     if roles is None:
         raise AssertionError("auto without roles has been refused")
@@ -179,7 +197,7 @@ def _fewest(
 
 
 def _chosen_before(rule: Rule, evidence: CalibrationQueries) -> tuple[PolicyKind, Choice]:
-    """The policy that keeps the fewest results near the allowed loss, by queries that certify nothing."""
+    """Choose the policy that keeps the fewest results near the allowed loss, by queries that certify nothing."""
     roles = evidence.roles
     if roles is None:
         raise AssertionError("auto without roles has been refused")
@@ -198,12 +216,14 @@ def choose_by_kept_share(
     rule: Rule,
     rng: np.random.Generator,
 ) -> tuple[PolicyKind, list[Candidate]]:
-    """The policy that keeps the fewest results, and what each of them keeps.
+    """Choose the policy that keeps the fewest results near the allowed loss.
 
-    decisions: (q, K) decision scores of each policy for the same queries, the preferred one first. Another is taken
-    only where it keeps less by more than one standard error of the difference (the one-standard-error rule, Hastie,
-    Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10): with few queries the fewest is as
-    often luck.
+    Another than the preferred one is taken only where it keeps less by more than one standard error of the difference
+    (the one-standard-error rule, Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed.,
+    §7.10): with few queries the fewest is as often luck.
+
+    queries: q answerable queries; decisions: (q, K) float32 decision scores of each policy, the preferred one first;
+    rule: metric and limits; rng: draws the resamples. Returns the policy, and what each of them keeps.
     """
     size = len(queries)
     rows = rng.integers(0, size, size=(_RESAMPLES, size))
@@ -221,7 +241,7 @@ def choose_by_kept_share(
 
 
 def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of results kept, averaged over every τ whose loss is at most twice the allowed one.
+    """Return the share of results kept, averaged over every τ whose loss is at most twice the allowed one.
 
     counts: (r, q), how often each resample has each query. Returns (r,).
     """
@@ -243,7 +263,9 @@ def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArra
 
 
 def _tried(queries: JudgedQueries, decisions: Float32, rule: Rule, most: NDArray[np.float64]) -> Float32:
-    """Thresholds from the lowest candidate to the highest that some resample may allow; most: of each limit, (1 or 2,).
+    """Return thresholds from the lowest candidate to the highest that some resample may allow.
+
+    most: of each limit, (1 or 2,).
 
     Half as much again as the limits: a resample may lose less than all queries together do.
     """

@@ -39,7 +39,12 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Strata:
-    """Every answerable query by the values that its relevant documents have of a field; several, where they differ."""
+    """Answerable queries by the values that their relevant documents have of a field.
+
+    several values where these differ.
+
+    field: name in the metadata; metadata: of all documents; members: positions of the answerable queries of each value.
+    """
 
     field: str
     metadata: Metadata
@@ -47,7 +52,11 @@ class Strata:
 
     @classmethod
     def of(cls, dataset: Dataset, field: str) -> "Strata":
-        """Raises InputError where no document, or none that is relevant, has the field."""
+        """Group the queries of a data set by a field of the metadata.
+
+        dataset: labelled queries and documents; field: name in the metadata. Raises InputError where no document, or
+        none that is relevant, has the field.
+        """
         metadata = Metadata.of(dataset.documents)
         try:
             metadata.check(all_of(OneOf.of(field, "")))
@@ -83,7 +92,12 @@ class _Filtered:
 
 @dataclass(frozen=True)
 class StrataStudy:
-    """What strata are certified with. certifying: positions of the queries that had no say in the policy."""
+    """Everything that certifying strata needs.
+
+    dataset: labelled queries and documents; vectors: (n, d) float32 of the answerable queries; index: of the documents;
+    evidence: the queries; certifying: positions of the queries that had no say in the policy; kind: of the policy;
+    rule: metric, limits and confidence.
+    """
 
     dataset: Dataset
     vectors: Float32
@@ -94,7 +108,10 @@ class StrataStudy:
     rule: Rule
 
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
-        """The policy, whose τ is certified for all queries, with one that is for each stratum, too."""
+        """Lower τ, which is certified for all queries, to one that is certified for each stratum, too.
+
+        policy: in force; strata: what is certified of each stratum.
+        """
         each = [*strata.strata, *([strata.others] if strata.others else [])]
         taus = [stratum.tau_without_filter for stratum in each if stratum.tau_without_filter is not None]
         tau = min([*taus, policy.tau]) if policy.tau is not None else None
@@ -107,7 +124,10 @@ class StrataStudy:
         return policy.model_copy(update=changes)
 
     def certify(self, strata: Strata) -> StrataRecord:
-        """Both thresholds of each stratum that is large enough, and the first of the others together."""
+        """Certify both thresholds of each stratum that is large enough, and the first of the others together.
+
+        strata: the strata, with their queries.
+        """
         among = {value: np.intersect1d(members, self.certifying) for value, members in strata.members.items()}
         large = {value: members for value, members in among.items() if self._large_enough(members)}
         small = [value for value in among if value not in large]
@@ -126,14 +146,14 @@ class StrataStudy:
         )
 
     def _large_enough(self, members: Positions) -> bool:
-        """Whether it could be certified were nothing lost: by how many queries there are, not by how they fare."""
+        """Say whether a stratum could be certified were nothing lost, which depends only on how many queries it has."""
         if not len(members):
             return False
         found = loss_limits(self.rule, self.evidence, members, self.kind)
         return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in found)
 
     def _record(self, value: Value | None, members: Positions, filtered: float | None) -> StratumRecord:
-        """With what is certified of a search without a filter."""
+        """Write down a stratum, with what is certified of a search without a filter."""
         certified = certify(loss_limits(self.rule, self.evidence, members, self.kind), self.rule)
         loss, units = certified.certificates[0], self.evidence.units.take(members)
         return StratumRecord(
@@ -147,7 +167,7 @@ class StrataStudy:
         )
 
     def _within(self, members: Positions, within: Within) -> tuple[CalibrationQueries, Positions]:
-        """The stratum's queries as they are answered within its documents."""
+        """Search the stratum's queries within its documents."""
         vectors = self.vectors[members]
         queries = [self.dataset.answerable[position] for position in members.tolist()]
         depth = min(self.evidence.scored.judged.grades.shape[1], len(within))

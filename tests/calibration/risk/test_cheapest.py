@@ -8,7 +8,7 @@ import pytest
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, HoldoutSplit, QueryRoles
-from taugate.calibration.risk.cheapest import Way, remedy
+from taugate.calibration.risk.cheapest import RuleVariant, remedy
 from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
@@ -19,8 +19,8 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
     return Capture(capfd)
 
 
-def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability") -> Way:
-    return Way(holdout, Rule.asked(policy=policy, guarantee=guarantee))
+def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability") -> RuleVariant:
+    return RuleVariant(holdout, Rule.asked(policy=policy, guarantee=guarantee))
 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
@@ -42,7 +42,7 @@ WAYS = [way(0.0, "similarity"), way(0.3), way(0.3, "probability"), way(0.9, "aut
 
 @pytest.mark.parametrize("asked", WAYS)
 @pytest.mark.parametrize("needed", [1, 59, 299])
-def test_the_fewest_labels_are_enough_and_one_fewer_is_not(asked: Way, needed: int) -> None:
+def test_the_fewest_labels_are_enough_and_one_fewer_is_not(asked: RuleVariant, needed: int) -> None:
     labels = asked.labels(needed)
     assert asked.certifying(labels) >= needed
     assert all(asked.certifying(fewer) < needed for fewer in range(labels))
