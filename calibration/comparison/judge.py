@@ -79,7 +79,7 @@ class ClauseVerdict:
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """How much worse the mean of the new release is.
+    """The difference of two means: how much worse the new release is.
 
     mean: the difference found, −1…1, below 0 where it is better; most: the most it is, with a confidence; test: paired
     or of two samples; units: of the new release's queries; most_of_queries: the most that the average query has become

@@ -25,7 +25,7 @@ PROVISIONAL = "promotion: the current release is provisional now: too little sta
 
 @dataclass(frozen=True)
 class CalibrateResult:
-    """How a calibration ends.
+    """The end of a calibration, for the command line.
 
     code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two;
     decision: where a promotion rule was asked, which says the rest.

@@ -98,7 +98,7 @@ class EmbeddingCache:
 
 
 def _processor() -> str:
-    """Return the instructions that the processor has: onnxruntime chooses its code, and so its order of sums, by them."""
+    """Return the processor's instructions: onnxruntime chooses its code, and so its order of sums, by them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(("flags", "Features")))

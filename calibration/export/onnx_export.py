@@ -49,10 +49,11 @@ _PAD_MULTIPLE = 4
 
 
 def export(folder: Path, name: str, revision: str, target: Path) -> None:
-    """Write model.onnx, tokenizer.json and encoder.json into the empty folder `target`.
+    """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
-    Raises EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and
-    PyTorch differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
+    folder: of the sentence-transformers model; name, revision: that are recorded; target: the empty folder. Raises
+    EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and PyTorch
+    differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
     """
     model = load_model(folder, name)
     refuse_unknown_modules(model, name)
@@ -97,14 +98,14 @@ def _write_config(config: EncoderConfig, target: Path) -> None:
 
 
 def _depends_on_company(encoder: OnnxEncoder) -> bool:
-    """Whether a text alone in its batch gets other bits than the same text in company."""
+    """Say whether a text alone in its batch gets other bits than the same text in company."""
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)
 
 
 def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> float:
-    """Largest 1 − cosine between PyTorch and the graph, as query and as document, over the probe texts.
+    """Return the largest 1 − cosine between PyTorch and the graph, as query and as document, over the probe texts.
 
     As ½|a − b|², which is the same for unit vectors, exact for small angles, and 0 where both are the zero vector.
     """
@@ -120,6 +121,8 @@ def sum_tokens_by_product(path: Path) -> None:
     What is summed there is zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a
     batch in another order than that of a single text, which shows in the last bits; its products have one order. (It
     would turn a transpose and a sum over the last axis back into what was there.)
+
+    path: of the ONNX file.
     """
     model = onnx.load(path)
     sums = _token_sums(model)
@@ -142,7 +145,7 @@ def sum_tokens_by_product(path: Path) -> None:
 
 
 def _token_sums(model: onnx.ModelProto) -> set[str]:
-    """Outputs of the ReduceSum nodes that drop axis 1 of three."""
+    """Find the outputs of the ReduceSum nodes that drop axis 1 of three."""
     inferred = shape_inference.infer_shapes(model).graph.value_info
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in inferred}
     tensors = {each.name: each for each in model.graph.initializer}

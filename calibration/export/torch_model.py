@@ -1,4 +1,4 @@
-"""A sentence-transformers model as a graph of two inputs, traced by PyTorch."""
+"""Take a sentence-transformers model apart, and trace it with PyTorch as a graph of two inputs."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ _OPSET = 17  # the lowest with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
-    """The model in `folder`, on the CPU. Raises EncoderError when there is none."""
+    """Load the model in `folder` on the CPU; name: for the message. Raises EncoderError when there is none."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over the weights of one small file
@@ -30,7 +30,10 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
 
 
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
-    """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone."""
+    """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone.
+
+    model: to export; name: for the message.
+    """
     for position, module in enumerate(model):
         name_of_kind = kind(module)
         if name_of_kind not in (_LATER if position else _FIRST):
@@ -47,7 +50,10 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
 
 
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
-    """The fast tokenizer with truncation set as the model has it, and its maximum length in tokens."""
+    """Return the fast tokenizer with truncation set as the model has it, and its maximum length in tokens.
+
+    model: to export; name: for the message. Raises EncoderError where it has no fast tokenizer.
+    """
     fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if not isinstance(fast, Tokenizer):
         kind = type(model.tokenizer).__name__
@@ -64,31 +70,38 @@ def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]
 
 
 def pooling(model: SentenceTransformer) -> str:
-    """How token vectors become one; a static embedding takes their mean."""
+    """Return how token vectors become one; a static embedding takes their mean; model: to export."""
     modules: list[Any] = list(model)
     modes = next((module.pooling_mode for module in modules if kind(module) == "Pooling"), "mean")
     return modes if isinstance(modes, str) else "+".join(modes)
 
 
 def prompt_of(model: SentenceTransformer, *names: str) -> str:
-    """The prompt that encode_query and encode_document would use: the role's own, else the default one."""
+    """Return the prompt that encode_query and encode_document would use: the role's own, else the default one.
+
+    model: to export; names: of the role's prompt, the first that is there.
+    """
     prompts = model.prompts
     chosen = next((name for name in names if name in prompts), model.default_prompt_name)
     return (prompts.get(chosen) if chosen else None) or ""
 
 
 def is_transformer(model: SentenceTransformer) -> bool:
-    """Whether its tokens go through a transformer, and not straight to their mean."""
+    """Say whether the tokens of a model go through a transformer, and not straight to their mean."""
     return kind(model[0]) == "Transformer"
 
 
 def kind(module: object) -> str:
-    """Class name: module classes move between versions of sentence-transformers, their names do not."""
+    """Return the class name of a module: classes move between versions of sentence-transformers, their names do not."""
     return type(module).__name__
 
 
 def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str) -> None:
-    """Trace the model into an ONNX file. Raises EncoderError, naming the module, when it cannot be traced."""
+    """Trace the model into an ONNX file.
+
+    model: to export; tokenizer: whose tokens it is traced with; path: of the file; name: for the message. Raises
+    EncoderError, naming the module, when it cannot be traced.
+    """
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)
     mask = torch.tensor([[1] * length + [0] * (max(lengths) - length) for length in lengths])
@@ -139,6 +152,6 @@ class _SentenceEmbedding(torch.nn.Module):
 
 
 def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean of the token vectors under the mask: EmbeddingBag without its offsets, which ONNX cannot batch."""
+    """Return the mean of token vectors under the mask: EmbeddingBag without its offsets, which ONNX cannot batch."""
     weights = mask.unsqueeze(-1).to(weight.dtype)
     return (weight[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)

@@ -172,7 +172,7 @@ def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
 
 
 def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
-    """Collect what each query got: of the held-out queries, else of those that calibrated, and of all unanswerable ones.
+    """Collect what each query got: the held-out queries, else those that calibrated, and all unanswerable ones.
 
     dataset: texts of the queries; found: findings of the study.
     """

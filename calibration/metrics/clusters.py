@@ -20,7 +20,7 @@ Unit = Literal["query", "document"]
 MOST_DESIGN_EFFECT = 1.1
 
 
-def counted(documents: int) -> str:
+def documents_in_words(documents: int) -> str:
     """Write so many documents, for people.
 
     a single cluster may be many, chained by queries that have several answers.

@@ -81,12 +81,13 @@ def duplicates(texts: Iterable[str]) -> int:
 
 
 def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
-    """Count the queries whose best unlabelled document beats the best labelled one by more than MARGIN deviations of S_rand.
+    """Count the queries whose best unlabelled document beats the best labelled one by more than MARGIN.
 
     A document that answers a query about as well as the labelled one is near it; one that is this much nearer to the
     query says that the label is wrong or missing, or that the encoder does not know these texts.
 
-    judged: queries with their results; random_scores: S_rand, float32, one similarity or more.
+    judged: queries with their results; random_scores: S_rand, float32, one similarity or more; MARGIN is in standard
+    deviations of these.
     """
     unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
     margin = MARGIN * float(random_scores.std(dtype=np.float64))

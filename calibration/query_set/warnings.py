@@ -1,9 +1,8 @@
-"""What is wrong with a query set, in sentences that say what to do.
+"""What is wrong with a query set, and whether a release that rests on it is provisional.
 
-and whether a release that rests on it is provisional.
-
-Limits were chosen on the public sets pubmedqa_labelled, covidqa_chunks, squad_v2_dev, cosqa and scifact (train and
-test), with all-MiniLM-L6-v2, K = 5. In brackets: a weaker encoder of 384 dimensions, on all of them but scifact.
+Every warning is a sentence that says what to do. Limits were chosen on the public sets pubmedqa_labelled,
+covidqa_chunks, squad_v2_dev, cosqa and scifact (train and test), with all-MiniLM-L6-v2, K = 5. In brackets: a weaker
+encoder of 384 dimensions, on all of them but scifact.
 """
 
 import math
@@ -163,7 +162,7 @@ def lower_limit(found: int, queries: int) -> float:
 
 
 def _queries_needed(found: int, queries: int, chance: float) -> int | None:
-    """Count the queries of this accuracy that show it: the fewest whole copies of the set whose limit is above chance."""
+    """Count the queries of this accuracy that show it: the fewest whole copies of the set that are above chance."""
     if found / queries <= chance:
         return None
     few, enough = 1, 2

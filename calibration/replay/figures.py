@@ -1,4 +1,4 @@
-"""The best similarity of the queries over time, beside that of the calibration."""
+"""Figures of a replay: evidence and means of each signal over time, and the best similarity of the queries."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ from taugate.calibration.replay.replayed import (
     SignalTrace,
     StreamCourse,
     TimeSpan,
-    average,
-    counted,
-    largest,
-    stairs,
+    count_of,
+    group_maxima,
+    group_means,
+    step_segments,
 )
 from taugate.drift.observations import Float64, Observations
 from taugate.retrieval.release.reference import Reference
@@ -26,8 +26,11 @@ _PERCENTILES = (5, 50, 95)
 _FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
 
 
-def evidence(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
-    """Evidence over time, clipped at that of an alarm."""
+def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
+    """Draw evidence over time, clipped at that of an alarm.
+
+    trace: of one signal; course: of its stream; moments: all alarms; time: the x axis.
+    """
     own = [each for each in moments if each.signal == trace.signal]
     alarms = sum(each.on for each in own)
     most = max(trace.evidence.tolist(), default=0.0)
@@ -42,16 +45,20 @@ def evidence(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmCh
     chart.level(1.0, "limit")
     first, last = course.present[0].start, course.present[-1].end
     values = np.append(0.0, np.minimum(trace.evidence, 1.0))
-    for piece in stairs([first, *course.fifths.tolist()], values, last, course.present, largest):
+    for piece in step_segments([first, *course.fifths.tolist()], values, last, course.present, group_maxima):
         chart.steps(piece.xs, piece.ys, "s-topk")
     keys = [LegendEntry("line", "s-topk", "evidence"), LegendEntry("mark", "limit", "what an alarm takes")]
-    return Figure.of(chart, keys + mark(chart, own))
+    return Figure.of(chart, keys + mark_alarms(chart, own))
 
 
-def means(
+def block_means_figure(
     trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis, *, baseline: bool
 ) -> Figure:
-    """Means of blocks over time, and what is no drift."""
+    """Draw means of blocks over time, with the limits between which they are no drift.
+
+    trace: of one signal; course: of its stream; moments: all alarms; time: the x axis; baseline: whether one widens the
+    limits.
+    """
     values = trace.means.tolist()
     said = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
     chart = Chart(
@@ -71,19 +78,23 @@ def means(
         keys.append(LegendEntry("band", "ordinary", "no drift, with the baseline"))
     if course.blocks:
         starts, end = [block.start for block in course.blocks], course.blocks[-1].end
-        for piece in stairs(starts, trace.means, end, course.present, average):
+        for piece in step_segments(starts, trace.means, end, course.present, group_means):
             chart.steps(piece.xs, piece.ys, "s-topk")
-    return Figure.of(chart, keys + mark(chart, [each for each in moments if each.signal == trace.signal]))
+    return Figure.of(chart, keys + mark_alarms(chart, [each for each in moments if each.signal == trace.signal]))
 
 
-def best(
+def best_similarity_figure(
     queries: Observations,
     reference: Reference,
     present: Sequence[TimeSpan],
     moments: Sequence[AlarmChange],
     time: TimeAxis,
 ) -> Figure:
-    """Its percentiles, with the times in which any signal had an alarm."""
+    """Draw percentiles of the best similarity over time, with the times in which any signal had an alarm.
+
+    queries: of the log; reference: of the calibration; present: when any query came; moments: all alarms; time: the x
+    axis.
+    """
     pieces = [_piece(queries, span) for span in present]
     live = np.concatenate([levels for _, levels in pieces])
     then = np.percentile(reference.top[:, 0], _PERCENTILES)
@@ -105,13 +116,16 @@ def best(
         LegendEntry("band", "s-topk", "5th to 95th percentile of the log"),
         LegendEntry("mark", "limit", "5th, 50th and 95th percentile at calibration"),
     ]
-    return Figure.of(chart, keys + mark(chart, _any(moments), "the first alarm begins", "all alarms are over"))
+    return Figure.of(chart, keys + mark_alarms(chart, _any(moments), "the first alarm begins", "all alarms are over"))
 
 
-def mark(
+def mark_alarms(
     chart: Chart, moments: Sequence[AlarmChange], begins: str = "an alarm begins", over: str = "it is over"
 ) -> list[LegendEntry]:
-    """Draw where alarms begin and end; what that adds to the legend, in the words given."""
+    """Draw where alarms begin and end, and return what that adds to the legend.
+
+    chart: to draw on; moments: alarms; begins, over: words of the legend.
+    """
     for each in moments:
         chart.upright(each.at, "", _ALARM if each.on else _OVER)
     words = ((True, _ALARM, begins), (False, _OVER, over))
@@ -128,7 +142,10 @@ def _name(trace: SignalTrace) -> str:
 
 
 def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]:
-    """Times and percentiles, (p, 3), of queries without a gap; the first and the last hold to the ends of the span."""
+    """Return times and percentiles, (p, 3), of queries without a gap.
+
+    the first and the last hold to the ends of the span.
+    """
     start, stop = np.searchsorted(queries.at, span.start), np.searchsorted(queries.at, span.end, side="right")
     count = int(stop - start)
     points = min(1 + count // _FEWEST, max(1, _MOST_POINTS * count // len(queries)))
@@ -139,7 +156,7 @@ def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]
 
 
 def _any(moments: Sequence[AlarmChange]) -> list[AlarmChange]:
-    """The moments at which the first of all alarms begins, and the last one is over."""
+    """Take the moments at which the first of all alarms begins, and the last one is over."""
     on: set[str] = set()
     outer = []
     for each in moments:

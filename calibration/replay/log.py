@@ -1,4 +1,4 @@
-"""The query log of the service (TAUGATE_QUERY_LOG), read back from one file or several."""
+"""Read the query log of the service (TAUGATE_QUERY_LOG) back from one file or several."""
 
 import re
 from array import array
@@ -31,7 +31,10 @@ _NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a 
 
 @dataclass(frozen=True)
 class QueryLog:
-    """What one release answered, in the order of time; others: how many lines are of other releases."""
+    """The queries and judgements of one release, each in the order of time.
+
+    others: how many lines are of other releases.
+    """
 
     queries: Observations
     judged: Judgements
@@ -40,7 +43,11 @@ class QueryLog:
 
 @dataclass(frozen=True)
 class AnsweredLog:
-    """release: its id; percentile: 0…100, of the calibration's top-K similarities, which gives its θ."""
+    """A release with its lines of the log.
+
+    release: its id; reference: distributions of its calibration; percentile: 0…100, of the calibration's top-K
+    similarities, which gives its θ; log: its queries and judgements.
+    """
 
     release: str
     reference: Reference
@@ -49,7 +56,11 @@ class AnsweredLog:
 
     @classmethod
     def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
-        """A release, None for the current one, and its lines of the logs. Raises InputError or ReleaseError."""
+        """Read a release and its lines of the logs.
+
+        releases: the directory of releases; release: its id, None for the current one; logs: files, in any order.
+        Raises InputError or ReleaseError.
+        """
         folder = find(releases, release)
         manifest = verify(folder)
         reference = Reference.load(folder / REFERENCE)
@@ -57,14 +68,18 @@ class AnsweredLog:
         return cls(manifest.release_id, reference, manifest.bootstrap.overlap_percentile, log)
 
     def monitor(self, rules: Rules, ordinary: Mapping[str, Bounds] = MappingProxyType({})) -> Monitor:
-        """The alarms of the service that has just started with this release; ordinary: bounds of a baseline."""
+        """Set up the alarms of a service that has just started with this release.
+
+        rules: of the alarms; ordinary: bounds of a baseline by signal, which widen those of the calibration.
+        """
         return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
 
 
 def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
-    """Of one or more files in any order.
+    """Read the lines of one release.
 
-    Raises InputError where a line is not of a query log, or none is of the release, which has `k` results.
+    paths: files, in any order; release: its id; k: results that its queries have. Raises InputError where a line is not
+    of a query log, or none is of the release.
     """
     queries, judged, others = _Queries(k), _Judged(), 0
     _each_once(paths)
@@ -82,50 +97,54 @@ def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
 
 @dataclass(frozen=True)
 class LogLine:
-    """number: from 1. Every method raises Fault where the service did not write the field."""
+    """One line of a query log, read field by field.
+
+    path: of its file; number: from 1; record: the JSON object. Every method raises Fault where the service did not
+    write the field.
+    """
 
     path: Path
     number: int
     record: dict[str, Any]
 
     def fault(self, wrong: str) -> Fault:
-        """What is wrong, with the place and the remedy."""
+        """Return what is `wrong`, with the place and the remedy."""
         return Fault(self.path, self.number, wrong, _REMEDY)
 
     def time(self) -> float:
-        """When it was, as Unix time."""
+        """Read the Unix time of the line."""
         at = self._number("at", self.record.get("at"))
         if not 0 <= at <= _LATEST:
             raise self.fault('"at" is no time')
         return at
 
     def similarity(self, name: str) -> float:
-        """One similarity."""
+        """Read one similarity, the field `name`."""
         return self._number(name, self.record.get(name))
 
     def similarities(self, name: str) -> list[float]:
-        """A list of them."""
+        """Read a list of similarities, the field `name`."""
         values = self.record.get(name)
         if not isinstance(values, list):
             raise self.fault(f'"{name}" is no list')
         return [self._number(name, value) for value in values]
 
     def count(self, name: str, most: int) -> float:
-        """How many of `most`."""
+        """Read a number from 0 to `most`, the field `name`."""
         value = self._number(name, self.record.get(name))
         if not 0 <= value <= most:
             raise self.fault(f'"{name}" is not from 0 to {most}')
         return value
 
     def text(self, name: str) -> str:
-        """A string."""
+        """Read a string, the field `name`."""
         value = self.record.get(name)
         if not isinstance(value, str):
             raise self.fault(f'"{name}" is no text')
         return value
 
     def key(self, name: str) -> int:
-        """Of a query, the same whether the service wrote its text or its hash."""
+        """Read the key of a query, the field `name`: the same whether the service wrote its text or its hash."""
         query = self.text(name)
         return int(query, 16) if _HASHED.fullmatch(query) else query_key(query)
 
@@ -144,7 +163,10 @@ def _each_once(paths: Sequence[Path]) -> None:
 
 
 class _Queries:
-    """Columns that grow: a tenth of what lists of Python's numbers take, and a log of a week has millions of lines."""
+    """Columns of queries that grow.
+
+    They take a tenth of what lists of Python's numbers take, and a log of a week has millions of lines.
+    """
 
     def __init__(self, k: int) -> None:
         self._k, self._random = k, 0
@@ -178,7 +200,7 @@ class _Queries:
 
 
 class _Judged:
-    """The same of judgements."""
+    """Columns of judgements that grow."""
 
     def __init__(self) -> None:
         self._at, self._key, self._correct = array("d"), array("Q"), array("f")

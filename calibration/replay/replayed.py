@@ -1,4 +1,4 @@
-"""A log through the alarms of a release."""
+"""Replay a log through the alarms of a release, and keep the course of each signal."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,17 @@ Merge = Callable[[Float64, Starts], Float64]
 
 
 class TimeSpan(NamedTuple):
-    """Unix times."""
+    """A span of time, from `start` to `end`, in Unix time."""
 
     start: float
     end: float
 
 
-def spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
-    """at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none."""
+def present_spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
+    """Return the spans of time in which things came, with gaps between them.
+
+    at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none.
+    """
     whole = TimeSpan(float(at[0]), float(at[-1]))
     usual = float(np.median([block.end - block.start for block in blocks or [whole]]))
     cuts = np.flatnonzero(np.diff(at) > max(_USUAL * usual, _SHARE * (whole.end - whole.start)))
@@ -38,30 +41,33 @@ def spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
 
 @dataclass(frozen=True)
 class StepSegment:
-    """Each y holds from its x to the next."""
+    """A part of a staircase without a gap: each of `ys` holds from its place in `xs` to the next."""
 
     xs: list[float]
     ys: list[float]
 
 
-def largest(values: Float64, starts: Starts) -> Float64:
-    """Of each group."""
+def group_maxima(values: Float64, starts: Starts) -> Float64:
+    """Return the largest value of each group; values: (n,); starts: where the groups begin."""
     most: Float64 = np.maximum.reduceat(values, starts)
     return most
 
 
-def average(values: Float64, starts: Starts) -> Float64:
-    """Of each group."""
+def group_means(values: Float64, starts: Starts) -> Float64:
+    """Return the mean of each group; values: (n,); starts: where the groups begin."""
     mean: Float64 = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
     return mean
 
 
-def stairs(
+def step_segments(
     at: Sequence[float], values: Float64, end: float, present: Sequence[TimeSpan], merge: Merge
 ) -> list[StepSegment]:
-    """A piece for each span: values[i] holds from at[i] to at[i + 1], the last one to `end`.
+    """Cut a staircase at its gaps: values[i] holds from at[i] to at[i + 1], the last one to `end`.
 
     What lies too close to be told apart becomes one step: `merge` makes one value of several.
+
+    at: Unix times, (n,); values: (n,); end: of the last value; present: spans, each of which becomes a segment; merge:
+    of values by group.
     """
     if not len(values):
         return []
@@ -83,7 +89,10 @@ def stairs(
 
 @dataclass(frozen=True)
 class SignalWords:
-    """name: of the signal; mean: what the mean of a block is a share of, or is; things: what fills the blocks."""
+    """Words for a signal.
+
+    name: of the signal; mean: what the mean of a block is a share of, or is; things: what fills the blocks.
+    """
 
     name: str
     mean: str
@@ -101,13 +110,13 @@ SIGNALS = {
 }
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things, one or more."""
+def count_of(number: int, thing: str) -> str:
+    """Write a number of things, one or more; number: how many; thing: in the singular."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def utc(at: float) -> str:
-    """A Unix time in UTC, without saying so."""
+def format_utc(at: float) -> str:
+    """Write a Unix time, `at`, in UTC, without saying so."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
@@ -116,7 +125,10 @@ ColumnsT = TypeVar("ColumnsT")
 
 @dataclass(frozen=True)
 class AlarmChange:
-    """An alarm that begins or ends. at: Unix time; after: queries, or judgements for COE, of the log up to it."""
+    """An alarm that begins or ends.
+
+    signal: its name; at: Unix time; after: queries, or judgements for COE, of the log up to it; on: whether it begins.
+    """
 
     signal: str
     at: float
@@ -125,7 +137,7 @@ class AlarmChange:
 
 
 class MeanLimits(NamedTuple):
-    """Between which the mean of a block is no drift, in 0…1."""
+    """Limits, `lower` and `upper` in 0…1, between which the mean of a block is no drift."""
 
     lower: float
     upper: float
@@ -133,10 +145,11 @@ class MeanLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class SignalTrace:
-    """Of one signal.
+    """The course of one signal.
 
-    evidence: (f,) after each fifth of a block, over that of an alarm; means: (b,) of its most telling variable, a block
-    each; calibrated: what the calibration allows them; allowed: what is allowed in all, with a baseline.
+    signal: its name; evidence: (f,) after each fifth of a block, over that of an alarm; means: (b,) of its most telling
+    variable, a block each; calibrated: what the calibration allows them; allowed: what is allowed in all, with a
+    baseline.
     """
 
     signal: str
@@ -148,11 +161,11 @@ class SignalTrace:
 
 @dataclass(frozen=True)
 class StreamCourse:
-    """Of what is weighed in the same blocks.
+    """The course of a stream, queries or judgements, and of the signals that are weighed in its blocks.
 
     fifths: (f,) Unix times at which a fifth of a block was complete; blocks: when each began and was complete; sizes:
     things in each, no two of them the same; size: of the block that is open; distinct: how many different things there
-    are in all; present: when any came.
+    are in all; present: when any came; traces: of its signals.
     """
 
     fifths: Float64
@@ -166,7 +179,11 @@ class StreamCourse:
 
 @dataclass(frozen=True)
 class ReplayedLog:
-    """moments: in the order of time; judged: None where nothing was judged."""
+    """The outcome of a replay.
+
+    moments: alarms that begin or end, in the order of time; queries: course of the queries; judged: course of the
+    judgements, None where nothing was judged.
+    """
 
     moments: list[AlarmChange]
     queries: StreamCourse
@@ -174,7 +191,10 @@ class ReplayedLog:
 
 
 def replay(log: QueryLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
-    """What the service would have told; calibrated: the monitor without a baseline, or the same one."""
+    """Replay a log: do what the service would have done.
+
+    log: queries and judgements; monitor: the alarms; calibrated: the monitor without a baseline, or the same one.
+    """
     moments: list[AlarmChange] = []
     queries = _course(log.queries, monitor.weigh(log.queries), monitor.queries, calibrated.queries, moments)
     judged = None
@@ -191,7 +211,7 @@ def _course(
     calibrated: Stream[ColumnsT],
     moments: list[AlarmChange],
 ) -> StreamCourse:
-    """Weighs all that was seen; what begins or ends is added to `moments`."""
+    """Weigh all that was seen; what begins or ends is added to `moments`."""
     shown = [_telling(columns) for columns in stream.columns]
     fifths: list[float] = []
     evidence: list[list[float]] = []
@@ -223,11 +243,13 @@ def _course(
         for index, alarm in enumerate(stream.alarms)
     ]
     distinct = len(np.unique(seen.key))
-    return StreamCourse(np.array(fifths), blocks, sizes, stream.blocks.size, distinct, spans(seen.at, blocks), traces)
+    return StreamCourse(
+        np.array(fifths), blocks, sizes, stream.blocks.size, distinct, present_spans(seen.at, blocks), traces
+    )
 
 
 def _telling(columns: slice) -> int:
-    """The column that is drawn of a signal: its only one, or whether the best similarity is below the median.
+    """Return the column that is drawn of a signal: its only one, or whether the best similarity is below the median.
 
     `topk_similarity` has columns for five percentiles, the median in the middle, each for the best and the K-th.
     """

@@ -9,7 +9,7 @@ import orjson
 
 from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.page import render
-from taugate.calibration.replay.replayed import counted, replay, utc
+from taugate.calibration.replay.replayed import count_of, format_utc, replay
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor, Rules
 from taugate.retrieval.release.layout import baseline_path
@@ -27,7 +27,7 @@ def learn(arguments: argparse.Namespace, rules: Rules) -> int:
         sys.stdout.write(orjson.dumps(found | {"path": str(path)}).decode() + "\n")
     else:
         sys.stdout.write(f"{path}\n")
-    first, last = (utc(at) for at in queries.at[[0, -1]].tolist())
+    first, last = (format_utc(at) for at in queries.at[[0, -1]].tolist())
     sys.stderr.write(
         f"learnt from {learnt.queries:,} queries of {learnt.days} days, {learnt.blocks:,} blocks: "
         f"{first} to {last} UTC\n"
@@ -74,8 +74,8 @@ def replay_log(arguments: argparse.Namespace, rules: Rules) -> int:
     for each in replayed.moments:
         what = "alarm" if each.on else "over"
         sys.stdout.write(f"{utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
-    counts = [f"{queries:,} queries", f"{judged:,} judgements", counted(blocks, "block")]
-    alarms = counted(sum(each.on for each in replayed.moments), "alarm")
+    counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
+    alarms = count_of(sum(each.on for each in replayed.moments), "alarm")
     sys.stderr.write(f"{', '.join(counts)}: {alarms}; drawn in {page}\n")
     return 0
 

@@ -1,4 +1,4 @@
-"""Answering with nothing: both errors over all thresholds, what is certified, and how sure the first answers are."""
+"""Figures of answering with nothing: both errors over all thresholds, and how sure the first answers are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,10 @@ Scores = Mapping[str, tuple[Float32, Float32]]
 
 @dataclass(frozen=True)
 class ShownQueries:
-    """members: positions of the answerable queries; queries: they themselves; words: which they are, for people."""
+    """The answerable queries that a figure shows.
+
+    members: their positions; queries: the queries, with their results; words: which they are, for people.
+    """
 
     members: NDArray[np.int64]
     queries: ScoredQueries
@@ -31,7 +34,10 @@ class ShownQueries:
 
 
 def shown_queries(found: Findings) -> ShownQueries:
-    """The held-out queries; without any, those of the calibration queries that the model was not fitted on."""
+    """Take the held-out queries; without any, those of the calibration queries that the model was not fitted on.
+
+    found: findings of the study.
+    """
     if "heldout" in found.parts:
         members = found.parts["heldout"].members
         words = f"{len(members):,} held-out answerable queries, which had no say in the threshold"
@@ -52,9 +58,10 @@ def shown_queries(found: Findings) -> ShownQueries:
 
 @dataclass(frozen=True)
 class AbstentionFigures:
-    """measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing.
+    """Figures of answering with nothing, with the numbers beside them.
 
-    record: of the policy that refuses queries, None without one.
+    measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing;
+    record: of the policy that refuses queries, None without one; figures: both errors, and risk against coverage.
     """
 
     measured: Abstention
@@ -64,9 +71,11 @@ class AbstentionFigures:
 
 
 def abstention_figures(found: Findings, shown: ShownQueries) -> AbstentionFigures | None:
-    """The figures of the queries shown and of the unanswerable ones; None where there are none of these.
+    """Draw the queries shown and the unanswerable ones; None where there are none of these.
 
     Where queries are refused as a whole it is the unanswerable ones that had no say in the score.
+
+    found: findings of the study; shown: the answerable queries to show.
     """
     if not len(found.scored.unanswerable):
         return None
@@ -82,7 +91,10 @@ def abstention_figures(found: Findings, shown: ShownQueries) -> AbstentionFigure
 
 
 def _scores(found: Findings, shown: ShownQueries, rows: NDArray[np.int64]) -> Scores:
-    """What may tell the two kinds of query apart, (q,) and (u,) of each by name; what is in force comes first."""
+    """Collect the scores that may tell the two kinds of query apart, (q,) and (u,) of each.
+
+    what is in force comes first.
+    """
     if found.abstention is not None:
         chosen = found.abstention.chosen
         curves = {chosen.score.name: chosen.curves[chosen.score.name], **chosen.curves}
@@ -119,7 +131,7 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
 
 
 def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
-    """Share of answerable queries below a threshold and of unanswerable ones not below it, from low to high.
+    """Return the share of answerable queries below a threshold and of unanswerable ones not below it, from low to high.
 
     answerable: (q,) and unanswerable: (u,) best scores.
     """
@@ -130,7 +142,10 @@ def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float]
 
 
 def _risk(best: Float32, shown: ShownQueries, least: np.float32 | None) -> Figure:
-    """best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it."""
+    """Draw risk against coverage.
+
+    best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it.
+    """
     hits = shown.queries.judged.accuracy()
     coverage, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(best) - len(hits))]))
     taken = np.unique(np.linspace(len(best) // 100, len(best) - 1, _POINTS).astype(int))

@@ -1,4 +1,4 @@
-"""Accuracy and NDCG against the threshold, each with its bootstrapped 95 % band."""
+"""Figures of a calibration: metrics against τ, densities of similarity, and the reliability of relevance."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,10 @@ _SETS = (
 
 
 def metric_curves(found: Findings) -> list[Figure]:
-    """One figure a metric, on the calibration queries, for the policy in force."""
+    """Draw accuracy and NDCG against τ, for the calibration queries and the policy in force.
+
+    found: findings of the study.
+    """
     decisions = found.scored.take(found.parts["calibration"].members).decisions(found.policy.kind)
     thresholds = spaced(decisions, found.policy.kind, found.threshold)
     return [_figure(found, "accuracy", "accuracy", thresholds), _figure(found, "ndcg", "NDCG", thresholds)]
@@ -69,9 +72,11 @@ def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> 
 
 
 def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Float32:
-    """Ascending thresholds from the lowest to the highest decision score, τ among them, (t,) float32.
+    """Return ascending thresholds from the lowest to the highest decision score, τ among them, (t,) float32.
 
     One half where the results are (quantiles), one half evenly along the axis, so that neither has a gap.
+
+    decisions: (q, K) float32; kind: of the policy; tau: None without a cut.
     """
     least, most = -1.0, np.inf
     if kind == "probability":
@@ -89,12 +94,15 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
 
 def drawn(rows: Rows) -> Rows:
-    """The bootstraps, or the first of them where all would take long; rows: (m, l)."""
+    """Take the bootstraps, or the first of them where all would take long; rows: (m, l)."""
     return rows[: max(1, _MOST_DRAWN // rows.shape[1])]
 
 
 def similarity_densities(found: Findings) -> Figure:
-    """The three densities of the calibration queries; τ, or τ(ψ) of the papers' rule where τ is no similarity."""
+    """Draw the three densities of similarity of the calibration queries; found: findings of the study.
+
+    With τ, or τ(ψ) of the papers' rule where τ is no similarity.
+    """
     part = found.parts["calibration"]
     queries = found.scored.judged.take(part.members)
     values = {"random": part.random_scores, "correct": queries.correct, "topk": queries.top.scores.ravel()}
@@ -127,7 +135,10 @@ def similarity_densities(found: Findings) -> Figure:
 
 
 def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
-    """The threshold that is a similarity, and whether it is in force; None where no rule gives one."""
+    """Return the threshold that is a similarity, and whether it is in force; None where no rule gives one.
+
+    found: findings of the study.
+    """
     if found.policy.kind == "similarity" and found.policy.tau is not None:
         return found.policy.tau, True
     papers = [each.tau for each in found.alternatives if each.method == "bootstrap" and each.tau is not None]
@@ -135,9 +146,11 @@ def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
 
 
 def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A Gaussian kernel density with Scott's bandwidth, σ·n^(−1/5), as scipy.stats.gaussian_kde has it by default.
+    """Estimate a Gaussian kernel density with Scott's bandwidth, σ·n^(−1/5), as scipy.stats.gaussian_kde does.
 
-    From a fine histogram, so that it costs the same for a million values. Returns positions and densities.
+    From a fine histogram, so that it costs the same for a million values.
+
+    values: (n,) float32; low, high: of the axis. Returns positions and densities.
     """
     # In float64: a float32 axis has not so many edges where all similarities are nearly the same.
     counts, edges = np.histogram(values.astype(np.float64), bins=_BINS, range=(low, high))
@@ -150,7 +163,10 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
 
 
 def reliability_figures(record: RelevanceRecord) -> list[Figure]:
-    """What is said against what is true, with its 95 % interval, and the number of results, by tenth of relevance."""
+    """Draw relevance as it is said against relevance found, by tenth, and the number of results in each tenth.
+
+    record: of the model's reliability.
+    """
     curve = Chart(
         "reliability",
         "Relevance said against relevance found",

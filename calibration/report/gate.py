@@ -1,4 +1,4 @@
-"""What the gate admitted and refused: each candidate's loss drawn against the margin, and what it gains."""
+"""Show what the gate admitted and refused: each candidate's loss against the margin, and what it gains."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _GAINS = {
 
 @dataclass(frozen=True)
 class GateLoss:
-    """A metric of one candidate. interval: the limits of its loss, drawn beside the margin."""
+    """A metric of one candidate; record: its loss; interval: limits of the loss, drawn beside the margin."""
 
     record: PairedLoss
     interval: Markup
@@ -31,7 +31,11 @@ class GateLoss:
 
 @dataclass(frozen=True)
 class GateRow:
-    """One candidate; serves: it is what the release uses; gains: with the baseline's figure where they differ."""
+    """One candidate.
+
+    record: of the gate; serves: whether the release uses it; losses: of each metric; gains: with the baseline's figure
+    where they differ.
+    """
 
     record: GateRecord
     serves: bool
@@ -40,7 +44,10 @@ class GateRow:
 
 
 def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
-    """A row for each candidate, in the order in which they were judged."""
+    """Return a row for each candidate, in the order in which they were judged.
+
+    facts: the manifest less ids, times and files.
+    """
     records: list[GateRecord] = facts["gate"]
     if not records:
         return []
@@ -64,7 +71,10 @@ def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
 
 
 def retentions(records: Sequence[GateRecord]) -> list[Figure]:
-    """NDCG@10 and accuracy against the share of dimensions that a projection keeps (query embeddings paper, Fig. 4)."""
+    """Draw NDCG@10 and accuracy against the share of dimensions kept (query embeddings paper, Figure 4).
+
+    records: of all candidates; nothing is drawn of fewer than two projections.
+    """
     tried = [record for record in records if record.kind == "projection"]
     if len(tried) < 2:
         return []
@@ -104,7 +114,7 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
 
 
 def _in_use(facts: Mapping[str, Any]) -> set[str]:
-    """Names of the candidates that serve."""
+    """Return the names of the candidates that serve."""
     index, projection = facts["index"], facts["projection"]
     names = {str(facts["encoder"]["precision"]), index.kind, f"{index.kind}, breadth {index.breadth}"}
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())

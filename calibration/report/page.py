@@ -1,4 +1,4 @@
-"""report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
+"""Render report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,9 +22,10 @@ _TEMPLATE = "page.html.j2"
 
 
 def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: Manifest | None) -> str:
-    """The page. It holds no date, no id of its own and no path: same findings, same characters.
+    """Render the page; it holds no date, no id of its own and no path: same findings, same characters.
 
-    facts: the manifest less ids, times and files; parent: manifest of the release that was current, None without one.
+    dataset: texts of queries and documents; facts: the manifest less ids, times and files; found: findings of the
+    study; parent: manifest of the release that was current, None without one.
     """
     queries = shown_queries(found)
     rules = rule_standings(found, queries)

@@ -1,4 +1,4 @@
-"""The table of numbers, and the figures of the query set: every value as the manifest has it."""
+"""The tables of the report: numbers of each part, drift, and the query set, every value as the manifest has it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,10 @@ _DRIFT = {
 
 @dataclass(frozen=True)
 class TableLine:
-    """One line of a table: what it is, what that means, and its values as they are written, each with its interval."""
+    """One line of a table.
+
+    name: what it is; about: what that means; values: as they are written, each with its interval.
+    """
 
     name: str
     about: str
@@ -36,7 +39,7 @@ class TableLine:
 
 
 def metric_lines(metrics: Mapping[str, Metrics], k: int) -> list[TableLine]:
-    """One line a metric, one value a part of the queries."""
+    """Return a line for each metric, with a value for each part of the queries; metrics: of the parts; k: K."""
     parts = list(metrics.values())
     lines = [
         TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
@@ -67,7 +70,7 @@ def _abstention(parts: list[Metrics], key: str) -> list[float | None]:
 
 
 def drift_lines(record: DriftRecord) -> list[TableLine]:
-    """The smallest shift, down and up, that each alarm finds."""
+    """Return the smallest shift, down and up, that each alarm finds; record: of the alarms."""
     return [
         TableLine(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
         for key, (name, about) in _DRIFT.items()
@@ -79,7 +82,10 @@ def _shift(shift: Shift | None) -> tuple[str, str]:
 
 
 def query_set_lines(record: QuerySetRecord, queries: int, k: int) -> list[TableLine]:
-    """Figures of the calibration queries."""
+    """Return a line for each figure of the query set.
+
+    record: of the query set; queries: how many calibrate; k: K.
+    """
     lines = [
         ("calibration queries", "answerable ones, in this part", count(queries)),
         ("repeated queries", "whose text occurred before", count(record.duplicate_queries)),

@@ -1,4 +1,4 @@
-"""What every policy would keep for what it loses, and where the rules stand."""
+"""Draw what every policy would keep for what it loses, and where the rules stand."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,11 @@ _LEVELS = 200  # steps drawn of a curve; there may be one for each query
 
 @dataclass(frozen=True)
 class RuleStanding:
-    """A rule and what it keeps and loses, both in 0…1. number: its label in the drawing; record: as in the manifest."""
+    """A rule, with what it keeps and loses.
+
+    number: its label in the drawing; name: of the rule; in_force: whether it is; record: as in the manifest; kept,
+    loss: in 0…1.
+    """
 
     number: int
     name: str
@@ -34,7 +38,10 @@ class RuleStanding:
 
 
 def rule_standings(found: Findings, shown: ShownQueries) -> list[RuleStanding]:
-    """The rule in force, then the others, all on the same queries."""
+    """Measure the rule in force, then the others, all on the same queries.
+
+    found: findings of the study; shown: the queries.
+    """
     rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
         (found.policy, found.policy.kind),
         *((each, each.policy) for each in found.alternatives),
@@ -57,7 +64,10 @@ def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric
 
 
 def tradeoff_figures(found: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
-    """The curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end."""
+    """Draw the curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end.
+
+    found: findings of the study; shown: the queries; rules: numbered.
+    """
     far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
     near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (found.policy.max_loss or 0))
     widths = [("tradeoff", far, "")] + ([("tradeoff-near", near, ", near the rules")] if near <= far / 2 else [])
@@ -105,7 +115,10 @@ def _figure(
 def least_kept(
     queries: ScoredQueries, kind: PolicyKind, metric: Metric, widest: float
 ) -> tuple[list[float], list[float]]:
-    """Losses from 0 to `widest` with the smallest share of results that a threshold can keep for each."""
+    """Return losses from 0 to `widest` with the smallest share of results that a threshold can keep for each.
+
+    queries: with their results; kind: of the policy; metric: whose loss it is; widest: loss, in 0…1.
+    """
     decisions = queries.decisions(kind)
     steps = loss_steps(queries.judged, decisions, metric)
     ascending = np.sort(decisions.ravel())

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from taugate.calibration.metrics.clusters import counted
+from taugate.calibration.metrics.clusters import documents_in_words
 from taugate.calibration.settings.rules import Rule
 from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
 
