@@ -32,7 +32,7 @@ from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.policy_choice import policy_candidate
-from taugate.calibration.threshold.strata import Strata, StrataStudy
+from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.build import AnyIndex
@@ -208,8 +208,8 @@ def _stratified(
     if rule.strata is None or policy.tau is None:
         return policy, None
     taken = policy_candidate(rule, policy.kind, queries)
-    asked = StrataStudy(dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.each()))
-    strata = asked.certify(Strata.of(dataset, rule.strata))
+    asked = StrataCertifier(dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.each()))
+    strata = asked.certify(QueryStrata.of(dataset, rule.strata))
     return asked.lowered(policy, strata), strata
 
 

@@ -18,7 +18,7 @@ from sklearn.metrics import roc_auc_score
 
 from taugate.calibration.abstention import choose
 from taugate.calibration.abstention import choose as fit
-from taugate.calibration.abstention.choose import LabelledQueries, learn_score
+from taugate.calibration.abstention.choose import QueryLabels, learn_score
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
@@ -143,7 +143,7 @@ def _compared(bench: Bench, name: str, asked: Asked) -> str:
         calibration, unseen = asked.halves([bench.seed, split])
         everyone = np.ones(len(calibration.labels), dtype=np.bool_)
         learnt = learn_score(
-            calibration.values, LabelledQueries(calibration.has_answer, calibration.labels, everyone), MAX_EMPTY, split
+            calibration.values, QueryLabels(calibration.has_answer, calibration.labels, everyone), MAX_EMPTY, split
         )
         taken[learnt.name] += 1
         scores = {each: unseen.columns([each])[:, 0] for each in _SINGLE}
@@ -217,7 +217,7 @@ def _shares(bench: Bench, design: Asked) -> list[list[str]]:
         for split in range(SPLITS):
             seen, unseen = design.halves([bench.seed, split])
             everyone = np.ones(len(seen.labels), dtype=np.bool_)
-            learnt = learn_score(seen.values, LabelledQueries(seen.has_answer, seen.labels, everyone), MAX_EMPTY, split)
+            learnt = learn_score(seen.values, QueryLabels(seen.has_answer, seen.labels, everyone), MAX_EMPTY, split)
             if learnt.name == "model":
                 scores = _model(seen.take(learnt.learns), unseen, MODEL_SIGNALS)
             else:

@@ -7,7 +7,7 @@ from projections import SETS, encoders
 from searched import Encoded
 
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.gate.baseline import Admitted, Baseline, SearchTrial
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, SearchTrial
 from taugate.calibration.gate.projection import try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.splits import HoldoutSplit
@@ -52,7 +52,7 @@ def _split(encoded: Encoded, encoder: str, seed: int, gate: Gate) -> tuple[float
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
     split = HoldoutSplit.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
-    baseline = Baseline.judge(split.calibration, SamplingUnits.of(clusters(trial.queries)), trial)
+    baseline = GateBaseline.judge(split.calibration, SamplingUnits.of(clusters(trial.queries)), trial)
     before = Admitted.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
     _, found = try_projection(baseline, before, Cheaper(projection="auto"), seed, gate)
     if found.projection is None or found.projection_record is None:

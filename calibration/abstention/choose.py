@@ -89,7 +89,7 @@ class ChosenScore:
 
 
 @dataclass(frozen=True)
-class LabelledQueries:
+class QueryLabels:
     """Labels of q queries of both kinds.
 
     has_answer: (q,) whether it has an answer; labels: (q,) its cluster; may: (q,) whether it may have a say.
@@ -141,7 +141,7 @@ def choose_score(
         values = np.concatenate(
             [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (answerable, unanswerable)]
         )
-        learnt = learn_score(values, LabelledQueries(has_answer, labels, may), empty, seed)
+        learnt = learn_score(values, QueryLabels(has_answer, labels, may), empty, seed)
         score = AnswerScore(learnt.name, signals.needed(learnt.name), learnt.model)
         scores = score.from_values(_columns(values, signals_of(learnt.name)))
     best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
@@ -157,7 +157,7 @@ def choose_score(
     )
 
 
-def learn_score(values: Float64, queries: LabelledQueries, empty: float, seed: int) -> LearntScore:
+def learn_score(values: Float64, queries: QueryLabels, empty: float, seed: int) -> LearntScore:
     """Choose a score from signals that are worked out already, as `choose_score` does.
 
     values: (q, len(SIGNALS)) float64; queries: their labels; empty: γ, the share of answerable queries that may be

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.baseline import Admitted, Baseline, SearchTrial
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import kinds_asked, try_indexes
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
@@ -47,7 +47,7 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     if not cheaper.asked:
         return admitted
     with watch.stage("gate"):
-        baseline = Baseline.judge(members, units, trial)
+        baseline = GateBaseline.judge(members, units, trial)
     kinds = kinds_asked(cheaper.index, len(dataset.documents))
     gate = _gate(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
     tried: list[GateRecord] = []

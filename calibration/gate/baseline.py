@@ -94,7 +94,7 @@ class SearchTrial:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class GateBaseline:
     """The exact, unprojected float32 search that every candidate is compared with.
 
     members: positions of the q calibration queries among the answerable ones; units: what counts as one draw among the

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from taugate.calibration.gate.baseline import Admitted, Baseline, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import speeds
 from taugate.calibration.settings.settings import MARGIN, AskedIndex, Gate
@@ -53,7 +53,7 @@ def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
 
 
 def try_indexes(
-    baseline: Baseline, admitted: Admitted, kinds: tuple[Kind, ...], gate: Gate
+    baseline: GateBaseline, admitted: Admitted, kinds: tuple[Kind, ...], gate: Gate
 ) -> tuple[list[GateRecord], Admitted]:
     """Build and judge an index of each kind, and take the first that is admitted.
 

@@ -8,7 +8,7 @@ import numpy as np
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.encoding.source import int8_encoder
-from taugate.calibration.gate.baseline import Admitted, Baseline
+from taugate.calibration.gate.baseline import Admitted, GateBaseline
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import Stopwatch, speeds
 from taugate.calibration.settings.settings import AskedPrecision, Gate
@@ -24,7 +24,7 @@ _FASTER = 1.2
 
 
 def try_int8(
-    baseline: Baseline,
+    baseline: GateBaseline,
     admitted: Admitted,
     dataset: Dataset,
     precision: AskedPrecision,
@@ -56,7 +56,7 @@ def try_int8(
         return [record], moved if used else admitted
 
 
-def golden_tolerance(baseline: Baseline, admitted: Admitted) -> float:
+def golden_tolerance(baseline: GateBaseline, admitted: Admitted) -> float:
     """Return how far scores may be from what another processor gives: in int8 twice as far as any of float32 is.
 
     An activation that is rounded the other way, as another processor's last bit may have it, changes everything behind

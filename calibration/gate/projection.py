@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.gate.baseline import Admitted, Baseline, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import search_gain
 from taugate.calibration.metrics.splits import random_folds
@@ -96,7 +96,7 @@ def cross_validated(
 
 
 def try_projection(
-    baseline: Baseline, admitted: Admitted, cheaper: Cheaper, seed: int, gate: Gate
+    baseline: GateBaseline, admitted: Admitted, cheaper: Cheaper, seed: int, gate: Gate
 ) -> tuple[list[GateRecord], Admitted]:
     """Judge query PCA at each retention asked for, and take the smallest projection among the best that are admitted.
 

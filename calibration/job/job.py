@@ -10,7 +10,7 @@ from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.indexes import kinds_asked
-from taugate.calibration.job.release import Contents, golden_queries, manifest_facts, query_outcomes
+from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
 from taugate.calibration.metrics.bootstrap import DrawnQueries
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
@@ -18,7 +18,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study import study
-from taugate.calibration.threshold.strata import Strata
+from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
@@ -61,7 +61,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
         )
     kinds_asked(settings.cheaper.index, len(dataset.documents))
     if settings.rule.strata is not None:
-        Strata.of(dataset, settings.rule.strata)
+        QueryStrata.of(dataset, settings.rule.strata)
     if settings.abstention is not None:
         settings.abstention.check(dataset)
 
@@ -101,7 +101,7 @@ def calibrate(
         with watch.stage("write"):
             facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
-            contents = Contents(
+            contents = ReleaseContents(
                 admitted.encoder.folder,
                 None if admitted.float32 is None else admitted.float32.folder,
                 Path(spool),

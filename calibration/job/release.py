@@ -100,7 +100,7 @@ def manifest_facts(
 
 
 @dataclass(frozen=True)
-class Contents:
+class ReleaseContents:
     """Everything that a release holds beside its manifest.
 
     encoder, documents: folders to copy from; float32: folder of the encoder that an int8 one was made of, None without

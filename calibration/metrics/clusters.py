@@ -68,7 +68,7 @@ class SamplingUnits:
     def words(self) -> str:
         """Number of queries, and of documents where these count, in words."""
         queries = f"{len(self):,} queries"
-        return queries if self.unit == "query" else f"{queries} about {counted(self.documents)}"
+        return queries if self.unit == "query" else f"{queries} about {documents_in_words(self.documents)}"
 
     @property
     def record(self) -> EvidenceRecord:

@@ -38,7 +38,7 @@ def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[
     chart = Chart(
         f"{_name(trace)}-evidence",
         "Evidence of a change",
-        f"{SIGNALS[trace.signal].name}: {counted(alarms, 'alarm')}; the evidence {reached}.",
+        f"{SIGNALS[trace.signal].name}: {count_of(alarms, 'alarm')}; the evidence {reached}.",
         time,
         Axis(0, 1, "evidence", "percent"),
     )

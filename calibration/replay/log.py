@@ -30,7 +30,7 @@ _NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a 
 
 
 @dataclass(frozen=True)
-class QueryLog:
+class ReleaseLog:
     """The queries and judgements of one release, each in the order of time.
 
     others: how many lines are of other releases.
@@ -52,7 +52,7 @@ class AnsweredLog:
     release: str
     reference: Reference
     percentile: float
-    log: QueryLog
+    log: ReleaseLog
 
     @classmethod
     def read(cls, releases: Path, release: str | None, logs: Sequence[Path]) -> Self:
@@ -75,7 +75,7 @@ class AnsweredLog:
         return Monitor(self.reference, theta_of(self.reference, self.percentile), rules, ordinary)
 
 
-def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
+def read_log(paths: Sequence[Path], release: str, k: int) -> ReleaseLog:
     """Read the lines of one release.
 
     paths: files, in any order; release: its id; k: results that its queries have. Raises InputError where a line is not
@@ -92,7 +92,7 @@ def read_log(paths: Sequence[Path], release: str, k: int) -> QueryLog:
     if not len(queries):
         known = f"all of its {others} lines are of other releases; name theirs with --release" if others else "no query"
         raise InputError(f"{', '.join(map(str, paths))}: {known}")
-    return QueryLog(queries.columns(), judged.columns(), others)
+    return ReleaseLog(queries.columns(), judged.columns(), others)
 
 
 @dataclass(frozen=True)

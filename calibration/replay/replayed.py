@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.replay.log import QueryLog
+from taugate.calibration.replay.log import ReleaseLog
 from taugate.drift.monitor import Monitor, Stream, Weighed
 from taugate.drift.observations import Columns, Float64
 
@@ -190,7 +190,7 @@ class ReplayedLog:
     judged: StreamCourse | None
 
 
-def replay(log: QueryLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
+def replay(log: ReleaseLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
     """Replay a log: do what the service would have done.
 
     log: queries and judgements; monitor: the alarms; calibrated: the monitor without a baseline, or the same one.

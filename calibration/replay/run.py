@@ -73,7 +73,7 @@ def replay_log(arguments: argparse.Namespace, rules: Rules) -> int:
         return 0
     for each in replayed.moments:
         what = "alarm" if each.on else "over"
-        sys.stdout.write(f"{utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
+        sys.stdout.write(f"{format_utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
     counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
     alarms = count_of(sum(each.on for each in replayed.moments), "alarm")
     sys.stderr.write(f"{', '.join(counts)}: {alarms}; drawn in {page}\n")

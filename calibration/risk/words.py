@@ -28,7 +28,7 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
     first = certificates[0]
     by_document = first.unit == "document" and first.units is not None
     effect = f"design effect {first.queries / first.effective_queries:.3g}"
-    of = f" about {counted(first.units)} ({effect})" if first.units and by_document else ""
+    of = f" about {documents_in_words(first.units)} ({effect})" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
     sure = f"{100 * rule.confidence:.4g} % confidence"
     if rule.also:
@@ -81,7 +81,7 @@ def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[L
             sure += " together with " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also)
     about, like = "", ""
     if worst.unit == "document" and worst.units is not None:
-        about, like = f" about {counted(worst.units)}", " like these"
+        about, like = f" about {documents_in_words(worst.units)}", " like these"
     certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
     instead = f". A loss of {' or of '.join(certified)} can be: name it first" if certified else ""
     return (

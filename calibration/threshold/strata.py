@@ -38,7 +38,7 @@ Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Strata:
+class QueryStrata:
     """Answerable queries by the values that their relevant documents have of a field.
 
     several values where these differ.
@@ -51,7 +51,7 @@ class Strata:
     members: Mapping[Value, Positions]
 
     @classmethod
-    def of(cls, dataset: Dataset, field: str) -> "Strata":
+    def of(cls, dataset: Dataset, field: str) -> "QueryStrata":
         """Group the queries of a data set by a field of the metadata.
 
         dataset: labelled queries and documents; field: name in the metadata. Raises InputError where no document, or
@@ -74,7 +74,7 @@ class Strata:
 
 
 @dataclass(frozen=True)
-class _Filtered:
+class _FilteredIndex:
     """An index as a search filtered on one value sees it."""
 
     index: Index
@@ -91,7 +91,7 @@ class _Filtered:
 
 
 @dataclass(frozen=True)
-class StrataStudy:
+class StrataCertifier:
     """Everything that certifying strata needs.
 
     dataset: labelled queries and documents; vectors: (n, d) float32 of the answerable queries; index: of the documents;
@@ -123,7 +123,7 @@ class StrataStudy:
         }
         return policy.model_copy(update=changes)
 
-    def certify(self, strata: Strata) -> StrataRecord:
+    def certify(self, strata: QueryStrata) -> StrataRecord:
         """Certify both thresholds of each stratum that is large enough, and the first of the others together.
 
         strata: the strata, with their queries.
@@ -171,7 +171,7 @@ class StrataStudy:
         vectors = self.vectors[members]
         queries = [self.dataset.answerable[position] for position in members.tolist()]
         depth = min(self.evidence.scored.judged.grades.shape[1], len(within))
-        judged = JudgedQueries.judge(queries, vectors, _Filtered(self.index, within), depth)
+        judged = JudgedQueries.judge(queries, vectors, _FilteredIndex(self.index, within), depth)
         estimated = self.evidence.estimated
         relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
         scored = ScoredQueries(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)

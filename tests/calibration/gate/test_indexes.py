@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import Admitted, Baseline, SearchTrial
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, SearchTrial
 from taugate.calibration.gate.indexes import kinds_asked, recall, set_breadth, try_indexes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import Gate
@@ -42,9 +42,9 @@ def trial() -> SearchTrial:
     return SearchTrial.build(queries, vectors, documents, 5)
 
 
-def started(trial: SearchTrial) -> tuple[Baseline, Admitted]:
+def started(trial: SearchTrial) -> tuple[GateBaseline, Admitted]:
     """The baseline of a trial, and what serves before anything is tried; no encoder is asked for anything here."""
-    baseline = Baseline.judge(np.arange(len(trial.queries)), SamplingUnits.of(clusters(trial.queries)), trial)
+    baseline = GateBaseline.judge(np.arange(len(trial.queries)), SamplingUnits.of(clusters(trial.queries)), trial)
     return baseline, Admitted.exact(None, None, trial)
 
 
