@@ -6,13 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import (
-    CertifiedAbstention,
-    abstain,
-    answered_off_topic,
-    answered_unanswerable,
-)
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
+from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.bootstrap import DrawnQueries, QueryPart
 from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters

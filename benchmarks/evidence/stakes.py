@@ -86,7 +86,7 @@ def _worlds(rng: np.random.Generator, documents: int, margin: float) -> Iterator
 
 
 def _power(terms: Terms, margin: float, stakes: tuple[float, ...], weights: tuple[float, ...]) -> float:
-    """Of the e-value by document (`calibration/risk/bounds.py`) with these stakes; a stake of 1 is all but that."""
+    """Of the e-value by document (`calibration/risk/e_values.py`) with these stakes; a stake of 1 is all but that."""
     rows, columns = np.nonzero(terms)
     wealth = []
     for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):

@@ -26,7 +26,7 @@ SECTIONS = {
 }
 TITLE = "# Evidence by document: how often it errs, what it can show"
 INTRODUCTION = """\
-Where queries share documents, gate, promotion and certificates count documents ([gate](../gate.md), `calibration/risk/bounds.py`).
+Where queries share documents, gate, promotion and certificates count documents ([gate](../gate.md), `calibration/risk/e_values.py`).
 A document here is a cluster: the queries that share a relevant document, and those they share others with in turn.
 The line under each heading says how to measure it again."""
 

@@ -17,7 +17,7 @@ docs/benchmarks/abstention.md counts how often both hold where they are of the s
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,12 @@ from numpy.typing import NDArray
 from taugate.calibration.abstention import words
 from taugate.calibration.abstention.choose import ChosenScore, EncodedCorpus, QueryGroup, choose_score
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.ranking import AnsweredQueries, ScoredQueries
+from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
-from taugate.retrieval.index.top_k import TopK
+from taugate.calibration.settings.rules import AbstentionRule, Rule
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Mask, decision_scores, keep
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.manifest import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord, ScoreCandidate, TradeOff
+from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
 
 # Shares of answerable queries refused for which the report says what can be certified of the other error.
@@ -216,50 +212,3 @@ def abstain(
 def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
     """Take the scores of queries that had no say, with the clusters of all queries of their kind."""
     return CertifyingScores(scores[rows], SamplingUnits.of(side.labels).take(rows))
-
-
-def answered_unanswerable(
-    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, abstention: CertifiedAbstention | None
-) -> NoAnswerRecord:
-    """Measure how many labelled unanswerable queries get an answer, of those that had no say in a score.
-
-    Where an abstention policy was certified on these very queries, what it certified is the limit.
-
-    scored: all queries with their results; policy: in force; units: of all unanswerable queries; abstention: None where
-    no query is refused as a whole.
-    """
-    tau = None if policy.tau is None else np.float32(policy.tau)
-    answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
-    if abstention is None:
-        return _record("unanswerable", answered, units)
-    rows = abstention.chosen.certify_unanswerable
-    found = _record("unanswerable", answered[rows], units.take(rows))
-    if not abstention.record.certified:
-        return found
-    return found.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
-
-
-def answered_off_topic(
-    top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord
-) -> NoAnswerRecord:
-    """Measure how many questions from quite another field get an answer; they are searched and cut as any query is.
-
-    top: (n, K) results of the questions; vectors: (n, d) float32; relevance: model, None without one; policy: in force.
-    """
-    estimated = None if relevance is None else relevance.estimate(vectors, top)
-    decisions = decision_scores(policy.kind, top.scores, estimated)
-    kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
-    answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, SamplingUnits.of(np.arange(len(vectors))))
-
-
-def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
-    """Count answers as losses: the staircase has one step, between the queries answered and the others."""
-    steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
-    return NoAnswerRecord(
-        asked=asked,
-        queries=len(answered),
-        answered=float(answered.mean()),
-        upper=upper_limit(steps, 0.5, CONFIDENCE),
-        evidence=units.record,
-    )

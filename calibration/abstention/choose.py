@@ -23,7 +23,7 @@ from taugate.retrieval.vectors.similarity import Float32
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.
 _STRENGTH = 0.3
 # Of the queries, to fit and to choose: with a half or more of them the score is hardly better on unseen documents, with
-# a quarter worse (docs/benchmarks/abstention.md). As with the cut (calibration.relevance.parts), most certify.
+# a quarter worse (docs/benchmarks/abstention.md). As with the cut (calibration/metrics/splits.py), most certify.
 _LEARN = 0.4
 # With fewer of a kind the standard error of a share is .09 or more, √(.25/30), and nothing can be told apart.
 _FEWEST = 30
