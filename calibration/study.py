@@ -10,22 +10,17 @@ from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.bootstrap import DrawnQueries, QueryPart
 from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
-from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.measure import measure_query_set
-from taugate.calibration.relevance.estimate import (
-    CalibrationQueries,
-    EstimatedRelevance,
-    estimate_relevance,
-    relevance_record,
-)
+from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.policy_choice import policy_candidate
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
@@ -138,9 +133,13 @@ def study(
         others = alternatives(settings.rule, queries, _last(parts, roles))
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
-    reliability = relevance_record(queries, heldout)
+    reliability = (
+        relevance_record(estimated, roles, judged, units, heldout, settings.seed) if estimated and roles else None
+    )
     if len(unanswerable):
-        still_answered = answered_unanswerable(scored, policy, SamplingUnits.of(labels[len(judged) :]), abstention)
+        still_answered = answered_unanswerable(
+            scored, policy, SamplingUnits.from_labels(labels[len(judged) :]), abstention
+        )
     else:
         model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
         still_answered = answered_off_topic(index.search(off_topic, settings.k), off_topic, model, policy)
@@ -205,7 +204,7 @@ def _stratified(
         return policy, None
     taken = policy_candidate(rule, policy.kind, queries)
     asked = StrataCertifier(dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.each()))
-    strata = asked.certify(QueryStrata.of(dataset, rule.strata))
+    strata = asked.certify(QueryStrata.group(dataset, rule.strata))
     return asked.lowered(policy, strata), strata
 
 

@@ -123,7 +123,7 @@ def _drawing(name: str, world: World) -> str:
     for words, score in drawn.items():
         values = world.scores[score]
         sides = [
-            CertifyingScores(values[mine], SamplingUnits.of(world.labels[mine]))
+            CertifyingScores(values[mine], SamplingUnits.from_labels(world.labels[mine]))
             for mine in (world.has_answer, ~world.has_answer)
         ]
         errors = certify.Errors.of(*sides, AbstentionRule(0.5).each)
@@ -197,7 +197,7 @@ def _trial(
     sides = []
     for kind in (True, False):
         mine = has_answer[rows] == kind
-        units = SamplingUnits.of(world.labels[has_answer == kind])
+        units = SamplingUnits.from_labels(world.labels[has_answer == kind])
         sides.append(CertifyingScores(values[rows][mine], SamplingUnits(labels[mine], units.design_effect)))
     record = certify_both(rule, *sides, score, [])
     limits = record.empty_answerable.upper, record.answered_unanswerable.upper
@@ -221,7 +221,7 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
 def _world(bench: Bench, name: str) -> World:
     certify._REFUSED = ()  # the trade-off of every draw is most of the time, and is not looked at
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
         dataset = read_dataset(bench.data / name, "test", Path(spool))
         encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())

@@ -61,7 +61,7 @@ class Asked:
         then, and others that the set labels as unanswerable are left out.
         """
         encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         with tempfile.TemporaryDirectory() as spool:
             dataset = read_dataset(data / name, "test", Path(spool))
             encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())

@@ -6,10 +6,9 @@ from page import share, table
 from searched import Encoded
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.bootstrap import Resamples
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.measure import Resamples, measure
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold
@@ -68,7 +67,7 @@ def _papers(encoded: Encoded, settings: CalibrationSettings) -> tuple[list[str],
     vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
     judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
     draw = Resamples.draw(
-        np.random.default_rng(settings.seed), SamplingUnits.of(np.arange(len(judged))), len(documents), settings
+        np.random.default_rng(settings.seed), SamplingUnits.from_labels(np.arange(len(judged))), len(documents), settings
     )
     random_scores = pair_similarity(vectors, documents, draw.random_documents[:, None])[:, 0]
     found = bootstrap_threshold(judged, draw.rows)

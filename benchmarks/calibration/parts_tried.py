@@ -8,10 +8,10 @@ from page import share, table
 from searched import Searched
 from trials import LOSSES, certified, unseen
 
-from taugate.calibration.metrics.bootstrap import Resamples
+from taugate.calibration.metrics.measure import Resamples
 from taugate.calibration.metrics.splits import SHARES, QueryRoles
-from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import keep
 

@@ -78,7 +78,7 @@ def _scores(searched: Searched, number: int, seed: int) -> list[list[float]]:
     scores = []
     for each in fitted:
         said, true = each(odds[judges]), relevant[judges]
-        sums = ReliabilitySums.of(said.astype(np.float32), true, searched.units.labels[judges])
+        sums = ReliabilitySums.by_cluster(said.astype(np.float32), true, searched.units.labels[judges])
         scores.append(
             [
                 float(log_loss(true.ravel(), np.clip(said, 1e-6, 1 - 1e-6).ravel(), labels=[False, True])),

@@ -13,7 +13,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.reliability import ReliabilitySums, expected_calibration_error
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.estimate import estimate_relevance
+from taugate.calibration.relevance.model import estimate_relevance
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Logistic
@@ -95,7 +95,7 @@ def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
     alone = np.arange(len(relevance))
     return Errors(
-        *(expected_calibration_error(ReliabilitySums.of(relevance, each, alone)) for each in (grades >= 1, drawn))
+        *(expected_calibration_error(ReliabilitySums.by_cluster(relevance, each, alone)) for each in (grades >= 1, drawn))
     )
 
 
@@ -126,7 +126,7 @@ def _across(bench: Bench, k: int, splits: int) -> list[Errors]:
         JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
     )
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), vectors[:0]
-    units = SamplingUnits.of(clusters(train.queries))
+    units = SamplingUnits.from_labels(clusters(train.queries))
     errors = []
     for number in range(splits):
         parts = QueryRoles.draw(np.arange(len(judged)), units, number)

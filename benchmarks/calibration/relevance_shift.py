@@ -12,9 +12,9 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.reliability import LIKELY, ReliabilitySums, brier_skill, error_interval, reliability
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.estimate import CalibrationQueries
-from taugate.calibration.relevance.fit import recalibrate
+from taugate.calibration.relevance.model import recalibrate
 from taugate.calibration.settings.rules import AskedPolicy
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -117,7 +117,7 @@ class Shifted:
     def __init__(self, encoded: Encoded, judged: JudgedQueries, asked: Float32) -> None:
         """asked: queries that say how a document scores against queries."""
         self.encoded, self.judged = encoded, judged
-        self.units = SamplingUnits.of(clusters(encoded.queries))
+        self.units = SamplingUnits.from_labels(clusters(encoded.queries))
         self.relevant = judged.grades >= 1
         self.values = self.described(asked)
 
@@ -175,7 +175,7 @@ class Shifted:
 
     def _sums(self, odds: np.ndarray, judges: np.ndarray) -> ReliabilitySums:
         relevance = (1 / (1 + np.exp(-odds[judges]))).astype(np.float32)
-        return ReliabilitySums.of(relevance, self.relevant[judges], self.units.labels[judges])
+        return ReliabilitySums.by_cluster(relevance, self.relevant[judges], self.units.labels[judges])
 
 
 def _shift_of_classes(odds: np.ndarray, base: float) -> float:

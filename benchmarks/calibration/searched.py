@@ -15,8 +15,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.relevance.estimate import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.fit import fit_relevance, recalibrate
+from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, fit_relevance, recalibrate
 from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
@@ -42,7 +41,7 @@ class Encoded:
     def read(cls, data: Path, name: str, split: str, encoder_name: str) -> Self:
         """Encode through the project's own cache; progress goes to stdout."""
         encoder = OnnxEncoder.load(exported_encoder(encoder_name))
-        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         with tempfile.TemporaryDirectory() as spool:
             dataset = read_dataset(data / name, split, Path(spool))
             vectors = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
@@ -81,7 +80,7 @@ class Searched:
             encoded.name,
             k,
             encoded.queries,
-            SamplingUnits.of(clusters(encoded.queries)),
+            SamplingUnits.from_labels(clusters(encoded.queries)),
             vectors,
             local,
             corpus[retrieved],

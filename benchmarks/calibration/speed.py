@@ -12,14 +12,14 @@ import numpy as np
 from bench import Bench
 from page import table, verdict
 
-from taugate.calibration.metrics.bootstrap import Resamples
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.metrics.measure import measure
+from taugate.calibration.metrics.measure import Resamples, measure
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.estimate import CalibrationQueries, estimate_relevance
+from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide_policy
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
@@ -66,7 +66,7 @@ def section(bench: Bench) -> str:
     judged, searching = _timed(lambda: JudgedQueries.judge(labels, data.queries, index, K), 1)
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0])
     scored = ScoredQueries(judged, nothing, None, None)
-    units = SamplingUnits.of(np.arange(QUERIES))
+    units = SamplingUnits.from_labels(np.arange(QUERIES))
     draw = Resamples.draw(np.random.default_rng(bench.seed), units, DOCUMENTS, settings)
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
     certified = Rule("risk-control", "similarity")

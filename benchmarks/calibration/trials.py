@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from searched import Searched
 
-from taugate.calibration.metrics.bootstrap import Resamples
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Resamples
 from taugate.calibration.metrics.splits import HoldoutSplit, QueryRoles
-from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.settings.rules import Rule
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Statement

@@ -13,7 +13,7 @@ from trials import HOLDOUT, LOSSES, Positions, certified, gather, unseen
 from verdicts import ALPHA
 
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.relevance.estimate import CalibrationQueries
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import PolicyKind, decision_scores, keep
 
@@ -181,7 +181,7 @@ def _fitted(name: str, searched: Searched, splits: int, seed: int) -> list[Row]:
 
 
 def _one_by_one(queries: int) -> SamplingUnits:
-    return SamplingUnits.of(np.arange(queries))
+    return SamplingUnits.from_labels(np.arange(queries))
 
 
 def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
@@ -189,7 +189,7 @@ def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> t
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
-    return np.concatenate(drawn[:enough]), SamplingUnits.of(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
+    return np.concatenate(drawn[:enough]), SamplingUnits.from_labels(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
 
 
 def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realised:

@@ -47,7 +47,7 @@ class Structure:
     @property
     def units(self) -> SamplingUnits:
         """Of its queries, document by document."""
-        return SamplingUnits.of(np.repeat(np.arange(len(self.sizes)), self.sizes))
+        return SamplingUnits.from_labels(np.repeat(np.arange(len(self.sizes)), self.sizes))
 
 
 def structures(bench: Bench) -> list[Structure]:

@@ -31,7 +31,7 @@ def section(bench: Bench) -> str:
     trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = trial.exact, Gate(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)
-    baseline, units = trial.outcomes(flat), SamplingUnits.of(clusters(trial.queries))
+    baseline, units = trial.outcomes(flat), SamplingUnits.from_labels(clusters(trial.queries))
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0
     for kind in _KINDS:
         began = time.perf_counter()

@@ -92,7 +92,7 @@ def section(bench: Bench) -> str:
     float32 = OnnxEncoder.load(source)
     texts = [query.text for query in encoded.queries]
     trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    baseline, units = trial.outcomes(), SamplingUnits.of(clusters(encoded.queries))
+    baseline, units = trial.outcomes(), SamplingUnits.from_labels(clusters(encoded.queries))
     with tempfile.TemporaryDirectory() as folder:
         encoders = {"float32": float32}
         for number, (name, write) in enumerate(_WAYS.items()):

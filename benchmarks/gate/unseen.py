@@ -52,7 +52,7 @@ def _split(encoded: Encoded, encoder: str, seed: int, gate: Gate) -> tuple[float
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
     split = HoldoutSplit.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
-    baseline = GateBaseline.judge(split.calibration, SamplingUnits.of(clusters(trial.queries)), trial)
+    baseline = GateBaseline.judge(split.calibration, SamplingUnits.from_labels(clusters(trial.queries)), trial)
     before = Admitted.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
     _, found = try_projection(baseline, before, Cheaper(projection="auto"), seed, gate)
     if found.projection is None or found.projection_record is None:

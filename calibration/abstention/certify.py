@@ -61,7 +61,7 @@ class AnsweringErrors:
     confidence: float
 
     @classmethod
-    def of(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
+    def from_scores(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
         """Build both staircases.
 
         answerable, unanswerable: the queries of each kind that certify; confidence: of each error by itself.
@@ -109,7 +109,7 @@ def certify_both(
     rule: both limits, and the confidence of the two together; answerable, unanswerable: the queries of each kind that
     certify; score: name of the score; candidates: scores that it was chosen from.
     """
-    errors = AnsweringErrors.of(answerable, unanswerable, rule.each)
+    errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.each)
     refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
     lowest = answering.tau
     highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
@@ -211,4 +211,4 @@ def abstain(
 
 def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
     """Take the scores of queries that had no say, with the clusters of all queries of their kind."""
-    return CertifyingScores(scores[rows], SamplingUnits.of(side.labels).take(rows))
+    return CertifyingScores(scores[rows], SamplingUnits.from_labels(side.labels).take(rows))

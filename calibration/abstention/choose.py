@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
 from taugate.calibration.metrics.splits import cluster_folds
-from taugate.calibration.relevance.fit import fit_logistic
+from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.relevance import Float64, Logistic

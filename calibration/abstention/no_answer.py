@@ -50,7 +50,7 @@ def answered_off_topic(
     decisions = decision_scores(policy.kind, top.scores, estimated)
     kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
     answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, SamplingUnits.of(np.arange(len(vectors))))
+    return _record("off_topic", answered, SamplingUnits.from_labels(np.arange(len(vectors))))
 
 
 def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:

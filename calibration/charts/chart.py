@@ -185,7 +185,7 @@ class Figure:
     keys: list[LegendEntry]
 
     @classmethod
-    def of(cls, chart: Chart, keys: list[LegendEntry]) -> "Figure":
+    def from_chart(cls, chart: Chart, keys: list[LegendEntry]) -> "Figure":
         """Take a chart's title as the caption; chart: drawn whole; keys: the legend."""
         return cls(chart.title, chart.svg(), keys)
 

@@ -152,7 +152,7 @@ def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float)
 
     old, new: one number of each query, one query at least; confidence: of the limit. The same queries are paired.
     """
-    units = SamplingUnits.of(new.labels)
+    units = SamplingUnits.from_labels(new.labels)
     if np.array_equal(old.query, new.query):
         losses = old.values - new.values
         found, least = paired_losses(losses, units), least_loss(units, confidence)
@@ -161,7 +161,7 @@ def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float)
             of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
         return MeanDifference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
     # Both by document where one is, so that the two means are of the same thing.
-    effect = max(units.design_effect, SamplingUnits.of(old.labels).design_effect)
+    effect = max(units.design_effect, SamplingUnits.from_labels(old.labels).design_effect)
     units = replace(units, design_effect=effect)
     before, missed = paired_losses(old.values, SamplingUnits(old.labels, effect)), paired_losses(1 - new.values, units)
     mean = before.mean - (1 - missed.mean)
@@ -177,6 +177,6 @@ def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, conf
     """
     if not np.array_equal(old.query, new.query):
         return None
-    found = paired_losses(old.values - new.values, SamplingUnits.of(new.labels))
+    found = paired_losses(old.values - new.values, SamplingUnits.from_labels(new.labels))
     factor = sample_size_factor(found, margin, 1 - confidence)
     return None if factor is None else math.ceil(factor * len(new))

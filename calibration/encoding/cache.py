@@ -50,7 +50,7 @@ class EmbeddingCache:
             self._give_up(f"{path}: {error}")
 
     @classmethod
-    def of(cls, encoder_sha256: str, dimension: int) -> Self:
+    def for_encoder(cls, encoder_sha256: str, dimension: int) -> Self:
         """Open the cache of an encoder, by its digest and by what decides the last bits of what it computes.
 
         encoder_sha256: digest of its files; dimension: d, of its vectors.

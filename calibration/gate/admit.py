@@ -14,8 +14,8 @@ from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import kinds_asked, try_indexes
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
 from taugate.calibration.gate.projection import RETENTIONS, try_projection
-from taugate.calibration.metrics.bootstrap import QueryPart
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, Cheaper, Gate, default_margin

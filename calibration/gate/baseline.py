@@ -40,7 +40,7 @@ class RankingOutcomes:
     ndcg: PerQuery
 
     @classmethod
-    def of(cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int) -> Self:
+    def judge(cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int) -> Self:
         """Judge the documents that a search found.
 
         queries: the q queries that were searched; positions: (q, max(K, 10)) documents found, best first; fewer
@@ -90,7 +90,7 @@ class SearchTrial:
     def outcomes(self, index: Index | None = None) -> RankingOutcomes:
         """Search with `index`, or exactly where it is None, and judge what is found."""
         top = (self.exact if index is None else index).search(self.vectors, self.depth)
-        return RankingOutcomes.of(self.queries, top.positions, self.k)
+        return RankingOutcomes.judge(self.queries, top.positions, self.k)
 
 
 @dataclass(frozen=True)

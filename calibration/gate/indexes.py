@@ -67,7 +67,7 @@ def try_indexes(
     """
     trial, margin = admitted.trial, gate.margin or MARGIN
     exact = trial.exact.search(trial.vectors, trial.depth)
-    before = RankingOutcomes.of(trial.queries, exact.positions, trial.k)
+    before = RankingOutcomes.judge(trial.queries, exact.positions, trial.k)
     indexes = [build_index(kind, trial, margin) for kind in kinds]
     candidates = [
         GateCandidate(

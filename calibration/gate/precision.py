@@ -78,7 +78,7 @@ def _encode_queries(
 ) -> EncodedDataset:
     """Encode the queries of `encoded` once more; its documents stay."""
     labelled = dataset.answerable + dataset.unanswerable
-    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache)
     off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache)
     watch.add("encode", queries.seconds + off_topic.seconds)

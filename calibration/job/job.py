@@ -11,8 +11,8 @@ from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.indexes import kinds_asked
 from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
-from taugate.calibration.metrics.bootstrap import DrawnQueries
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
@@ -59,9 +59,10 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"--{name} {value}: needs at least {FEWEST_CALIBRATING} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
-    kinds_asked(settings.cheaper.index, len(dataset.documents))
+    if "index" in asked:
+        kinds_asked(settings.cheaper.index, len(dataset.documents))
     if settings.rule.strata is not None:
-        QueryStrata.of(dataset, settings.rule.strata)
+        QueryStrata.group(dataset, settings.rule.strata)
     if settings.abstention is not None:
         settings.abstention.check(dataset)
 
@@ -91,9 +92,11 @@ def calibrate(
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
-        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
-        drawn = DrawnQueries.draw(SamplingUnits.of(clusters(dataset.answerable)), len(dataset.documents), settings)
+        drawn = DrawnQueries.draw(
+            SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
+        )
         admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], settings, say, watch)
         found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch)
         for warning in found.query_set.warnings:

@@ -41,7 +41,7 @@ class SamplingUnits:
     design_effect: float
 
     @classmethod
-    def of(cls, labels: Labels) -> Self:
+    def from_labels(cls, labels: Labels) -> Self:
         """Take all labelled queries of a kind; labels: (q,) cluster of each."""
         sizes = np.unique(labels, return_counts=True)[1]
         return cls(labels, float(sizes @ sizes) / len(labels))

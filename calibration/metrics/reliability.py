@@ -36,7 +36,7 @@ class ReliabilitySums:
     squares: Float64
 
     @classmethod
-    def of(cls, relevance: Float32, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Self:
+    def by_cluster(cls, relevance: Float32, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Self:
         """Sum by cluster.
 
         relevance: (q, K) float32, probabilities; relevant: (q, K); labels: (q,) cluster of each query.

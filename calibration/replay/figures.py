@@ -48,7 +48,7 @@ def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[
     for piece in step_segments([first, *course.fifths.tolist()], values, last, course.present, group_maxima):
         chart.steps(piece.xs, piece.ys, "s-topk")
     keys = [LegendEntry("line", "s-topk", "evidence"), LegendEntry("mark", "limit", "what an alarm takes")]
-    return Figure.of(chart, keys + mark_alarms(chart, own))
+    return Figure.from_chart(chart, keys + mark_alarms(chart, own))
 
 
 def block_means_figure(
@@ -80,7 +80,9 @@ def block_means_figure(
         starts, end = [block.start for block in course.blocks], course.blocks[-1].end
         for piece in step_segments(starts, trace.means, end, course.present, group_means):
             chart.steps(piece.xs, piece.ys, "s-topk")
-    return Figure.of(chart, keys + mark_alarms(chart, [each for each in moments if each.signal == trace.signal]))
+    return Figure.from_chart(
+        chart, keys + mark_alarms(chart, [each for each in moments if each.signal == trace.signal])
+    )
 
 
 def best_similarity_figure(
@@ -116,7 +118,9 @@ def best_similarity_figure(
         LegendEntry("band", "s-topk", "5th to 95th percentile of the log"),
         LegendEntry("mark", "limit", "5th, 50th and 95th percentile at calibration"),
     ]
-    return Figure.of(chart, keys + mark_alarms(chart, _any(moments), "the first alarm begins", "all alarms are over"))
+    return Figure.from_chart(
+        chart, keys + mark_alarms(chart, _any(moments), "the first alarm begins", "all alarms are over")
+    )
 
 
 def mark_alarms(

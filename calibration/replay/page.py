@@ -35,7 +35,7 @@ class BlockCounts:
     gaps: int
 
     @classmethod
-    def of(cls, course: StreamCourse, seen: int) -> "BlockCounts":
+    def from_course(cls, course: StreamCourse, seen: int) -> "BlockCounts":
         """Count the blocks of a stream; course: of the stream; seen: queries or judgements, repeats included."""
         least, most = (choose(course.sizes or [course.size]) for choose in (min, max))
         size = f"{least:,}" if least == most else f"{least:,} to {most:,}"
@@ -58,8 +58,8 @@ def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | No
         others=log.others,
         first=format_utc(min(ends)),
         last=format_utc(max(ends)),
-        queries=BlockCounts.of(replayed.queries, len(log.queries)),
-        judged=None if replayed.judged is None else BlockCounts.of(replayed.judged, len(log.judged)),
+        queries=BlockCounts.from_course(replayed.queries, len(log.queries)),
+        judged=None if replayed.judged is None else BlockCounts.from_course(replayed.judged, len(log.judged)),
         baseline=baseline,
         alarms=sum(each.on for each in moments),
         moments=[(format_utc(each.at), SIGNALS[each.signal], each.after, each.on) for each in moments],

@@ -127,7 +127,7 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
     x, y = measured.answerable_empty, 1 - (measured.unanswerable_empty or 0.0)
     said = f"in force: {percent(x)} left empty, {percent(y)} answered"
     chart.dots([Dot(x, y, "", said)])
-    return Figure.of(chart, [*keys, LegendEntry("line", "guess", "guessing"), LegendEntry("dot", "", said)])
+    return Figure.from_chart(chart, [*keys, LegendEntry("line", "guess", "guessing"), LegendEntry("dot", "", said)])
 
 
 def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
@@ -163,4 +163,4 @@ def _risk(best: Float32, shown: ShownQueries, least: np.float32 | None) -> Figur
         x, y = answered / len(best), float(risk[answered - 1])
         chart.dots([Dot(x, y, "", f"in force: {percent(x)} answered")])
         keys.append(LegendEntry("dot", "", f"in force: {percent(x)} answered, {percent(y)} of these wrong"))
-    return Figure.of(chart, keys)
+    return Figure.from_chart(chart, keys)

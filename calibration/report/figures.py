@@ -8,7 +8,7 @@ from scipy.special import expit, logit
 from taugate.calibration.charts.axis import Axis
 from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
-from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
@@ -68,7 +68,7 @@ def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> 
         chart.upright(at, f"τ = {fixed(at)}", "tau", low=value > 0.4)  # a curve comes from the top left
         chart.dots([Dot(at, value, "", hint)])
         keys.append(LegendEntry("dot", "", f"in force, {hint}"))
-    return Figure.of(chart, keys)
+    return Figure.from_chart(chart, keys)
 
 
 def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Float32:
@@ -131,7 +131,7 @@ def similarity_densities(found: Findings) -> Figure:
         chart.upright(tau, f"{'τ' if in_force else 'τ(ψ)'} = {fixed(tau)}", "tau")
         other = "τ(ψ), the papers' threshold, which is not in force: the policy in force does not cut by similarity"
         keys.append(LegendEntry("mark", "tau", "τ, the threshold in force" if in_force else other))
-    return Figure.of(chart, keys)
+    return Figure.from_chart(chart, keys)
 
 
 def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
@@ -200,7 +200,7 @@ def reliability_figures(record: RelevanceRecord) -> list[Figure]:
         LegendEntry("line", "s-probability", "found, with its interval"),
         LegendEntry("line", "guess", "what is said is true"),
     ]
-    return [Figure.of(curve, keys), Figure.of(bars, [])]
+    return [Figure.from_chart(curve, keys), Figure.from_chart(bars, [])]
 
 
 def _found(each: ReliabilityBin) -> str:

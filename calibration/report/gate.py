@@ -46,11 +46,9 @@ class GateRow:
 def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
     """Return a row for each candidate, in the order in which they were judged.
 
-    facts: the manifest less ids, times and files.
+    facts: the manifest less ids, times and files; it has one candidate at least.
     """
     records: list[GateRecord] = facts["gate"]
-    if not records:
-        return []
     margin = records[0].margin
     limits = [each.loss for record in records for each in (record.accuracy, record.ndcg)]
     axis = Axis(
@@ -110,7 +108,7 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
         LegendEntry("mark", "uncut", f"without a projection: {fixed(base)}"),
         LegendEntry("mark", "limit", f"less the margin: {fixed(least)}"),
     ]
-    return Figure.of(chart, keys)
+    return Figure.from_chart(chart, keys)
 
 
 def _in_use(facts: Mapping[str, Any]) -> set[str]:

@@ -109,7 +109,7 @@ def _figure(
     keys += [
         LegendEntry("dot", "", f"{rule.number}: {rule.name}{', in force' if rule.in_force else ''}") for rule in rules
     ]
-    return Figure.of(chart, keys)
+    return Figure.from_chart(chart, keys)
 
 
 def least_kept(

@@ -102,7 +102,7 @@ class DocumentLosses:
     scale: float
 
     @classmethod
-    def of(cls, losses: PerQuery, labels: Labels, statement: Statement = "document") -> Self:
+    def from_labels(cls, losses: PerQuery, labels: Labels, statement: Statement = "document") -> Self:
         """Sum the losses of queries by document.
 
         losses: (q,) float64, −1…1; labels: (q,), equal for queries of one document; statement: whose mean is meant,

@@ -61,8 +61,8 @@ def paired_losses(losses: PerQuery, units: SamplingUnits, statement: Statement =
     """
     bounded, labels = np.clip(losses, -1.0, 1.0), np.unique(units.labels, return_inverse=True)[1]
     if units.unit == "document":
-        return DocumentLosses.of(bounded, labels, statement)
-    return QueryLosses.of(bounded, labels)
+        return DocumentLosses.from_labels(bounded, labels, statement)
+    return QueryLosses.from_labels(bounded, labels)
 
 
 def least_loss(units: SamplingUnits, confidence: float) -> float:
@@ -105,7 +105,7 @@ class QueryLosses:
     counts: PerQuery
 
     @classmethod
-    def of(cls, losses: PerQuery, labels: Labels) -> "QueryLosses":
+    def from_labels(cls, losses: PerQuery, labels: Labels) -> "QueryLosses":
         """Sum losses by cluster.
 
         losses: (q,) float64, −1…1; labels: (q,), equal for queries that share a document, which are one draw.

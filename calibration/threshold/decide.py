@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import Rule
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import Rule
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Candidate, Choice

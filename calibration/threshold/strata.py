@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
 from taugate.calibration.settings.rules import Rule
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
@@ -51,7 +51,7 @@ class QueryStrata:
     members: Mapping[Value, Positions]
 
     @classmethod
-    def of(cls, dataset: Dataset, field: str) -> "QueryStrata":
+    def group(cls, dataset: Dataset, field: str) -> "QueryStrata":
         """Group the queries of a data set by a field of the metadata.
 
         dataset: labelled queries and documents; field: name in the metadata. Raises InputError where no document, or

@@ -16,7 +16,7 @@ from taugate.retrieval.release.records import AbstentionRecord
 
 def alone(scores: np.ndarray) -> CertifyingScores:
     """Each query about a document of its own."""
-    return CertifyingScores(scores.astype(np.float32), SamplingUnits.of(np.arange(len(scores))))
+    return CertifyingScores(scores.astype(np.float32), SamplingUnits.from_labels(np.arange(len(scores))))
 
 
 def normal(rng: np.random.Generator, mean: float, count: int, digits: int = 6) -> np.ndarray:
@@ -165,7 +165,7 @@ def test_queries_on_one_document_do_not_count_as_many(monkeypatch: pytest.Monkey
         labels = np.repeat(np.arange(60), 12)
         answerable, unanswerable = (np.repeat(rng.normal(mean, 1, 60), 12) for mean in (1.5, 0))
         for unit, count in (("document", labels), ("query", np.arange(720))):
-            units = SamplingUnits.of(count)
+            units = SamplingUnits.from_labels(count)
             assert units.unit == unit
             sample = (CertifyingScores(scores.astype(np.float32), units) for scores in (answerable, unanswerable))
             record = certified(AbstentionRule(0.4, 0.4), *sample)

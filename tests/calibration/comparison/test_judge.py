@@ -111,7 +111,7 @@ def test_by_document_it_is_the_average_document_that_is_not_worse(verdicts: Judg
     (verdict,) = verdicts("accuracy not lower by more than 0.01", same, same)
     assert (verdict.finding, verdict.unit, verdict.statement) == ("holds", "document", "document and query")
     assert (verdict.queries, verdict.documents) == ((2000, 2000), 1000)
-    assert verdict.most == verdict.least == pytest.approx(least_loss(SamplingUnits.of(same.cluster), 0.95))
+    assert verdict.most == verdict.least == pytest.approx(least_loss(SamplingUnits.from_labels(same.cluster), 0.95))
     one_more = np.append(same.query, np.arange(2000, 2020, dtype=np.uint64))
     uneven = on_documents(outcomes(share(0.9, 2020)), each=2)
     uneven = replace(uneven, query=one_more, cluster=np.append(same.cluster, np.full(20, 1000)))

@@ -13,7 +13,7 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 
 ALPHA = 0.05
-ALONE = SamplingUnits.of(np.arange(1000))
+ALONE = SamplingUnits.from_labels(np.arange(1000))
 
 
 def changed(lost: int, won: int, queries: int) -> QueryLosses:
@@ -25,7 +25,7 @@ def changed(lost: int, won: int, queries: int) -> QueryLosses:
 
 @pytest.mark.parametrize("lost", [0, 1, 2, 5, 9, 10, 14, 25])
 def test_without_gains_it_is_the_binomial_test(lost: int) -> None:
-    losses = QueryLosses.of((np.arange(1000) < lost).astype(float), np.arange(1000))
+    losses = QueryLosses.from_labels((np.arange(1000) < lost).astype(float), np.arange(1000))
     assert losses.p_value(0.01) == pytest.approx(stats.binom.cdf(lost, 1000, 0.01), rel=0.15)
     assert losses.upper_limit(0.95) == pytest.approx(stats.beta.ppf(0.95, lost + 1, 1000 - lost), rel=0.015)
 
@@ -33,7 +33,7 @@ def test_without_gains_it_is_the_binomial_test(lost: int) -> None:
 def test_many_small_losses_have_the_limits_of_a_t_test() -> None:
     """By the central limit theorem."""
     values = np.random.default_rng(0).normal(0.001, 0.05, 12_000)
-    found, error = QueryLosses.of(values, np.arange(12_000)), stats.sem(values)
+    found, error = QueryLosses.from_labels(values, np.arange(12_000)), stats.sem(values)
     assert found.upper_limit(0.95) == pytest.approx(values.mean() + 1.645 * error, abs=0.1 * error)
     assert found.lower_limit(0.95) == pytest.approx(values.mean() - 1.645 * error, abs=0.1 * error)
 
@@ -42,7 +42,7 @@ def test_many_small_losses_have_the_limits_of_a_t_test() -> None:
     "values", [np.zeros(50), np.full(50, 1.0), np.full(50, -1.0), np.full(50, 0.003), np.eye(50)[0]]
 )
 def test_limits_enclose_the_mean_of_any_sample(values: np.ndarray) -> None:
-    found = QueryLosses.of(values, np.arange(50))
+    found = QueryLosses.from_labels(values, np.arange(50))
     assert -1 <= found.lower_limit(0.95) <= values.mean() <= found.upper_limit(0.95) <= 1
 
 
@@ -84,11 +84,13 @@ def test_a_t_test_would_admit_too_often() -> None:
 def test_copies_of_queries_are_no_more_evidence() -> None:
     rng = np.random.default_rng(0)
     once = (rng.random(400) < 0.01).astype(float) - (rng.random(400) < 0.01)
-    alone = QueryLosses.of(once, np.arange(400))
-    copied = QueryLosses.of(np.repeat(once, 5), np.repeat(np.arange(400), 5))
+    alone = QueryLosses.from_labels(once, np.arange(400))
+    copied = QueryLosses.from_labels(np.repeat(once, 5), np.repeat(np.arange(400), 5))
     assert copied.mean == pytest.approx(alone.mean)
     assert copied.upper_limit(0.95) == pytest.approx(alone.upper_limit(0.95), rel=0.1)
-    assert copied.upper_limit(0.95) > QueryLosses.of(np.repeat(once, 5), np.arange(2000)).upper_limit(0.95) * 1.3
+    assert (
+        copied.upper_limit(0.95) > QueryLosses.from_labels(np.repeat(once, 5), np.arange(2000)).upper_limit(0.95) * 1.3
+    )
 
 
 def test_holm_is_the_stepwise_procedure() -> None:
@@ -144,9 +146,11 @@ def test_several_tries_need_more_evidence() -> None:
     """Admitted alone, refused as one of ten of which the others are worse."""
     baseline, slightly = outcomes(2000, lost=4, won=0)
     _, worse = outcomes(2000, lost=30)
-    alone = judge(baseline, [GateCandidate("c", "index", slightly)], SamplingUnits.of(np.arange(2000)), Gate())[0]
+    alone = judge(
+        baseline, [GateCandidate("c", "index", slightly)], SamplingUnits.from_labels(np.arange(2000)), Gate()
+    )[0]
     tried = [GateCandidate("c", "index", slightly)] + [GateCandidate(f"w{row}", "index", worse) for row in range(9)]
-    among = judge(baseline, tried, SamplingUnits.of(np.arange(2000)), Gate())[0]
+    among = judge(baseline, tried, SamplingUnits.from_labels(np.arange(2000)), Gate())[0]
     assert (alone.admitted, among.admitted) == (True, False)
     assert among.p_adjusted == pytest.approx(10 * alone.p_adjusted)
 
@@ -163,9 +167,9 @@ def test_refused_says_whether_it_is_worse_or_how_many_queries_would_tell() -> No
             assert f"about {found.queries_needed:,} queries like these would tell" in gate_line(found)
             times = found.queries_needed // 1000 + 1
             many, some = outcomes(1000 * times, lost=2 * times)
-            assert judge(many, [GateCandidate("c", "index", some)], SamplingUnits.of(np.arange(1000 * times)), Gate())[
-                0
-            ].admitted
+            assert judge(
+                many, [GateCandidate("c", "index", some)], SamplingUnits.from_labels(np.arange(1000 * times)), Gate()
+            )[0].admitted
 
 
 def test_where_no_number_of_queries_would_tell_none_is_named() -> None:
@@ -173,14 +177,14 @@ def test_where_no_number_of_queries_would_tell_none_is_named() -> None:
     queries = 4000
     baseline, moved = outcomes(queries, lost=1010, won=1000)
     margin = 10 / queries + 1e-9
-    units = SamplingUnits.of(np.arange(queries) // 2)
+    units = SamplingUnits.from_labels(np.arange(queries) // 2)
     (found,) = judge(baseline, [GateCandidate("c", "index", moved)], units, Gate(margin))
     assert (found.verdict, found.queries_needed) == ("cannot tell", None)
     assert gate_line(found).endswith("; more queries like these would not tell")
 
 
 def by_document(sizes: list[int]) -> SamplingUnits:
-    return SamplingUnits.of(np.repeat(np.arange(len(sizes)), sizes))
+    return SamplingUnits.from_labels(np.repeat(np.arange(len(sizes)), sizes))
 
 
 def test_where_documents_are_shared_it_is_the_average_document_that_loses_less() -> None:
@@ -231,10 +235,10 @@ def test_a_document_that_is_lost_whole_weighs_as_much_as_any(each: int) -> None:
 def test_outcomes_are_accuracy_at_k_and_ndcg_at_ten() -> None:
     queries = [LabelledQuery("a", "", {3: 2, 7: 1}), LabelledQuery("b", "", {9: 1})]
     positions = np.array([[1, 3, 2, 7, *range(20, 28)], [*range(30, 40), 9, 0]])
-    found = RankingOutcomes.of(queries, positions, 1)
+    found = RankingOutcomes.judge(queries, positions, 1)
     ideal = 2 + 1 / np.log2(3)
     assert found.accuracy.tolist() == [0, 0]
-    assert RankingOutcomes.of(queries, positions, 12).accuracy.tolist() == [1, 1]
+    assert RankingOutcomes.judge(queries, positions, 12).accuracy.tolist() == [1, 1]
     assert found.ndcg.tolist() == pytest.approx([(2 / np.log2(3) + 1 / np.log2(5)) / ideal, 0])
 
 
@@ -252,7 +256,7 @@ def test_any_sample_has_limits() -> None:
         labels = np.unique(rng.integers(0, rng.integers(1, queries + 1), queries), return_inverse=True)[1]
         share = rng.random() ** 3
         values = (rng.random(queries) < share) * rng.choice([-1.0, 1.0, 0.3], queries, p=[0.3, 0.5, 0.2])
-        found = QueryLosses.of(values, labels)
+        found = QueryLosses.from_labels(values, labels)
         margins = np.array([0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 0.99])
         p_values = np.array([found.p_value(margin) for margin in margins])
         assert ((p_values >= 0) & (p_values <= 1)).all()
@@ -265,5 +269,8 @@ def test_any_sample_has_limits() -> None:
 def test_what_changes_nothing_is_admitted_before_what_loses_one_query() -> None:
     for size in (1, 2, 5):
         labels = np.arange(3000) // size
-        same, one = QueryLosses.of(np.zeros(3000), labels), QueryLosses.of((np.arange(3000) < 1).astype(float), labels)
+        same, one = (
+            QueryLosses.from_labels(np.zeros(3000), labels),
+            QueryLosses.from_labels((np.arange(3000) < 1).astype(float), labels),
+        )
         assert same.p_value(0.005) < one.p_value(0.005) < 0.05

@@ -44,7 +44,9 @@ def trial() -> SearchTrial:
 
 def started(trial: SearchTrial) -> tuple[GateBaseline, Admitted]:
     """The baseline of a trial, and what serves before anything is tried; no encoder is asked for anything here."""
-    baseline = GateBaseline.judge(np.arange(len(trial.queries)), SamplingUnits.of(clusters(trial.queries)), trial)
+    baseline = GateBaseline.judge(
+        np.arange(len(trial.queries)), SamplingUnits.from_labels(clusters(trial.queries)), trial
+    )
     return baseline, Admitted.exact(None, None, trial)
 
 

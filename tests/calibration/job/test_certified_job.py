@@ -116,7 +116,7 @@ def test_the_certified_loss_is_that_of_the_certifying_queries_as_served(certifie
     manifest, release = manifest_of(certified), load(certified / current_id(certified))
     kept = 503 - round(0.3 * 503)
     calibration = np.sort(np.random.default_rng(0).permutation(503)[:kept])
-    members = QueryRoles.draw(calibration, SamplingUnits.of(np.arange(503)), 0).certify.tolist()
+    members = QueryRoles.draw(calibration, SamplingUnits.from_labels(np.arange(503)), 0).certify.tolist()
     texts, relevant = queries_of(sample), relevant_of(sample)
     cut = release.retriever.search([Query(texts[row], k=5) for row in members])
     whole = release.retriever.search([Query(texts[row], k=5, min_results=5) for row in members])

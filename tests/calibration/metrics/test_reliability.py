@@ -18,7 +18,7 @@ from taugate.calibration.metrics.reliability import (
 def sums(said: np.ndarray, true: np.ndarray, labels: np.ndarray | None = None) -> ReliabilitySums:
     """Each query a document of its own where no labels are given."""
     said, true = np.atleast_2d(said), np.atleast_2d(true)
-    return ReliabilitySums.of(said.astype(np.float32), true, np.arange(len(said)) if labels is None else labels)
+    return ReliabilitySums.by_cluster(said.astype(np.float32), true, np.arange(len(said)) if labels is None else labels)
 
 
 def ece(said: list[float], true: list[bool]) -> float:

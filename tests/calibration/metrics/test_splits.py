@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Resamples
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Resamples
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, HoldoutSplit, QueryRoles
 from taugate.calibration.settings.settings import CalibrationSettings
 
 
 def alone(queries: int) -> SamplingUnits:
     """No two queries share a document."""
-    return SamplingUnits.of(np.arange(queries))
+    return SamplingUnits.from_labels(np.arange(queries))
 
 
 @pytest.mark.parametrize("size", [FEWEST_CALIBRATING, 31, 100, 352, 5001])
@@ -68,7 +68,7 @@ def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
 
 def test_no_document_is_in_two_parts_and_the_shares_are_of_queries() -> None:
     rng = np.random.default_rng(0)
-    units = SamplingUnits.of(rng.integers(0, 300, size=2000))
+    units = SamplingUnits.from_labels(rng.integers(0, 300, size=2000))
     calibration = np.sort(rng.choice(2000, size=1400, replace=False))
     parts = QueryRoles.draw(calibration, units, 3)
     documents = [set(units.labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
@@ -85,7 +85,7 @@ def test_where_documents_are_shared_none_is_in_two_parts() -> None:
     for seed in range(30):
         labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 9, size=60)))
         calibration = np.sort(rng.choice(len(labels), size=round(0.7 * len(labels)), replace=False))
-        parts = QueryRoles.draw(calibration, SamplingUnits.of(labels), seed)
+        parts = QueryRoles.draw(calibration, SamplingUnits.from_labels(labels), seed)
         everyone = np.concatenate([parts.fit, parts.choose, parts.certify])
         assert np.sort(everyone).tolist() == calibration.tolist()
         documents = [set(labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
@@ -105,5 +105,5 @@ def test_where_documents_are_shared_none_is_in_two_parts() -> None:
 
 @pytest.mark.parametrize(("queries", "documents"), [(29, 29), (90, 1), (90, 2)])
 def test_what_cannot_be_divided_has_no_parts(queries: int, documents: int) -> None:
-    assert QueryRoles.assign(np.arange(queries), SamplingUnits.of(np.arange(queries) % documents), 0) is None
-    assert QueryRoles.assign(np.arange(90), SamplingUnits.of(np.arange(90) % 30), 0) is not None
+    assert QueryRoles.assign(np.arange(queries), SamplingUnits.from_labels(np.arange(queries) % documents), 0) is None
+    assert QueryRoles.assign(np.arange(90), SamplingUnits.from_labels(np.arange(90) % 30), 0) is not None

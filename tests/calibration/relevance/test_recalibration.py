@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from taugate.calibration.relevance.fit import recalibrate
+from taugate.calibration.relevance.model import recalibrate
 from taugate.retrieval.policy.relevance import Logistic, Recalibration
 
 FEATURES = 3

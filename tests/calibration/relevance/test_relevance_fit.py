@@ -8,9 +8,8 @@ import pytest
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.estimate import EstimatedRelevance, estimate_relevance
-from taugate.calibration.relevance.fit import RelevanceFit
-from taugate.calibration.relevance.fit import fit_relevance as fit_by_document
+from taugate.calibration.relevance.model import EstimatedRelevance, RelevanceFit, estimate_relevance
+from taugate.calibration.relevance.model import fit_relevance as fit_by_document
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -143,7 +142,7 @@ class World:
         self.index = FlatIndex.build(self.documents)
         labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
         self.judged = JudgedQueries.judge(labelled, self.queries, self.index, K)
-        self.parts = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.of(np.arange(QUERIES)), 0)
+        self.parts = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_labels(np.arange(QUERIES)), 0)
         unanswerable = unit(rng.standard_normal((7, DIMENSION)))
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
 

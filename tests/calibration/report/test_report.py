@@ -62,7 +62,7 @@ def studied(data: Path, encoder_folder: Path, spool: Path, rule: Rule | None = N
     asked = CalibrationSettings(rule=rule or Rule.asked(), **settings)
     dataset = read_dataset(data, asked.split, spool)
     encoder = OnnxEncoder.load(encoder_folder)
-    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
     admitted = admit(dataset, encoded, encoder, asked, lambda line: None, Stopwatch())
     found = study(dataset, admitted.encoded, admitted.index, asked, Stopwatch())

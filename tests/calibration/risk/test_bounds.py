@@ -214,7 +214,7 @@ def copied_steps(rng: np.random.Generator, documents: int, copies: int) -> tuple
     scores = np.repeat(rng.uniform(size=(documents, 1)).astype(np.float32), copies, axis=0)
     asked, units = (
         queries(scores, np.ones(scores.shape, dtype=np.int64)),
-        SamplingUnits.of(np.repeat(np.arange(documents), copies)),
+        SamplingUnits.from_labels(np.repeat(np.arange(documents), copies)),
     )
     return LossSteps.of_accuracy(asked, scores), LossSteps.of_accuracy(asked, scores, units)
 
@@ -242,7 +242,7 @@ def test_copies_certify_what_one_query_for_each_document_does_and_no_more(metric
     alone = certify([LossLimit(metric, loss_steps(queries(scores, hit), scores, rule.metric), 0.05)], rule)
     found = []
     for copies in (2, 7):
-        many, units = np.repeat(scores, copies, axis=0), SamplingUnits.of(np.repeat(np.arange(150), copies))
+        many, units = np.repeat(scores, copies, axis=0), SamplingUnits.from_labels(np.repeat(np.arange(150), copies))
         steps = loss_steps(queries(many, np.repeat(hit, copies, axis=0)), many, rule.metric, units)
         found.append(certify([LossLimit(metric, steps, 0.05)], rule))
     assert found[0].tau == found[1].tau

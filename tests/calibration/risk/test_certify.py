@@ -150,7 +150,7 @@ PATTERN = (3, 1, 1, 2)  # queries of a document, over and over
 
 
 def pattern(times: int) -> SamplingUnits:
-    return SamplingUnits.of(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
+    return SamplingUnits.from_labels(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
 
 
 @pytest.mark.parametrize("guarantee", ["high-probability", "expected-loss"])
@@ -171,7 +171,7 @@ def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: 
 
 def test_repeated_documents_lower_the_threshold() -> None:
     queries, scores = random_queries(0, 399)
-    units = SamplingUnits.of(np.arange(399) // 3)
+    units = SamplingUnits.from_labels(np.arange(399) // 3)
     alone = accuracy_limit(queries, scores, 0.05)
     repeated = LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)
     for rule in (PAIRED, HIGH, EXPECTED):
@@ -185,7 +185,7 @@ def test_repeated_documents_lower_the_threshold() -> None:
 
 def test_documents_with_one_query_each_are_certified_query_by_query() -> None:
     queries, scores = random_queries(0, 400)
-    units = SamplingUnits.of(np.arange(400)[::-1])
+    units = SamplingUnits.from_labels(np.arange(400)[::-1])
     found = certify([LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)], HIGH)
     assert found == certify([accuracy_limit(queries, scores, 0.05)], HIGH)
 
@@ -213,7 +213,7 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
 def certificates(n: int, most: float, rule: Rule, each: int = 1) -> list[Certificate]:
     """Of n queries, so many on each document."""
     queries, scores = random_queries(3, n)
-    steps = LossSteps.of_accuracy(queries, scores, SamplingUnits.of(np.arange(n) // each))
+    steps = LossSteps.of_accuracy(queries, scores, SamplingUnits.from_labels(np.arange(n) // each))
     return certify([LossLimit(words.ACCURACY, steps, most)], rule).certificates
 
 

@@ -26,7 +26,7 @@ def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability
 @pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
 @pytest.mark.parametrize("labels", [30, 43, 141, 503])
 def test_as_many_certify_as_in_a_calibration(holdout: float, labels: int) -> None:
-    units = SamplingUnits.of(np.arange(labels))
+    units = SamplingUnits.from_labels(np.arange(labels))
     members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
     parts = QueryRoles.draw(members, units, 0)
     enough = len(members) >= FEWEST_CALIBRATING

@@ -54,12 +54,12 @@ def test_the_p_value_is_the_inverse_of_the_product_over_documents(seed: int, mar
     of_document = [losses[labels == document] for document in range(30)]
     most = max(len(each) for each in of_document)
     means = [float(each.mean()) for each in of_document]
-    found = DocumentLosses.of(losses, labels)
+    found = DocumentLosses.from_labels(losses, labels)
     assert found.mean == pytest.approx(np.mean(means))
     assert found.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, margin)))
     sums = [float(each.sum()) / most for each in of_document]
     scale = len(losses) / 30 / most
-    of_queries = DocumentLosses.of(losses, labels, "query")
+    of_queries = DocumentLosses.from_labels(losses, labels, "query")
     assert of_queries.mean == pytest.approx(losses.mean())
     assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(sums, margin * scale)))
 
@@ -67,7 +67,7 @@ def test_the_p_value_is_the_inverse_of_the_product_over_documents(seed: int, mar
 @pytest.mark.parametrize("statement", ["document", "query"])
 def test_limits_are_where_the_p_value_crosses(statement: str) -> None:
     for seed in range(10):
-        found = DocumentLosses.of(*random_losses(seed), statement)  # type: ignore[arg-type]
+        found = DocumentLosses.from_labels(*random_losses(seed), statement)  # type: ignore[arg-type]
         upper, lower = found.upper_limit(0.95), found.lower_limit(0.95)
         assert -1 <= lower < found.mean < upper <= 1
         assert upper == 1 or found.p_value(upper) == pytest.approx(0.05, abs=1e-6)
@@ -85,7 +85,7 @@ def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, SamplingUnits]
     return (
         JudgedQueries(TopK(scores, np.zeros((n, k), np.int64)), grades, ideal, scores[:, 0]),
         decisions,
-        SamplingUnits.of(labels),
+        SamplingUnits.from_labels(labels),
     )
 
 
@@ -165,7 +165,7 @@ def test_whole_documents_lost_at_the_margin_by_enumeration(margin: float, statem
     """40 documents of five queries, each lost whole with that probability."""
     labels, size, passed = np.repeat(np.arange(40), 5), 0.0, 0
     for lost in range(41):
-        found = DocumentLosses.of((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
+        found = DocumentLosses.from_labels((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
         if found.p_value(margin) <= 0.05:
             passed += 1
             size += stats.binom.pmf(lost, 40, margin)
@@ -224,7 +224,7 @@ def test_documents_lost_whole_among_single_queries(documents: int, margin: float
 
 @pytest.mark.parametrize("sizes", [[1] * 500, [3] * 200, [1] * 300 + [8] * 40, [2]])
 def test_what_changes_nothing_passes_at_the_least_loss_and_not_below(sizes: list[int]) -> None:
-    units = SamplingUnits.of(np.repeat(np.arange(len(sizes)), sizes))
+    units = SamplingUnits.from_labels(np.repeat(np.arange(len(sizes)), sizes))
     least, nothing = least_loss(units, 0.95), paired_losses(np.zeros(len(units)), units)
     assert nothing.p_value(least + 1e-6) <= 0.05 < nothing.p_value(0.99 * least)
     margin = default_margin(0.001, least)
@@ -248,13 +248,13 @@ def test_so_many_times_as_many_labels_do_tell(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(150), size)
     losses = rng.choice([0.0, 1.0, -1.0], len(labels), p=[0.97, 0.015, 0.015])
-    found = paired_losses(losses, SamplingUnits.of(labels))
+    found = paired_losses(losses, SamplingUnits.from_labels(labels))
     margin = max(found.mean, 0.0) + 0.01
     factor = sample_size_factor(found, margin, 0.05)
     assert factor is not None
     times = math.ceil(factor)
     many = np.concatenate([labels + 150 * copy for copy in range(times)])
-    assert paired_losses(np.tile(losses, times), SamplingUnits.of(many)).p_value(margin) <= 0.05
+    assert paired_losses(np.tile(losses, times), SamplingUnits.from_labels(many)).p_value(margin) <= 0.05
     assert found.times(factor).p_value(margin) <= 0.05
     assert factor == 1 or found.times(0.98 * factor).p_value(margin) > 0.05
 
@@ -262,7 +262,7 @@ def test_so_many_times_as_many_labels_do_tell(seed: int, size: int) -> None:
 def test_where_no_number_of_labels_would_tell_there_is_none() -> None:
     losses, labels = np.repeat([1.0, 0.0], [20, 380]), np.arange(400) // 2
     for margin in (0.049, 0.05, 0.05 + 1e-9):
-        assert sample_size_factor(paired_losses(losses, SamplingUnits.of(labels)), margin, 0.05) is None
+        assert sample_size_factor(paired_losses(losses, SamplingUnits.from_labels(labels)), margin, 0.05) is None
 
 
 # Who is held out, and what counts as one draw.
@@ -270,20 +270,24 @@ def test_where_no_number_of_labels_would_tell_there_is_none() -> None:
 
 def test_documents_are_the_units_where_clusters_cost_more_than_a_tenth() -> None:
     at, above = np.array([*range(18), 18, 18]), np.array([*range(17), 17, 17])
-    assert SamplingUnits.of(at).design_effect == pytest.approx(1.1)
-    assert (SamplingUnits.of(at).unit, SamplingUnits.of(above).unit) == ("query", "document")
-    assert (SamplingUnits.of(at).count, SamplingUnits.of(above).count) == (20, 18)
-    assert SamplingUnits.of(above).record.model_dump() == {"unit": "document", "units": 18, "design_effect": 21 / 19}
+    assert SamplingUnits.from_labels(at).design_effect == pytest.approx(1.1)
+    assert (SamplingUnits.from_labels(at).unit, SamplingUnits.from_labels(above).unit) == ("query", "document")
+    assert (SamplingUnits.from_labels(at).count, SamplingUnits.from_labels(above).count) == (20, 18)
+    assert SamplingUnits.from_labels(above).record.model_dump() == {
+        "unit": "document",
+        "units": 18,
+        "design_effect": 21 / 19,
+    }
 
 
 def test_units_of_some_of_the_queries_are_those_of_all() -> None:
-    units = SamplingUnits.of(np.array([7, 7, 7, 10**9, 3, 3]))
+    units = SamplingUnits.from_labels(np.array([7, 7, 7, 10**9, 3, 3]))
     assert units.design_effect == pytest.approx((9 + 1 + 4) / 6)
     some = units.take(np.array([0, 3, 4]))
     assert (some.unit, some.count, some.design_effect) == ("document", 3, units.design_effect)
     assert sorted(units.sizes().tolist()) == [1, 2, 3]
     assert units.words == "6 queries about 3 documents"
-    alone = SamplingUnits.of(np.zeros(9, dtype=np.int64))
+    alone = SamplingUnits.from_labels(np.zeros(9, dtype=np.int64))
     assert (alone.count, alone.design_effect, alone.words) == (1, 9, "9 queries about documents that all of them share")
 
 

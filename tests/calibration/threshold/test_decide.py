@@ -10,8 +10,9 @@ from scipy import stats
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, QueryRoles
-from taugate.calibration.relevance.estimate import CalibrationQueries, estimate_relevance
+from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import Rule
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, bootstrap_threshold, decide_policy
 from taugate.calibration.threshold.policy_choice import PolicyCandidate
 from taugate.errors import InputError
@@ -23,7 +24,7 @@ from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World, un
 
 AUTO = Rule("risk-control", "auto", max_loss=0.1)
 EXPECTED = replace(AUTO, guarantee="expected-loss")
-ALONE = SamplingUnits.of(np.arange(QUERIES))  # no two queries share a document
+ALONE = SamplingUnits.from_labels(np.arange(QUERIES))  # no two queries share a document
 
 
 def evidence(world: World, calibration: np.ndarray | None = None) -> CalibrationQueries:
@@ -126,7 +127,7 @@ def two_equal_policies(rng: np.random.Generator, queries: int) -> CalibrationQue
     top = TopK(scores, np.zeros((queries, 2), dtype=np.int64))
     grades = np.tile([0, 1], (queries, 1))
     relevance = np.column_stack([np.ones(queries), rng.random(queries)]).astype(np.float32)
-    units = SamplingUnits.of(np.arange(queries))
+    units = SamplingUnits.from_labels(np.arange(queries))
     scored = ScoredQueries(JudgedQueries(top, grades, np.ones(queries), scores[:, 1]), top, relevance, relevance)
     parts = QueryRoles(np.arange(2), np.arange(2, 4), np.arange(4, queries), np.arange(2))
     return CalibrationQueries(scored, np.arange(queries), np.zeros((1, 1), np.int64), parts, None, units, 0)
@@ -360,7 +361,7 @@ def test_every_certified_statement_counts_repeated_documents(
 ) -> None:
     rule = Rule(method, "similarity", guarantee=guarantee, max_loss=0.3)
     independent = decide_policy(rule, known)
-    repeated = decide_policy(rule, replace(known, units=SamplingUnits.of(np.arange(QUERIES) // 3)))
+    repeated = decide_policy(rule, replace(known, units=SamplingUnits.from_labels(np.arange(QUERIES) // 3)))
     passes = conformal(0.3) if guarantee == "expected-loss" else exact(0.3)
     assert independent.tau == literal_tau(known, "similarity", known.calibration, passes)
     assert independent.certificates[0].effective_queries == QUERIES
@@ -378,9 +379,9 @@ def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hi
         grades = (rng.random(600) < 0.8).astype(np.int64)
         top = TopK(scores[:, None].astype(np.float32), np.zeros((600, 1), dtype=np.int64))
         judged = JudgedQueries(top, grades[:, None], np.ones(600), top.scores[:, 0])
-        scored, by_document = ScoredQueries(judged, top, None, None), SamplingUnits.of(labels)
+        scored, by_document = ScoredQueries(judged, top, None, None), SamplingUnits.from_labels(labels)
         given = CalibrationQueries(scored, np.arange(600), np.zeros((1, 1)), None, None, by_document, 0)
-        for each in (given, replace(given, units=SamplingUnits.of(np.arange(600)))):
+        for each in (given, replace(given, units=SamplingUnits.from_labels(np.arange(600)))):
             tau = decide_policy(rule, each).tau
             over = tau is not None and 0.8 * stats.norm.cdf(tau) > delta
             above, naive = above + (over and each is given), naive + (over and each is not given)

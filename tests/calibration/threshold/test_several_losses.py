@@ -8,8 +8,8 @@ from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.relevance.estimate import CalibrationQueries
 from taugate.calibration.settings.rules import Rule
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.cli import main as cli
 from taugate.retrieval.index.top_k import TopK
@@ -21,7 +21,7 @@ def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> Calibrati
     scores = np.repeat(rng.random((queries // each, 1)), each, axis=0).astype(np.float32)
     top = TopK(scores, np.zeros(scores.shape, dtype=np.int64))
     judged = JudgedQueries(top, np.ones(scores.shape, dtype=np.int64), np.ones(queries), scores[:, 0])
-    units, members = SamplingUnits.of(np.arange(queries) // each), np.arange(queries)
+    units, members = SamplingUnits.from_labels(np.arange(queries) // each), np.arange(queries)
     return CalibrationQueries(
         ScoredQueries(judged, top, None, None), members, np.zeros((1, 1), np.int64), None, None, units, 0
     )

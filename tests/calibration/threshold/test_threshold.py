@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Resamples, bootstrapped
 from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Resamples, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -91,7 +91,7 @@ def test_beside_the_papers_interval_stands_the_one_that_draws_whole_documents() 
     settings = CalibrationSettings(bootstraps=200, sample_size=500, seed=3)
     labels, hits = np.repeat(np.arange(100), 5), np.repeat(np.arange(100) < 70, 5).astype(float)
     shared, alone = (
-        Resamples.draw(np.random.default_rng(3), SamplingUnits.of(each), 50, settings)
+        Resamples.draw(np.random.default_rng(3), SamplingUnits.from_labels(each), 50, settings)
         for each in (labels, np.arange(500))
     )
     assert np.array_equal(shared.rows, alone.rows), "the draws of the contract are the same"

@@ -1,4 +1,8 @@
-"""Fit the probability that a retrieved document is relevant: logistic regression, its strength by cross-validation."""
+"""The model of relevance: fit it on some of the queries, recalibrate it on others, and say how reliable it is.
+
+Logistic regression gives the probability that a retrieved document is relevant; the strength of its penalty comes from
+cross-validation.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -9,8 +13,30 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.metrics.splits import Fold, cluster_folds
-from taugate.retrieval.policy.relevance import Float64, Logistic, Recalibration
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.reliability import (
+    LIKELY,
+    ReliabilitySums,
+    brier,
+    brier_skill,
+    error_interval,
+    expected_calibration_error,
+    reliability,
+)
+from taugate.calibration.metrics.splits import Fold, QueryRoles, cluster_folds
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.relevance import (
+    FEATURES,
+    Background,
+    Float64,
+    Logistic,
+    Recalibration,
+    Relevance,
+    features,
+)
+from taugate.retrieval.release.evidence import RelevanceRecord
+from taugate.retrieval.vectors.similarity import Float32
 
 # C, the inverse strength of the ridge penalty on standardised features: from strong to next to none, a decade apart.
 _STRENGTHS = (0.03, 0.3, 3.0)
@@ -33,6 +59,58 @@ class RelevanceFit:
     regularization: float
     log_loss: float
     out_of_fold: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class EstimatedRelevance:
+    """A fitted model with the probabilities that it gives.
+
+    relevance: the model with what describes a query and its results; fit: the model before its probabilities were
+    recalibrated, for a choice in which the queries that certify have no say; choosing: (c, K) float32, what it then
+    gave to the queries that help to choose; answerable: (n, K) and unanswerable: (u, K) float32, probabilities of all
+    results.
+    """
+
+    relevance: Relevance
+    fit: RelevanceFit
+    choosing: Float32
+    answerable: Float32
+    unanswerable: Float32
+
+
+def estimate_relevance(
+    judged: JudgedQueries,
+    vectors: Float32,
+    unanswerable: tuple[TopK, Float32],
+    roles: QueryRoles,
+    documents: Float32,
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> EstimatedRelevance | None:
+    """Fit on the queries that fit, recalibrate on the other calibration queries, and score every result.
+
+    One thread: the same data give the same bits.
+
+    judged: the n answerable queries with their results; vectors: (n, d) float32, of them; unanswerable: the top-K of
+    the u unanswerable ones, and their (u, d) vectors; roles: which queries fit; documents: (N, d) float32; lengths:
+    (N,) bytes of each document. None where the queries that fit have no relevant result, or nothing else.
+    """
+    with threadpool_limits(limits=1):
+        background = Background.of(documents, vectors[roles.fit], lengths)
+        k = judged.top.scores.shape[1]
+        found = background.documents[judged.top.positions]
+        values, relevant = features(judged.top.scores, background.of_queries(vectors), found, k), judged.grades >= 1
+        fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.labels)
+        if fitted is None:
+            return None
+        model = recalibrate(fitted.model, values[roles.rest], relevant[roles.rest])
+        relevance = Relevance(model, background, k)
+        return EstimatedRelevance(
+            relevance,
+            fitted,
+            fitted.model.probability(values[roles.choose]).astype(np.float32),
+            model.probability(values).astype(np.float32),
+            relevance.estimate(unanswerable[1], unanswerable[0]),
+        )
 
 
 def fit_relevance(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> RelevanceFit | None:
@@ -131,3 +209,42 @@ def _regression(said: Float64, target: Float64) -> tuple[list[float], float]:
             sample_weight=np.concatenate([target, 1 - target]),
         )
     return regression.coef_[0].tolist(), float(regression.intercept_[0])
+
+
+def relevance_record(
+    estimated: EstimatedRelevance,
+    roles: QueryRoles,
+    judged: JudgedQueries,
+    units: SamplingUnits,
+    heldout: NDArray[np.int64] | None,
+    seed: int,
+) -> RelevanceRecord:
+    """Write down how the model was fitted, and its reliability on queries that it was not fitted on.
+
+    Bootstraps come from `numpy.random.default_rng([seed, 7])`.
+
+    estimated: the model with its probabilities; roles: which queries fitted it; judged: the n answerable queries with
+    their results; units: what counts as one draw among them; heldout: positions of the held-out ones; without them it
+    is measured on those that help to choose and certify, which the recalibration, three numbers, was fitted on; seed:
+    of the calibration.
+    """
+    unseen = roles.rest if heldout is None else heldout
+    relevance, relevant = estimated.answerable[unseen], judged.grades[unseen] >= 1
+    sums = ReliabilitySums.by_cluster(relevance, relevant, units.labels[unseen])
+    drawn = sums.drawn(np.random.default_rng([seed, 7]))
+    return RelevanceRecord(
+        features=list(FEATURES),
+        fit_queries=len(roles.fit),
+        regularization=estimated.fit.regularization,
+        log_loss=estimated.fit.log_loss,
+        recalibration=estimated.relevance.model.recalibration.kind,
+        part="calibration" if heldout is None else "heldout",
+        queries=len(unseen),
+        documents=len(sums.squares),
+        expected_calibration_error=expected_calibration_error(sums),
+        brier=brier(sums, drawn),
+        brier_skill=brier_skill(sums, drawn),
+        error=error_interval(sums, drawn),
+        error_of_likely=error_interval(sums, drawn, LIKELY) if (relevance >= LIKELY).any() else None,
+        bins=reliability(sums),
+    )
