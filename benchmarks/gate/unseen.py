@@ -7,7 +7,7 @@ from projections import SETS, encoders
 from searched import Encoded
 
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.gate.baseline import Admitted, GateBaseline, SearchTrial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.projection import try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.splits import HoldoutSplit
@@ -53,8 +53,9 @@ def _split(encoded: Encoded, encoder: str, seed: int, gate: Gate) -> tuple[float
     split = HoldoutSplit.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
     baseline = GateBaseline.judge(split.calibration, SamplingUnits.from_labels(clusters(trial.queries)), trial)
-    before = Admitted.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
-    _, found = try_projection(baseline, before, Cheaper(projection="auto"), seed, gate)
+    before = GateState.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
+    _, state = try_projection(baseline, before, Cheaper(projection="auto"), seed, gate)
+    found = state.admitted
     if found.projection is None or found.projection_record is None:
         return None, 0.0, 0.0
     queries, documents = found.encoded.answerable[split.heldout], found.encoded.documents

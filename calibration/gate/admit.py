@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.baseline import Admitted, GateBaseline, SearchTrial
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.gate import gate_line
 from taugate.calibration.gate.indexes import kinds_asked, try_indexes
 from taugate.calibration.gate.precision import golden_tolerance, try_int8
@@ -43,25 +43,25 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     cheaper, members, units = settings.cheaper, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
     trial = SearchTrial.build(queries, encoded.answerable[members], encoded.documents, settings.k)
-    admitted = Admitted.exact(encoder, encoded, trial)
+    state = GateState.exact(encoder, encoded, trial)
     if not cheaper.asked:
-        return admitted
+        return state.admitted
     with watch.stage("gate"):
         baseline = GateBaseline.judge(members, units, trial)
     kinds = kinds_asked(cheaper.index, len(dataset.documents))
     gate = _gate(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
     tried: list[GateRecord] = []
     if "precision" in cheaper.asked:
-        records, admitted = try_int8(baseline, admitted, dataset, cheaper.precision, gate, watch)
+        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
         tried += _told(records, say)
     with watch.stage("gate"):
         if "projection" in cheaper.asked:
-            records, admitted = try_projection(baseline, admitted, cheaper, settings.seed, gate)
+            records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
             tried += _told(records, say)
         if kinds:
-            records, admitted = try_indexes(baseline, admitted, kinds, gate)
+            records, state = try_indexes(baseline, state, kinds, gate)
             tried += _told(records, say)
-        return replace(admitted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, admitted))
+        return replace(state.admitted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
 
 
 def _told(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence[GateRecord]:

@@ -1,7 +1,7 @@
 """The baseline of the gate, exact search of unprojected float32 vectors, and what has been admitted in its place.
 
-`Baseline` is fixed before the first candidate is tried. `Admitted` is what would serve at this point: every admitted
-candidate gives a new one.
+`GateBaseline` is fixed before the first candidate is tried. `GateState` is what would serve at this point: every
+candidate that is admitted gives a new one.
 """
 
 from collections.abc import Sequence
@@ -119,27 +119,36 @@ class GateBaseline:
 
 @dataclass(frozen=True)
 class Admitted:
-    """The encoder, projection and index that serve with the candidates admitted so far.
+    """The encoder, projection and index that serve, with the evidence for them.
 
     encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
-    trial: the calibration queries, encoded and projected likewise, with exact search; index: index that serves;
-    index_record: what the manifest says of it; projection, projection_record: None without a projection; outcomes:
-    outcomes of queries that the projection was not fitted on, None without one; float32: encoder that an int8 encoder
-    was made of, None where none is admitted; golden_tolerance: how far a score may be from the one recorded, on another
-    processor; gate: a record for every candidate tried, in order.
+    index: index that serves; index_record: what the manifest says of it; projection, projection_record: None without a
+    projection; float32: encoder that an int8 encoder was made of, None where none is admitted; golden_tolerance: how
+    far a score may be from the one recorded, on another processor; gate: a record for every candidate tried, in order.
     """
 
     encoder: OnnxEncoder
     encoded: EncodedDataset
-    trial: SearchTrial
     index: AnyIndex
     index_record: IndexRecord
     projection: Projection | None = None
     projection_record: ProjectionRecord | None = None
-    outcomes: RankingOutcomes | None = None
     float32: OnnxEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class GateState:
+    """What serves with the candidates admitted so far, ready for the next one to be tried.
+
+    admitted: what serves; trial: the calibration queries, encoded and projected as it has them, with exact search;
+    outcomes: outcomes of queries that the projection was not fitted on, None without a projection.
+    """
+
+    admitted: Admitted
+    trial: SearchTrial
+    outcomes: RankingOutcomes | None = None
 
     @classmethod
     def exact(cls, encoder: OnnxEncoder, encoded: EncodedDataset, trial: SearchTrial) -> Self:
@@ -147,51 +156,52 @@ class Admitted:
 
         encoder: the float32 encoder; encoded: its vectors; trial: the calibration queries, with the exact index.
         """
-        return cls(encoder, encoded, trial, trial.exact, index_record(trial.exact))
+        return cls(Admitted(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
 
     def with_queries(self, encoder: OnnxEncoder, encoded: EncodedDataset, vectors: Float32) -> Self:
         """Serve another encoder's queries from the same documents.
 
-        encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors
-        of the calibration queries.
+        encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors of the
+        calibration queries.
         """
-        trial = replace(self.trial, vectors=vectors)
-        return replace(self, encoder=encoder, encoded=encoded, trial=trial, float32=self.encoder)
+        admitted = replace(self.admitted, encoder=encoder, encoded=encoded, float32=self.admitted.encoder)
+        return replace(self, admitted=admitted, trial=replace(self.trial, vectors=vectors))
 
     def with_projection(
         self, projection: Projection, record: ProjectionRecord, outcomes: RankingOutcomes, members: NDArray[np.int64]
     ) -> Self:
         """Project everything, and search it exactly.
 
-        projection: projection to apply; record: what the manifest says of it; outcomes: outcomes of the
-        calibration queries, each by a projection that was not fitted on it; members: positions of the
-        calibration queries among the answerable ones.
+        projection: projection to apply; record: what the manifest says of it; outcomes: outcomes of the calibration
+        queries, each by a projection that was not fitted on it; members: positions of the calibration queries among the
+        answerable ones.
         """
+        before = self.admitted.encoded
         encoded = replace(
-            self.encoded,
-            documents=projection.apply(self.encoded.documents),
-            answerable=projection.apply(self.encoded.answerable),
-            unanswerable=projection.apply(self.encoded.unanswerable),
-            off_topic=projection.apply(self.encoded.off_topic),
+            before,
+            documents=projection.apply(before.documents),
+            answerable=projection.apply(before.answerable),
+            unanswerable=projection.apply(before.unanswerable),
+            off_topic=projection.apply(before.off_topic),
         )
         trial = SearchTrial.build(self.trial.queries, encoded.answerable[members], encoded.documents, self.trial.k)
-        return replace(
-            self,
+        admitted = replace(
+            self.admitted,
             encoded=encoded,
-            trial=trial,
             index=trial.exact,
             index_record=index_record(trial.exact),
             projection=projection,
             projection_record=record,
-            outcomes=outcomes,
         )
+        return replace(self, admitted=admitted, trial=trial, outcomes=outcomes)
 
     def with_index(self, index: AnyIndex, recall: float) -> Self:
         """Search with another index.
 
         index: index of the same documents; recall: share of the exact top `trial.depth` that it finds.
         """
-        return replace(self, index=index, index_record=index_record(index, recall, self.trial.depth))
+        record = index_record(index, recall, self.trial.depth)
+        return replace(self, admitted=replace(self.admitted, index=index, index_record=record))
 
 
 def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from taugate.calibration.gate.baseline import Admitted, GateBaseline, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import speeds
 from taugate.calibration.settings.settings import MARGIN, AskedIndex, Gate
@@ -53,19 +53,19 @@ def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
 
 
 def try_indexes(
-    baseline: GateBaseline, admitted: Admitted, kinds: tuple[Kind, ...], gate: Gate
-) -> tuple[list[GateRecord], Admitted]:
+    baseline: GateBaseline, state: GateState, kinds: tuple[Kind, ...], gate: Gate
+) -> tuple[list[GateRecord], GateState]:
     """Build and judge an index of each kind, and take the first that is admitted.
 
     What an index changes is measured against exact search of the same vectors. Where there is a projection it is added
     to what the projection loses of queries that it was not fitted on: the one that serves was fitted on these queries.
 
-    baseline: baseline to judge against; admitted: what serves so far, by exact search; kinds: kinds of index, the
+    baseline: baseline to judge against; state: what serves so far, by exact search; kinds: kinds of index, the
     preferred one first; gate: margin and confidence.
 
-    Returns a record for each kind, and what serves from here on: `admitted` itself where the gate admits none.
+    Returns a record for each kind, and what serves from here on: `state` itself where the gate admits none.
     """
-    trial, margin = admitted.trial, gate.margin or MARGIN
+    trial, margin = state.trial, gate.margin or MARGIN
     exact = trial.exact.search(trial.vectors, trial.depth)
     before = RankingOutcomes.judge(trial.queries, exact.positions, trial.k)
     indexes = [build_index(kind, trial, margin) for kind in kinds]
@@ -73,7 +73,7 @@ def try_indexes(
         GateCandidate(
             _name(index),
             "index",
-            (admitted.outcomes or before).shifted(before, trial.outcomes(index)),
+            (state.outcomes or before).shifted(before, trial.outcomes(index)),
             search_gain(trial, index),
         )
         for index in indexes
@@ -81,8 +81,8 @@ def try_indexes(
     records = judge(baseline.outcomes, candidates, baseline.units, gate)
     for index, record in zip(indexes, records, strict=True):
         if record.admitted:
-            return records, admitted.with_index(index, recall(index, trial.exact, trial.vectors, exact))
-    return records, admitted
+            return records, state.with_index(index, recall(index, trial.exact, trial.vectors, exact))
+    return records, state
 
 
 def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:

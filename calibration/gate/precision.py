@@ -8,7 +8,7 @@ import numpy as np
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.encoding.source import int8_encoder
-from taugate.calibration.gate.baseline import Admitted, GateBaseline
+from taugate.calibration.gate.baseline import GateBaseline, GateState
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import Stopwatch, speeds
 from taugate.calibration.settings.settings import AskedPrecision, Gate
@@ -25,51 +25,51 @@ _FASTER = 1.2
 
 def try_int8(
     baseline: GateBaseline,
-    admitted: Admitted,
+    state: GateState,
     dataset: Dataset,
     precision: AskedPrecision,
     gate: Gate,
     watch: Stopwatch,
-) -> tuple[list[GateRecord], Admitted]:
+) -> tuple[list[GateRecord], GateState]:
     """Encode the queries with int8 weights, and judge what they find.
 
     With `auto`, int8 also has to be clearly faster than float32 in the same run.
 
-    baseline: baseline to judge against; admitted: what serves so far, with a float32 encoder; dataset: data set
+    baseline: baseline to judge against; state: what serves so far, with a float32 encoder; dataset: data set
     whose queries are encoded; precision: "int8" or "auto"; gate: margin and confidence; watch: stopwatch whose
     stages "encode" and "gate" grow.
 
-    Returns the one record, and what serves from here on: `admitted` itself where int8 is not used.
+    Returns the one record, and what serves from here on: `state` itself where int8 is not used.
 
     Raises EncoderError where the encoder has nothing to quantise.
     """
-    int8 = OnnxEncoder.load(int8_encoder(admitted.encoder.folder))
-    encoded = _encode_queries(dataset, admitted.encoded, int8, watch)
+    int8 = OnnxEncoder.load(int8_encoder(state.admitted.encoder.folder))
+    encoded = _encode_queries(dataset, state.admitted.encoded, int8, watch)
     with watch.stage("gate"):
-        moved = admitted.with_queries(int8, encoded, encoded.answerable[baseline.members])
+        moved = state.with_queries(int8, encoded, encoded.answerable[baseline.members])
         texts = [query.text for query in moved.trial.queries[:_TIMED]]
-        gain = _encoding_speeds(texts, admitted.encoder, int8)
+        gain = _encoding_speeds(texts, state.admitted.encoder, int8)
         candidate = GateCandidate("int8", "precision", moved.trial.outcomes(), gain)
         (record,) = judge(baseline.outcomes, [candidate], baseline.units, gate)
         faster = gain["queries_per_second"] > _FASTER * gain["baseline_queries_per_second"]
         used = record.admitted and (faster or precision == "int8")
-        return [record], moved if used else admitted
+        return [record], moved if used else state
 
 
-def golden_tolerance(baseline: GateBaseline, admitted: Admitted) -> float:
+def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     """Return how far scores may be from what another processor gives: in int8 twice as far as any of float32 is.
 
     An activation that is rounded the other way, as another processor's last bit may have it, changes everything behind
     it by as much as rounding itself does (docs/benchmarks/gate.md).
 
-    baseline: baseline with the calibration queries in float32; admitted: what serves, with the same queries by its
+    baseline: baseline with the calibration queries in float32; state: what serves, with the same queries by its
     own encoder.
     """
-    if admitted.float32 is None:
+    if state.admitted.float32 is None:
         return TOLERANCE
-    projection, float32 = admitted.projection, baseline.trial.vectors
-    exact = admitted.index.search(projection.apply(float32) if projection else float32, baseline.trial.k)
-    difference = exact.scores - admitted.index.search(admitted.trial.vectors, baseline.trial.k).scores
+    projection, float32 = state.admitted.projection, baseline.trial.vectors
+    exact = state.admitted.index.search(projection.apply(float32) if projection else float32, baseline.trial.k)
+    difference = exact.scores - state.admitted.index.search(state.trial.vectors, baseline.trial.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 
 

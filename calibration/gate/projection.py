@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.gate.baseline import Admitted, GateBaseline, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import search_gain
 from taugate.calibration.metrics.splits import random_folds
@@ -96,19 +96,19 @@ def cross_validated(
 
 
 def try_projection(
-    baseline: GateBaseline, admitted: Admitted, cheaper: Cheaper, seed: int, gate: Gate
-) -> tuple[list[GateRecord], Admitted]:
+    baseline: GateBaseline, state: GateState, cheaper: Cheaper, seed: int, gate: Gate
+) -> tuple[list[GateRecord], GateState]:
     """Judge query PCA at each retention asked for, and take the smallest projection among the best that are admitted.
 
     Each calibration query is judged by a PCA of the other folds' queries; what serves is fitted once more on all of
     them. Folds come from `numpy.random.default_rng([seed, 4])`.
 
-    baseline: baseline to judge against; admitted: what serves so far, without a projection; cheaper: projection and
+    baseline: baseline to judge against; state: what serves so far, without a projection; cheaper: projection and
     retention asked for; seed: seed of the calibration; gate: margin and confidence.
 
-    Returns a record for each retention, and what serves from here on: `admitted` itself where the gate admits none.
+    Returns a record for each retention, and what serves from here on: `state` itself where the gate admits none.
     """
-    trial = admitted.trial
+    trial = state.trial
     retentions = RETENTIONS if cheaper.projection == "auto" else (cheaper.retention or RETENTION,)
     outcomes = cross_validated(trial, retentions, np.random.default_rng([seed, 4]))
     pca = fit_pca(trial.vectors)
@@ -122,7 +122,7 @@ def try_projection(
     records = judge(baseline.outcomes, candidates, baseline.units, gate)
     best = _smallest_near_best(records, sizes)
     if best is None:
-        return records, admitted
+        return records, state
     record = ProjectionRecord(
         retention=retentions[best],
         dimension=sizes[best],
@@ -132,7 +132,7 @@ def try_projection(
         folds=FOLDS,
     )
     projection = pca.projection.first(sizes[best])
-    return records, admitted.with_projection(projection, record, outcomes[best], baseline.members)
+    return records, state.with_projection(projection, record, outcomes[best], baseline.members)
 
 
 def _smallest_near_best(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:

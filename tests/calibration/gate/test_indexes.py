@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.baseline import Admitted, GateBaseline, SearchTrial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.indexes import kinds_asked, recall, set_breadth, try_indexes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import Gate
@@ -42,12 +42,12 @@ def trial() -> SearchTrial:
     return SearchTrial.build(queries, vectors, documents, 5)
 
 
-def started(trial: SearchTrial) -> tuple[GateBaseline, Admitted]:
+def started(trial: SearchTrial) -> tuple[GateBaseline, GateState]:
     """The baseline of a trial, and what serves before anything is tried; no encoder is asked for anything here."""
     baseline = GateBaseline.judge(
         np.arange(len(trial.queries)), SamplingUnits.from_labels(clusters(trial.queries)), trial
     )
-    return baseline, Admitted.exact(None, None, trial)
+    return baseline, GateState.exact(None, None, trial)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,16 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
     records, indexed = try_indexes(baseline, replace(before, outcomes=unseen), ("flat-float16",), Gate(0.005, 0.95))
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted
-    assert indexed.index.kind == "flat"
+    assert indexed.admitted.index.kind == "flat"
 
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
 def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
     (record,), indexed = try_indexes(*started(trial), (kind,), Gate(0.005, 0.95))
     assert record.admitted
-    assert indexed.index.kind == indexed.index_record.kind == kind
-    assert indexed.index_record.depth == 10
-    assert indexed.index_record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
+    assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == kind
+    assert indexed.admitted.index_record.depth == 10
+    assert indexed.admitted.index_record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
     assert set(record.gain) == {
         f"{prefix}{name}"
         for prefix in ("", "baseline_")
@@ -159,14 +159,18 @@ def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
     few = SearchTrial.build(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
     records, indexed = try_indexes(*started(few), ("flat-float16", "flat-int8"), Gate(0.005, 0.95))
     assert [record.admitted for record in records] == [False, False]
-    assert indexed.index.kind == indexed.index_record.kind == "flat"
-    assert (indexed.index_record.recall, indexed.index_record.depth, indexed.index_record.breadth) == (None, None, None)
+    assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == "flat"
+    assert (
+        indexed.admitted.index_record.recall,
+        indexed.admitted.index_record.depth,
+        indexed.admitted.index_record.breadth,
+    ) == (None, None, None)
 
 
 def test_the_first_that_is_admitted_is_taken(trial: SearchTrial) -> None:
     """Lists that are all but never looked at lose too much."""
     records, indexed = try_indexes(*started(trial), ("flat-float16", "flat-int8"), Gate(0.005, 0.95))
-    assert indexed.index.kind == "flat-float16"
+    assert indexed.admitted.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
 
 

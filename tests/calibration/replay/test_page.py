@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.charts.chart import LEFT, RIGHT
-from taugate.calibration.replay.replayed import TimeSpan, average, largest, present_spans, step_segments
+from taugate.calibration.replay.replayed import TimeSpan, group_maxima, group_means, present_spans, step_segments
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 
@@ -101,21 +101,21 @@ def test_a_gap_is_long_beside_a_block_and_to_be_seen() -> None:
 
 def test_stairs_hold_until_the_next_and_end_at_a_gap() -> None:
     pieces = step_segments(
-        [0.0, 10.0, 90.0], np.array([1.0, 2.0, 3.0]), 100.0, [TimeSpan(0, 40), TimeSpan(60, 100)], largest
+        [0.0, 10.0, 90.0], np.array([1.0, 2.0, 3.0]), 100.0, [TimeSpan(0, 40), TimeSpan(60, 100)], group_maxima
     )
     assert [(piece.xs, piece.ys) for piece in pieces] == [
         ([0, 10, 40], [1, 2, 2]),
         ([60, 90, 100], [2, 3, 3]),
     ]
-    assert step_segments([], np.array([]), 1.0, [TimeSpan(0, 1)], largest) == []
+    assert step_segments([], np.array([]), 1.0, [TimeSpan(0, 1)], group_maxima) == []
 
 
 def test_what_cannot_be_told_apart_is_one_step() -> None:
     at = np.arange(0.0, 100.0, 0.01)
     values = np.zeros(len(at))
     values[5003] = 0.7
-    [piece] = step_segments(at.tolist(), values, 100.0, [TimeSpan(0, 100)], largest)
+    [piece] = step_segments(at.tolist(), values, 100.0, [TimeSpan(0, 100)], group_maxima)
     assert len(piece.xs) < 700
     assert max(piece.ys) == 0.7
-    [piece] = step_segments(at.tolist(), at, 100.0, [TimeSpan(0, 100)], average)
+    [piece] = step_segments(at.tolist(), at, 100.0, [TimeSpan(0, 100)], group_means)
     assert np.abs(np.array(piece.ys) - piece.xs).max() < 0.3
