@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
-  lint format openapi dashboards chart constraints requirements audit clean
+  lint format openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ format: $(VENV)/.dev ## format the code and mend what ruff can
 
 openapi: $(VENV)/.sample ## write docs/openapi.json from the code
 	$(BIN)/python -m taugate.service.api.openapi docs/openapi.json
+
+settings: $(VENV)/.sample ## write the tables of docs/settings.md from the declarations of the service's settings
+	$(BIN)/python -m taugate.service.settings docs/settings.md
 
 dashboards: $(VENV)/.test ## write Grafana's dashboards and alert rules from their code
 	$(BIN)/python deploy/grafana/generate.py

@@ -203,7 +203,9 @@ def _stratified(
     if rule.strata is None or policy.tau is None:
         return policy, None
     taken = policy_candidate(rule, policy.kind, queries)
-    asked = StrataCertifier(dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.each()))
+    asked = StrataCertifier(
+        dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.split_by_loss())
+    )
     strata = asked.certify(QueryStrata.group(dataset, rule.strata))
     return asked.lowered(policy, strata), strata
 

@@ -1,70 +1,94 @@
-"""`taugate drift replay` and `taugate drift baseline`: a recorded query log and the release that answered it."""
+"""`taugate drift`: replay recorded query logs through the alarms of a release, or learn its baseline from them."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
+from taugate.cli.options import add_action, variable_help
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
 from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.errors import InputError
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `drift` and its actions."""
+    """Add the subcommand `drift` and its actions.
+
+    commands: the subparsers of `taugate`.
+    """
     parser = commands.add_parser("drift", help="look at recorded traffic")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     text = "run a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw what would have alarmed when"
-    action: argparse.ArgumentParser = actions.add_parser("replay", help=text, description=text)
-    _add_log(action)
+    action = add_action(actions, "replay", _replay, text)
+    _add_log_options(action)
     action.add_argument("--page", metavar="FILE", type=Path, help="the drawing; default LOG with .html at its end")
     action.add_argument(
-        "--smallest-effect", metavar="X", type=float, default=SMALLEST_EFFECT, help="TAUGATE_DRIFT_SMALLEST_EFFECT"
+        "--smallest-effect",
+        metavar="X",
+        type=float,
+        default=SMALLEST_EFFECT,
+        help=variable_help("drift_smallest_effect"),
     )
-    action.add_argument("--seldom", metavar="N", type=float, default=SELDOM, help="TAUGATE_DRIFT_SELDOM")
     action.add_argument(
-        "--baseline", metavar="FILE", type=Path, help="TAUGATE_DRIFT_BASELINE, what `taugate drift baseline` wrote"
+        "--average-run-length",
+        "--seldom",
+        metavar="N",
+        type=float,
+        default=SELDOM,
+        help=variable_help("drift_average_run_length"),
     )
-    action.set_defaults(run=_replay)
+    action.add_argument("--baseline", metavar="FILE", type=Path, help=variable_help("drift_baseline"))
     text = "learn from a week of a query log or more how far ordinary traffic goes, which is then no drift"
-    action = actions.add_parser("baseline", help=text, description=text)
-    _add_log(action)
-    action.set_defaults(run=_baseline)
+    _add_log_options(add_action(actions, "baseline", _learn_baseline, text))
 
 
-def _add_log(action: argparse.ArgumentParser) -> None:
-    """The log, its release, and the blocks that it is cut into."""
+def _add_log_options(action: argparse.ArgumentParser) -> None:
+    """Add the options that both actions have: the logs, their release, the block size, and the output format."""
     action.add_argument(
         "logs", metavar="LOG", type=Path, nargs="+", help="what the service wrote, in one file or several, in any order"
     )
     action.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
     action.add_argument("--release", metavar="ID", help="the release that answered; default the current one")
-    action.add_argument("--block", metavar="N|auto", default=str(BLOCK), help="TAUGATE_DRIFT_BLOCK")
+    action.add_argument("--block", metavar="N|auto", default=str(BLOCK), help=variable_help("drift_block"))
     action.add_argument("--json", action="store_true", help="print one JSON object in place of lines")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    block = _block(arguments.block)
+    """Check the options and replay the logs."""
+    block = _parse_block(arguments.block)
     if not 0 <= arguments.smallest_effect <= 1:
         raise InputError("--smallest-effect is from 0 to 1")
     least = BLOCK if block == "auto" else block
-    if not arguments.seldom > least:
-        raise InputError(f"--seldom is more than {least}, the queries of one block")
-    from taugate.calibration.replay.run import replay_log  # what draws pages is an extra
+    if not arguments.average_run_length > least:
+        raise InputError(f"--average-run-length is more than {least}, the queries of one block")
+    from taugate.calibration.replay.run import replay_logs  # what draws pages is an extra
 
-    return replay_log(arguments, Rules(arguments.smallest_effect, arguments.seldom, block))
+    replay_logs(
+        arguments.releases,
+        arguments.release,
+        arguments.logs,
+        Rules(arguments.smallest_effect, arguments.average_run_length, block),
+        baseline_at=arguments.baseline,
+        page=arguments.page,
+        as_json=arguments.json,
+    )
+    return 0
 
 
-def _baseline(arguments: argparse.Namespace) -> int:
-    block = _block(arguments.block)
-    from taugate.calibration.replay.run import learn
+def _learn_baseline(arguments: argparse.Namespace) -> int:
+    """Check the options and learn the baseline."""
+    block = _parse_block(arguments.block)
+    from taugate.calibration.replay.run import learn_baseline
 
-    return learn(arguments, Rules(block=block))
+    rules = Rules(block=block)
+    learn_baseline(arguments.releases, arguments.release, arguments.logs, rules, as_json=arguments.json)
+    return 0
 
 
-def _block(asked: str) -> BlockRule:
-    if asked == "auto":
+def _parse_block(text: str) -> BlockRule:
+    """Parse --block: `auto`, or a number of queries. Raises InputError for any other text."""
+    if text == "auto":
         return "auto"
-    block = int(asked) if asked.isdecimal() and len(asked) <= len(str(MOST)) else 0
+    block = int(text) if text.isdecimal() and len(text) <= len(str(MOST)) else 0
     if not FEWEST <= block <= MOST:
         raise InputError(f"--block is auto, or from {FEWEST} to {MOST} queries")
     return block

@@ -1,4 +1,4 @@
-"""`taugate key new`: make an API key, which is shown once, and the entry that lets it in."""
+"""`taugate key new`: make an API key, which is shown once, and the entry that the service checks it against."""
 
 import argparse
 import os
@@ -16,12 +16,15 @@ from taugate.service.access.keys import Scope, digest, keys_of, parse_entries
 from taugate.storage.locks import alone
 
 _BYTES = 32
-_OTHERS_SECONDS = 30  # as for a change of releases: adding a key takes milliseconds
+_LOCK_SECONDS = 30  # as for a change of releases: adding a key takes milliseconds
 _PREFIX = "taugate_"  # so that a key which ends up in a repository or a log is found by those who look for such
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `key` and its action."""
+    """Add the subcommand `key` and its action.
+
+    commands: the subparsers of `taugate`.
+    """
     actions = commands.add_parser("key", help="make API keys").add_subparsers(required=True, metavar="ACTION")
     text = "Prints a new key on stdout, once: only its hash is kept. The entry for the file of keys goes to stderr."
     new: argparse.ArgumentParser = actions.add_parser("new", help="make a key", description=text)
@@ -35,6 +38,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 
 def _new(arguments: argparse.Namespace) -> int:
+    """Make a key and its entry, check the entry, and print both or add the entry to the file."""
     key = _PREFIX + secrets.token_urlsafe(_BYTES)
     entry: dict[str, Any] = {
         "name": arguments.name,
@@ -44,27 +48,29 @@ def _new(arguments: argparse.Namespace) -> int:
     if arguments.queries_per_second is not None:
         entry["queries_per_second"] = arguments.queries_per_second
     if arguments.filter is not None:
-        entry["filter"] = _json(arguments.filter)
+        entry["filter"] = _parse_filter(arguments.filter)
     if arguments.days is not None:
-        entry["expires"] = _in(arguments.days)
+        entry["expires"] = _expiry(arguments.days)
     _check([entry], "the new key")
     if arguments.file is None:
         sys.stderr.write(f"Put this into the list of TAUGATE_KEYS_FILE:\n{orjson.dumps(entry).decode()}\n")
     else:
-        _add(entry, arguments.file)
+        _add_entry(entry, arguments.file)
         sys.stderr.write(f"Added to {arguments.file}; a service that reads it lets the key in within seconds.\n")
     sys.stdout.write(f"{key}\n")
     return 0
 
 
-def _json(text: str) -> Any:  # noqa: ANN401 (whatever JSON can be)
+def _parse_filter(text: str) -> Any:  # noqa: ANN401 (whatever JSON can be)
+    """Parse the JSON of --filter; whether it is a filter is checked with the entry."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise InputError(f"""--filter: {error}; write an object, as in '{{"tenant": "a"}}'""") from error
 
 
-def _in(days: float) -> str:
+def _expiry(days: float) -> str:
+    """The time so many days from now, as ISO 8601 with seconds."""
     try:
         return (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
     except (OverflowError, ValueError) as error:
@@ -72,25 +78,24 @@ def _in(days: float) -> str:
 
 
 def _check(entries: list[dict[str, Any]], where: str) -> None:
+    """Raise InputError, which names where, for entries that the service would refuse."""
     keys_of(parse_entries(orjson.dumps(entries), where), where)
 
 
-def _add(entry: dict[str, Any], path: Path) -> None:
-    """The file is replaced as a whole, so that a service sees the old or the new, and no other user may read it.
-
-    One command at a time: what two have read, each would write back without the other's key.
-    """
+def _add_entry(entry: dict[str, Any], path: Path) -> None:
+    """Add an entry to the file of keys, one command at a time: two at once would each lose the other's key."""
     lock = path.with_name(f".{path.name}.lock")
-    with alone(lock, _OTHERS_SECONDS) as holder:
+    with alone(lock, _LOCK_SECONDS) as holder:
         if holder is not None:
-            raise InputError(f"{path}: {holder} has been adding a key for {_OTHERS_SECONDS} s; end it, and try again")
+            raise InputError(f"{path}: {holder} has been adding a key for {_LOCK_SECONDS} s; end it, and try again")
         try:
-            _replace(entry, path)
+            _replace_file(entry, path)
         finally:
             lock.unlink(missing_ok=True)  # by its holder, so that nobody's lock is taken away
 
 
-def _replace(entry: dict[str, Any], path: Path) -> None:
+def _replace_file(entry: dict[str, Any], path: Path) -> None:
+    """Replace the file as a whole: a service reads the old one or the new one, and no other user can read a new one."""
     entries: list[dict[str, Any]] = []
     if path.exists():
         parse_entries(path.read_bytes(), str(path))

@@ -1,20 +1,23 @@
-"""The command `taugate`. The one place that knows both the offline job and the service.
+"""The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
 
 Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 a release that is not promoted, 1 anything else.
 """
 
 import argparse
 import signal
-import sys
 from importlib.metadata import version
 
 from taugate.cli import calibrate, drift, key, quickstart, serve
+from taugate.cli.output import say
 from taugate.cli.release import command as release
 from taugate.errors import NotPromoted, StoreError, TaugateError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one subcommand and return its exit code."""
+    """Run one subcommand and return its exit code.
+
+    arguments: the command line without the program's name, None for that of this process.
+    """
     parser = argparse.ArgumentParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
     parser.add_argument("--version", action="version", version=f"taugate {version('taugate')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -26,14 +29,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return int(parsed.run(parsed))
     except (StoreError, OSError) as error:  # nothing is wrong with the input
-        sys.stderr.write(f"taugate: {error}\n")
+        say(f"taugate: {error}")
         return 1
     except NotPromoted as error:
-        sys.stderr.write(f"taugate: {error}\n")
+        say(f"taugate: {error}")
         return 4
     except TaugateError as error:
-        sys.stderr.write(f"taugate: {error}\n")
+        say(f"taugate: {error}")
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("taugate: interrupted\n")
+        say("taugate: interrupted")
         return 1

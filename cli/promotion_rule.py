@@ -1,4 +1,4 @@
-"""What a calibration is to do with its release: promote it, promote it by a rule, or leave that for later."""
+"""Promotion at the end of a calibration: always, if a rule holds, or not at all."""
 
 import argparse
 from collections.abc import Callable
@@ -15,8 +15,11 @@ RULE_HELP = 'such as "accuracy not lower and kept share not higher"; exit code 4
 FORCE_HELP = "also a provisional release in the place of a calibrated one, or one no better than chance"
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Without any of these a release with a cut is promoted."""
+def add_promotion_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say whether the new release is promoted.
+
+    parser: of a command that writes a release.
+    """
     group = parser.add_argument_group("promotion", "without any of these: a release with a cut becomes the current one")
     group.add_argument("--promote-if", metavar="RULE", default=argparse.SUPPRESS, help=RULE_HELP)
     group.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
@@ -24,16 +27,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class AskedPromotion:
-    """wanted: whether to promote at all; rule: what has to hold for it, None for nothing; force: as of `promote`."""
+class PromotionRequest:
+    """A user's request to promote the new release, with its condition, or to leave the current one.
+
+    wanted: whether to promote at all; rule: what has to hold, None for nothing; force: promote also a provisional
+    release in the place of a calibrated one, or one no better than chance.
+    """
 
     wanted: bool
     rule: PromotionRule | None
     force: bool = False
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Self:
-        """Before any work. Raises InputError where the rule cannot be read."""
+    def from_arguments(cls, arguments: argparse.Namespace) -> Self:
+        """Read the options of `add_promotion_options`.
+
+        arguments: the parsed command line. Raises InputError for options that contradict each other, and for a rule
+        that cannot be read.
+        """
         ruled, force = "promote_if" in arguments, arguments.force
         if arguments.no_promote and (ruled or force):
             raise InputError(
@@ -46,16 +57,24 @@ class AskedPromotion:
         return cls(not arguments.no_promote, rule, force)
 
     def check(self, releases: Path, k: int) -> None:
-        """Before any work, too: whether the rule can be asked of the current release. Raises as `check_current`."""
+        """Check, before any work, that the rule can compare a new release with the current one.
+
+        releases: the releases directory; k: documents retrieved for each query in the new release. Raises InputError
+        or ReleaseError as `check_current` does.
+        """
         if self.rule is not None:
             from taugate.calibration.comparison.decision import check_current  # needs the extra `calibration`
 
             check_current(releases, self.rule, k)
 
     def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> CalibrateResult:
-        """Promote a release with a cut, if it is to be, and say how that ends. Raises as `promote` and `promote_if`.
+        """Promote a release, if that is wanted and its rule holds.
 
-        What fails here comes after the work, which is not lost: say is told so.
+        release: the folder of the new release, which has a threshold; say: takes a line for people; new_encoder:
+        whether its encoder may differ from the current release's.
+
+        Returns how the command ends. Raises InputError, ReleaseError or OSError as `promote` and `promote_if` do, after
+        telling the user that the release is written all the same.
         """
         try:
             return self._carry_out(release.parent, release.name, say, new_encoder)

@@ -1,4 +1,4 @@
-"""`taugate quickstart`: the main job on a sample corpus, embedded. Sample data in, release out, a search answered."""
+"""`taugate quickstart`: calibrate on the sample corpus, serve the release, and answer a first search."""
 
 import argparse
 import json
@@ -22,7 +22,10 @@ _READY_SECONDS = 60  # loading the sample release takes about one; a machine tha
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `quickstart`."""
+    """Add the subcommand `quickstart`.
+
+    commands: the subparsers of `taugate`.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         "quickstart", help="sample corpus → calibrate → serve; no network, no Redis"
     )
@@ -36,32 +39,36 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate on the sample, then serve it until interrupted."""
+    """Calibrate on the sample, then serve it until interrupted, or with --no-serve answer one query.
+
+    arguments: the parsed command line. Returns the exit code. Raises TaugateError as `calibrate` and `serve` do.
+    """
     data, releases = arguments.directory / "data", arguments.releases or arguments.directory / "releases"
     settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
     listener = None if arguments.no_serve else listen(settings)  # a port in use is found out before the work
     write_sample(data)
     commands = argparse.ArgumentParser().add_subparsers()
     calibrate.add_parser(commands)
-    asked = [str(data), "--releases", str(releases), "--encoder", DEFAULT_ENCODER]
-    calibrate.run(commands.choices["calibrate"].parse_args(asked))
+    options = [str(data), "--releases", str(releases), "--encoder", DEFAULT_ENCODER]
+    calibrate.run(commands.choices["calibrate"].parse_args(options))
     if listener is None:
-        _search_here(releases)
+        _search_in_process(releases)
         return 0
     host, port = listener.getsockname()[:2]
-    threading.Thread(target=_search_there, args=(f"http://{host}:{port}",), daemon=True).start()
+    threading.Thread(target=_search_over_http, args=(f"http://{host}:{port}",), daemon=True).start()
     serve(settings, listener)
     return 0
 
 
-def _search_here(releases: Path) -> None:
+def _search_in_process(releases: Path) -> None:
+    """Search the current release without a service, and print the best result."""
     release = load(find(releases))
     (answer,) = release.retriever.search([Query(_QUESTION, release.manifest.policy.k)])
     best = release.documents[int(answer.positions[0])]
-    _say(f"\n{_QUESTION}\n→ {answer.scores[0]:.3f} {best.text}\n({len(answer.scores)} of {answer.considered} kept)")
+    _print(f"\n{_QUESTION}\n→ {answer.scores[0]:.3f} {best.text}\n({len(answer.scores)} of {answer.considered} kept)")
 
 
-def _search_there(base: str) -> None:
+def _search_over_http(base: str) -> None:
     """Search over HTTP as soon as the service is ready, and say how to do it again."""
     body = json.dumps({"query": _QUESTION})
     request = urllib.request.Request(f"{base}/search", body.encode(), {"Content-Type": "application/json"})  # noqa: S310
@@ -73,11 +80,12 @@ def _search_there(base: str) -> None:
         except OSError:  # not yet ready, or not yet listening: urllib's errors are all of them
             time.sleep(0.1)
             continue
-        _say(f"\n{_QUESTION}\n→ {best['score']:.3f} {best['text']}\n\nServing on {base}; Ctrl-C stops it. Try:\n")
-        _say(f"curl -s {base}/search -H 'Content-Type: application/json' -d '{body}'\n")
+        _print(f"\n{_QUESTION}\n→ {best['score']:.3f} {best['text']}\n\nServing on {base}; Ctrl-C stops it. Try:\n")
+        _print(f"curl -s {base}/search -H 'Content-Type: application/json' -d '{body}'\n")
         return
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
+    """Write a line of UTF-8 to stdout."""
     sys.stdout.buffer.write(f"{text}\n".encode())  # documents are UTF-8, whatever the terminal's locale says
     sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`taugate serve`: bind, load, answer until SIGTERM, and leave no request behind."""
+"""`taugate serve`: bind the address, load the release, and answer until SIGTERM."""
 
 import argparse
 import socket
@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from taugate.cli.options import variable_help
 from taugate.errors import InputError
 from taugate.service.access.keys import check
 from taugate.service.lifecycle.loading import current_release
@@ -23,51 +24,67 @@ _SEND_BUFFER_BYTES = 64 << 10
 
 
 def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `serve`."""
+    """Add the subcommand `serve`.
+
+    commands: the subparsers of `taugate`.
+    """
     parser: argparse.ArgumentParser = commands.add_parser(
         "serve",
         help="answer searches from the current release",
         description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
     )
-    parser.add_argument("--releases", metavar="DIR_OR_URL", help="where releases are kept (TAUGATE_RELEASES)")
-    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on (default 8000)")
-    parser.add_argument("--workers", type=int, help="processes that answer (default: one for every four processors)")
+    parser.add_argument("--releases", metavar="DIR_OR_URL", help=variable_help("releases"))
+    parser.add_argument("--host", help=variable_help("host"))
+    parser.add_argument("--port", type=int, help=variable_help("port"))
+    parser.add_argument("--workers", type=int, help=variable_help("workers"))
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop. Raises InputError or ReleaseError when there is nothing to serve."""
+    """Serve until told to stop.
+
+    arguments: the parsed command line. Returns the exit code. Raises InputError for settings that cannot be used and
+    ReleaseError where there is no release to serve.
+    """
     settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port", "workers")})
     current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
     serve(settings, listen(settings))
     return 0
 
 
-def read_settings(**given: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
-    """Settings from the environment, with what is given and not None in front. Raises InputError."""
+def read_settings(**options: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
+    """Read the settings from the environment and from options, which go first.
+
+    options: values by the variable's name, as of `Settings`; those that are None were not given. Raises InputError for
+    a value that cannot be used.
+    """
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         raise InputError(_settings_message(error)) from error
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Run the service on a listening socket, in as many processes as the settings say."""
+    """Run the service in as many processes as the settings say, until it is told to stop.
+
+    settings: of the service; listener: a listening TCP socket, as of `listen`. Raises ReleaseError where the release
+    cannot be loaded.
+    """
     raise_limit()
-    (serve_here if settings.workers == 1 else serve_in_workers)(settings, listener)
+    (serve_here if settings.compute.workers == 1 else serve_in_workers)(settings, listener)
 
 
 def listen(settings: Settings) -> socket.socket:
-    """A listening TCP socket. Raises InputError, also where nobody would keep strangers out.
+    """Bind a TCP socket to the host and port of the settings, and listen.
 
-    The protocol is named, which socket.create_server leaves out: asyncio sets TCP_NODELAY only where it is, and without
-    it every reply on a kept connection waits some 40 ms for the client's delayed ACK.
+    Raises InputError where the address cannot be bound, and where other machines would reach it without API keys.
     """
     check(settings)
-    check_installed(settings.otlp_endpoint)
-    host, port = settings.host, settings.port
+    check_installed(settings.telemetry.otlp_endpoint)
+    host, port = settings.listen.host, settings.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # socket.create_server leaves out the protocol, and asyncio sets TCP_NODELAY only where it is named: without, every
+    # reply on a kept connection waits some 40 ms for the client's delayed ACK.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -83,10 +100,12 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def _settings_message(error: ValidationError) -> str:
+    """The first thing that is wrong, in one line."""
     detail = error.errors()[0]
     if not detail["loc"]:  # a rule between two settings, which names them itself
         return detail["msg"]
-    name = str(detail["loc"][0])
+    group_and_name = detail["loc"][:2]  # what comes behind says which part of a union failed
+    name = str(group_and_name[-1])
     if detail["type"] == "missing":
         return f"no {name} given: use --{name} DIR or TAUGATE_{name.upper()}"
     return f"TAUGATE_{name.upper()} (or --{name}): {detail['msg']}, got {detail['input']!r}"

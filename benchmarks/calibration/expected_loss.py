@@ -9,7 +9,7 @@ from page import share, table, verdict, with_error
 from searched import Searched
 from trials import LOSSES, PAPERS, certified, trial, unseen
 
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 
 HEADING = "Conformal risk control: the mean loss on unseen queries"
 SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "mixed_large")
@@ -54,7 +54,7 @@ few results dropped that is little. What the statements at 95 % come to is in [e
 """
 
 
-def _measure(bench: Bench, searched: Searched, rules: list[Rule]) -> dict[Rule, Losses]:
+def _measure(bench: Bench, searched: Searched, rules: list[ThresholdRule]) -> dict[ThresholdRule, Losses]:
     work = partial(trial, rules=rules, drawing=unseen, seed=bench.seed)
     done = bench.workers.each(searched, work, bench.splits)
     judges = np.array([count for _, count in done])
@@ -64,7 +64,7 @@ def _measure(bench: Bench, searched: Searched, rules: list[Rule]) -> dict[Rule, 
     }
 
 
-def _row(name: str, loss: float, found: dict[Rule, Losses]) -> list[str]:
+def _row(name: str, loss: float, found: dict[ThresholdRule, Losses]) -> list[str]:
     means = [found[certified(policy, "expected-loss", loss)].mean() for policy in _POLICIES]
     reached = verdict(reached=all(mean <= loss + 2 * error for mean, error in means))
     papers = found[PAPERS]

@@ -13,7 +13,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.reliability import LIKELY, ReliabilitySums, brier_skill, error_interval, reliability
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import recalibrate
-from taugate.calibration.settings.rules import AskedPolicy
+from taugate.calibration.settings.rules import PolicyChoice
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.index.flat import FlatIndex
@@ -28,7 +28,7 @@ SOURCE = "squad_v2_dev"
 SETS = ("squadshifts_new_wiki", "squadshifts_reddit", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", "cosqa")
 _LOSS = 0.02
 _SAID = 0.8  # the tenth of results that say .8 to .9
-_POLICIES: tuple[AskedPolicy, ...] = ("similarity", "relative", "probability")
+_POLICIES: tuple[PolicyChoice, ...] = ("similarity", "relative", "probability")
 _LABELLED = 100  # queries of the new corpus that somebody labels
 
 

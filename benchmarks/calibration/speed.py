@@ -17,7 +17,7 @@ from taugate.calibration.metrics.measure import Resamples, measure
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide_policy
@@ -69,7 +69,7 @@ def section(bench: Bench) -> str:
     units = SamplingUnits.from_labels(np.arange(QUERIES))
     draw = Resamples.draw(np.random.default_rng(bench.seed), units, DOCUMENTS, settings)
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
-    certified = Rule("risk-control", "similarity")
+    certified = ThresholdRule("risk-control", "similarity")
     everything = np.arange(QUERIES)
     evidence = CalibrationQueries(scored, everything, draw.rows, None, None, units, bench.seed)
     _, certifying = _timed(lambda: decide_policy(certified, evidence), _ROUNDS)
@@ -80,7 +80,7 @@ def section(bench: Bench) -> str:
     )
     chosen = ScoredQueries(judged, nothing, estimated.answerable, estimated.unanswerable)
     evidence = CalibrationQueries(chosen, everything, draw.rows, parts, estimated, units, bench.seed)
-    _, choosing = _timed(lambda: decide_policy(Rule("risk-control", "auto"), evidence), _ROUNDS)
+    _, choosing = _timed(lambda: decide_policy(ThresholdRule("risk-control", "auto"), evidence), _ROUNDS)
     oracle, literal = _timed(lambda: _transcribe(data, bench.seed), 1)
     same = _same(oracle, tau, psi, metrics)
     rows = [

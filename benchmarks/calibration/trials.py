@@ -10,7 +10,7 @@ from searched import Searched
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import Resamples
 from taugate.calibration.metrics.splits import HoldoutSplit, QueryRoles
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
@@ -18,7 +18,7 @@ from taugate.retrieval.policy.policy import keep
 from taugate.retrieval.release.evidence import Statement
 
 LOSSES = (0.01, 0.02, 0.05)
-PAPERS = Rule("bootstrap", "similarity")
+PAPERS = ThresholdRule("bootstrap", "similarity")
 HOLDOUT = 0.3
 
 Positions = NDArray[np.int64]
@@ -26,9 +26,9 @@ Positions = NDArray[np.int64]
 Drawing = Callable[[np.random.Generator, SamplingUnits], tuple[Positions, Positions]]
 
 
-def certified(policy: str, guarantee: Statement, loss: float) -> Rule:
+def certified(policy: str, guarantee: Statement, loss: float) -> ThresholdRule:
     """A rule of risk control."""
-    return Rule("risk-control", policy, guarantee=guarantee, max_loss=loss)
+    return ThresholdRule("risk-control", policy, guarantee=guarantee, max_loss=loss)
 
 
 def unseen(rng: np.random.Generator, units: SamplingUnits) -> tuple[Positions, Positions]:
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def trial(
-    searched: Searched, number: int, rules: Sequence[Rule], drawing: Drawing, seed: int
+    searched: Searched, number: int, rules: Sequence[ThresholdRule], drawing: Drawing, seed: int
 ) -> tuple[list[Outcome], int]:
     """Calibrate on the draw of this number by each of the rules, and judge. Returns how many queries judged, too."""
     rng = np.random.default_rng([seed, number])

@@ -16,8 +16,8 @@ from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.e_values import log_e, log_wealth, worst_of_documents, worst_of_queries
 from taugate.calibration.risk.paired import QueryLosses
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, Rule
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
+from taugate.calibration.settings.settings import GateSettings
 
 PValues = NDArray[np.float64]
 Test = Callable[[Drawn, float], PValues]
@@ -37,12 +37,12 @@ def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
 
 
 def of_documents(drawn: Drawn, margin: float) -> PValues:
-    """Gate and promotion, the average document: `DocumentLosses`."""
+    """GateSettings and promotion, the average document: `DocumentLosses`."""
     return _inverse(log_e(_wealth(drawn.sums / drawn.sizes), worst_of_documents(margin, drawn.sizes.shape[1])))
 
 
 def of_queries(drawn: Drawn, margin: float) -> PValues:
-    """Gate and promotion, the average query."""
+    """GateSettings and promotion, the average query."""
     largest, average = drawn.sizes.max(axis=1), drawn.sizes.mean(axis=1)
     wealth, documents = _wealth(drawn.sums / largest[:, None]), drawn.sizes.shape[1]
     worst = {scale: worst_of_documents(margin * scale, documents) for scale in set(average / largest)}
@@ -88,7 +88,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
         losses = _spread(structure.sizes, sums)
         before = (losses >= 0).astype(np.float64)
         outcomes = [RankingOutcomes(each, each) for each in (before, before - losses)]
-        (record,) = judge(outcomes[0], [GateCandidate("tried", "precision", outcomes[1])], units, Gate(margin))
+        (record,) = judge(outcomes[0], [GateCandidate("tried", "precision", outcomes[1])], units, GateSettings(margin))
         texts = np.arange(len(losses)).astype(np.uint64)
         found = mean_difference(*(QuantitySample(each.accuracy, texts, units.labels) for each in outcomes), CONFIDENCE)
         said = [record.admitted, found.most <= margin]
@@ -101,7 +101,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
 def _cut(losses: NDArray[np.float64], units: SamplingUnits, margin: float) -> bool:
     """Whether the cut is certified that answers the queries lost with nothing."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
-    return certify([LossLimit("empty", steps, margin)], Rule("risk-control", "similarity", max_loss=margin)).tau == 1
+    return certify([LossLimit("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau == 1
 
 
 def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import build_index, recall, search_gain
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.index import build as building
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build
@@ -29,7 +29,7 @@ def section(bench: Bench) -> str:
     """The section of the page."""
     encoded = bench.encoded(SET)
     trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    flat, gate = trial.exact, Gate(MARGIN)
+    flat, gate = trial.exact, GateSettings(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)
     baseline, units = trial.outcomes(flat), SamplingUnits.from_labels(clusters(trial.queries))
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0

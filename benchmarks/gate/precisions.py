@@ -28,7 +28,7 @@ from taugate.calibration.export.int8 import quantize
 from taugate.calibration.gate.baseline import SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
 HEADING = "Precision of the encoder"
@@ -113,7 +113,7 @@ def section(bench: Bench) -> str:
         for name, encoder in encoders.items():
             vectors = encoder.encode(texts, "query")
             moved = SearchTrial.build(encoded.queries, vectors, encoded.vectors.documents, _K)
-            (record,) = judge(baseline, [GateCandidate(name, "precision", moved.outcomes())], units, Gate())
+            (record,) = judge(baseline, [GateCandidate(name, "precision", moved.outcomes())], units, GateSettings())
             alone = np.vstack([encoder.encode([text], "query") for text in texts[:100]])
             rows.append(
                 [

@@ -16,7 +16,7 @@ from taugate.calibration.gate.projection import cross_validated
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.ranking import grades_of
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.settings import GateSettings
 from taugate.retrieval.index.flat import FlatIndex
 
 HEADING = "Projections"
@@ -147,7 +147,7 @@ def _summary(rows: list[list[str]]) -> list[str]:
 
 def _judged(encoded: Encoded, base: RankingOutcomes, after: RankingOutcomes) -> list[str]:
     (record,) = judge(
-        base, [GateCandidate("query PCA", "projection", after)], SamplingUnits.from_labels(clusters(encoded.queries)), Gate()
+        base, [GateCandidate("query PCA", "projection", after)], SamplingUnits.from_labels(clusters(encoded.queries)), GateSettings()
     )
     cells = []
     for each in (record.accuracy, record.ndcg):

@@ -11,7 +11,7 @@ from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTri
 from taugate.calibration.gate.projection import try_projection
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.splits import HoldoutSplit
-from taugate.calibration.settings.settings import MARGIN, Cheaper, Gate
+from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 
 HEADING = "Projections on unseen queries"
@@ -21,7 +21,7 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 def section(bench: Bench) -> str:
     """The section of the page."""
-    gate = Gate(MARGIN)
+    gate = GateSettings(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():
         for name in bench.wanted(SETS):
@@ -48,13 +48,13 @@ No set loses more than the margin, {share(MARGIN)}, on average: the largest loss
 """
 
 
-def _split(encoded: Encoded, encoder: str, seed: int, gate: Gate) -> tuple[float | None, float, float]:
+def _split(encoded: Encoded, encoder: str, seed: int, gate: GateSettings) -> tuple[float | None, float, float]:
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
     split = HoldoutSplit.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
     baseline = GateBaseline.judge(split.calibration, SamplingUnits.from_labels(clusters(trial.queries)), trial)
     before = GateState.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
-    _, state = try_projection(baseline, before, Cheaper(projection="auto"), seed, gate)
+    _, state = try_projection(baseline, before, CandidateSettings(projection="auto"), seed, gate)
     found = state.admitted
     if found.projection is None or found.projection_record is None:
         return None, 0.0, 0.0

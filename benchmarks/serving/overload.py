@@ -14,7 +14,7 @@ from servers import Server
 from services import Service
 from targets import Target, targets
 
-from taugate.service.settings import Settings
+from taugate.service.settings import VARIABLES
 
 HEADING = "Overload"
 SET = "squad_v2_dev"
@@ -39,7 +39,7 @@ class _Overloaded:
 def section(plan: Plan) -> str:
     """The section of the page."""
     prepared = plan.prepared(SET)
-    deadline = Settings.model_fields["deadline_ms"].default
+    deadline = VARIABLES["deadline_ms"].info.default
     rows, wanted = [], []
     for service in [each for each in prepared.services() if each.name.startswith("taugate")]:
         found = _overload(plan, prepared, service)

@@ -28,7 +28,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import AbstentionRule, Rule
+from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
@@ -89,8 +89,8 @@ class AnsweringErrors:
         """Return the upper limit of the share of unanswerable queries answered at `tau`."""
         return upper_limit(self.answered, _turned(tau), self.confidence)
 
-    def _rule(self, most: float) -> Rule:
-        return Rule("risk-control", "similarity", max_loss=most, confidence=self.confidence)
+    def _rule(self, most: float) -> ThresholdRule:
+        return ThresholdRule("risk-control", "similarity", max_loss=most, confidence=self.confidence)
 
 
 def certify_both(
@@ -109,8 +109,8 @@ def certify_both(
     rule: both limits, and the confidence of the two together; answerable, unanswerable: the queries of each kind that
     certify; score: name of the score; candidates: scores that it was chosen from.
     """
-    errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.each)
-    refusing, answering = errors.refusing(rule.most_refused), errors.answering(rule.max_answered)
+    errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.confidence_per_limit)
+    refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
     lowest = answering.tau
     highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
     certified = lowest is not None and (rule.max_empty is None or (refusing.tau is not None and lowest <= highest))
@@ -126,7 +126,7 @@ def certify_both(
     )
     refused = ErrorLimit(
         asked=rule.max_empty,
-        upper=rule.most_refused if at_limit else errors.most_refused(tau),
+        upper=rule.refusal_limit if at_limit else errors.most_refused(tau),
         found=float((answerable.scores < np.float32(tau)).mean()),
         queries=len(answerable.scores),
         queries_needed=None if rule.max_empty is None else refusing.certificates[0].queries_needed,
@@ -191,7 +191,7 @@ def abstain(
     rule: both limits; answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions
     of the answerable queries that may have a say; seed: of the calibration.
     """
-    chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.most_refused, seed)
+    chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.refusal_limit, seed)
     return CertifiedAbstention(
         chosen,
         certify_both(

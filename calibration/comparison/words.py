@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from taugate.calibration.abstention.words import remedy as refusals_remedy
 from taugate.calibration.charts.numbers import fixed
 from taugate.calibration.comparison.rule import MARGIN, PromotionRule
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import NotPromoted
 from taugate.retrieval.release.manifest import Manifest
 
@@ -42,7 +42,7 @@ class CalibrateResult:
         return cls(NOT_PROMOTED, f"{error}. The release is written, and is not promoted.", error.rule)
 
 
-def unfit(manifest: Manifest, rule: Rule) -> CalibrateResult | None:
+def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
     """Say why a release is not offered for promotion, whatever is current; None where it is.
 
     manifest: of the release; rule: that was asked for.

@@ -18,7 +18,13 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import least_loss
-from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, Cheaper, Gate, default_margin
+from taugate.calibration.settings.settings import (
+    MARGIN,
+    CalibrationSettings,
+    CandidateSettings,
+    GateSettings,
+    default_margin,
+)
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.records import GateRecord
@@ -40,22 +46,22 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     stopwatch whose stages "encode" and "gate" grow. Raises EncoderError where int8 is asked for and this encoder cannot
     have it.
     """
-    cheaper, members, units = settings.cheaper, part.members, part.resamples.units
+    cheaper, members, units = settings.candidates, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
     trial = SearchTrial.build(queries, encoded.answerable[members], encoded.documents, settings.k)
     state = GateState.exact(encoder, encoded, trial)
-    if not cheaper.asked:
+    if not cheaper.requested:
         return state.admitted
     with watch.stage("gate"):
         baseline = GateBaseline.judge(members, units, trial)
     kinds = kinds_asked(cheaper.index, len(dataset.documents))
     gate = _gate(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
     tried: list[GateRecord] = []
-    if "precision" in cheaper.asked:
+    if "precision" in cheaper.requested:
         records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
         tried += _told(records, say)
     with watch.stage("gate"):
-        if "projection" in cheaper.asked:
+        if "projection" in cheaper.requested:
             records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
             tried += _told(records, say)
         if kinds:
@@ -70,14 +76,16 @@ def _told(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence
     return records
 
 
-def _gate(cheaper: Cheaper, units: SamplingUnits, candidates: int, say: Callable[[str], None]) -> Gate:
+def _gate(
+    cheaper: CandidateSettings, units: SamplingUnits, candidates: int, say: Callable[[str], None]
+) -> GateSettings:
     """Divide the error among what is asked for, and choose a margin that these queries can show where none is given.
 
     cheaper: what is asked for; units: what counts as one draw among the calibration queries; candidates: candidates
     of the kind that has most of them, among which Holm's method divides the error once more; say: told of a margin
     that was widened, or that can hardly be shown.
     """
-    confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.asked)
+    confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.requested)
     margin, least = cheaper.gate.margin, least_loss(units, 1 - (1 - confidence) / candidates)
     if margin is None:
         margin = default_margin(MARGIN, least)
@@ -91,4 +99,4 @@ def _gate(cheaper: Cheaper, units: SamplingUnits, candidates: int, say: Callable
             f"warning: the gate's margin is {margin:g}, and {units.words} can exclude a loss of {least:.4f} at best: "
             "next to nothing can be admitted; label more, or give a larger --margin"
         )
-    return Gate(margin, confidence)
+    return GateSettings(margin, confidence)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.risk.paired import MeanLoss, least_loss, paired_losses, sample_size_factor
-from taugate.calibration.settings.settings import MARGIN, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.records import GateRecord, GateStatement, PairedLoss
 
@@ -37,7 +37,7 @@ class GateCandidate:
 
 
 def judge(
-    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, gate: Gate
+    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, gate: GateSettings
 ) -> list[GateRecord]:
     """Judge candidates of one kind together, and return a record for each, in their order.
 

@@ -7,7 +7,7 @@ import numpy as np
 from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import speeds
-from taugate.calibration.settings.settings import MARGIN, AskedIndex, Gate
+from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
@@ -35,7 +35,7 @@ _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
 )
 
 
-def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
+def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
     """Return the kinds of index to try, the preferred one first; none for exact search.
 
     asked: kind that was asked for, or "auto"; documents: N, of the corpus.
@@ -53,7 +53,7 @@ def kinds_asked(asked: AskedIndex, documents: int) -> tuple[Kind, ...]:
 
 
 def try_indexes(
-    baseline: GateBaseline, state: GateState, kinds: tuple[Kind, ...], gate: Gate
+    baseline: GateBaseline, state: GateState, kinds: tuple[Kind, ...], gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
     """Build and judge an index of each kind, and take the first that is admitted.
 

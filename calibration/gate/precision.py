@@ -11,7 +11,7 @@ from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.gate.baseline import GateBaseline, GateState
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import Stopwatch, speeds
-from taugate.calibration.settings.settings import AskedPrecision, Gate
+from taugate.calibration.settings.settings import GateSettings, PrecisionChoice
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.golden import TOLERANCE
@@ -27,8 +27,8 @@ def try_int8(
     baseline: GateBaseline,
     state: GateState,
     dataset: Dataset,
-    precision: AskedPrecision,
-    gate: Gate,
+    precision: PrecisionChoice,
+    gate: GateSettings,
     watch: Stopwatch,
 ) -> tuple[list[GateRecord], GateState]:
     """Encode the queries with int8 weights, and judge what they find.

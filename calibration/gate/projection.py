@@ -15,7 +15,7 @@ from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOu
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import search_gain
 from taugate.calibration.metrics.splits import random_folds
-from taugate.calibration.settings.settings import RETENTION, Cheaper, Gate
+from taugate.calibration.settings.settings import RETENTION, CandidateSettings, GateSettings
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
 from taugate.retrieval.vectors.projection import Projection
@@ -96,7 +96,7 @@ def cross_validated(
 
 
 def try_projection(
-    baseline: GateBaseline, state: GateState, cheaper: Cheaper, seed: int, gate: Gate
+    baseline: GateBaseline, state: GateState, cheaper: CandidateSettings, seed: int, gate: GateSettings
 ) -> tuple[list[GateRecord], GateState]:
     """Judge query PCA at each retention asked for, and take the smallest projection among the best that are admitted.
 

@@ -52,7 +52,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
             "label more queries or give a smaller share"
         )
-    asked = settings.cheaper.asked
+    asked = settings.candidates.requested
     if asked and members < FEWEST_CALIBRATING:  # to judge by the gate, and to fit a projection on
         name, value = next(iter(asked.items()))
         raise InputError(
@@ -60,7 +60,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"{members}; label more, or leave the option out"
         )
     if "index" in asked:
-        kinds_asked(settings.cheaper.index, len(dataset.documents))
+        kinds_asked(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
         QueryStrata.group(dataset, settings.rule.strata)
     if settings.abstention is not None:

@@ -1,7 +1,7 @@
-"""What `taugate drift replay` does: lines to stdout, and a page."""
+"""Runs recorded query logs through the drift alarms, and learns a release's drift baseline from them."""
 
-import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +15,21 @@ from taugate.drift.monitor import Monitor, Rules
 from taugate.retrieval.release.layout import baseline_path
 
 
-def learn(arguments: argparse.Namespace, rules: Rules) -> int:
-    """Write the baseline of a release beside it. Raises InputError, and writes nothing, where the log is too short."""
-    answered = AnsweredLog.read(arguments.releases, arguments.release, arguments.logs)
+def learn_baseline(releases: Path, release: str | None, logs: Sequence[Path], rules: Rules, *, as_json: bool) -> None:
+    """Learn the ordinary range of each drift signal from recorded traffic, and write it beside the release.
+
+    releases: the releases directory; release: id of the release that answered, None for the current one; logs: files
+    that the service wrote, in any order; rules: the block size of the alarms; as_json: print one JSON object in place
+    of the path.
+
+    Raises InputError, and writes nothing, where the logs cannot be read or are too short; ReleaseError for the release.
+    """
+    answered = AnsweredLog.read(releases, release, logs)
     monitor, queries = answered.monitor(rules), answered.log.queries
     learnt = Baseline.learn(answered.release, queries, monitor)
-    path = baseline_path(arguments.releases, answered.release)
+    path = baseline_path(releases, answered.release)
     learnt.save(path)
-    if arguments.json:
+    if as_json:
         found = learnt.model_dump(include={"release", "days", "blocks", "queries", "signals"})
         sys.stdout.write(orjson.dumps(found | {"path": str(path)}).decode() + "\n")
     else:
@@ -32,18 +39,17 @@ def learn(arguments: argparse.Namespace, rules: Rules) -> int:
         f"learnt from {learnt.queries:,} queries of {learnt.days} days, {learnt.blocks:,} blocks: "
         f"{first} to {last} UTC\n"
     )
-    for signal in _unlike_the_calibration(learnt, monitor):
+    for signal in _signals_beyond_calibration(learnt, monitor):
         sys.stderr.write(
             f"warning: {signal}: this log's traffic is not like the calibration's; with the baseline that raises no "
             "alarm, but the release's calibrated statements do not hold for it: recalibrate if it lasts "
             "(`taugate drift replay` draws when it was)\n"
         )
     sys.stderr.write(f"put TAUGATE_DRIFT_BASELINE={path.absolute()} into the service's settings\n")
-    return 0
 
 
-def _unlike_the_calibration(learnt: Baseline, monitor: Monitor) -> list[str]:
-    """Signals whose ordinary range goes beyond what the calibration alone allows."""
+def _signals_beyond_calibration(learnt: Baseline, monitor: Monitor) -> list[str]:
+    """Return the signals whose ordinary range goes beyond the bounds of the calibration."""
     allowed = {alarm.signal: alarm.bounds for alarm in monitor.alarms}
     return [
         name
@@ -52,36 +58,51 @@ def _unlike_the_calibration(learnt: Baseline, monitor: Monitor) -> list[str]:
     ]
 
 
-def replay_log(arguments: argparse.Namespace, rules: Rules) -> int:
-    """Print what would have alarmed, and draw it. Raises InputError or ReleaseError."""
-    logs: list[Path] = arguments.logs
-    answered = AnsweredLog.read(arguments.releases, arguments.release, logs)
+def replay_logs(  # noqa: PLR0913 (one for each option of the command)
+    releases: Path,
+    release: str | None,
+    logs: Sequence[Path],
+    rules: Rules,
+    *,
+    baseline_at: Path | None,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """Print when each drift alarm would have begun and ended, and draw it on an HTML page.
+
+    releases: the releases directory; release: id of the release that answered, None for the current one; logs: files
+    that the service wrote, in any order; rules: when there is an alarm; baseline_at: a baseline that widens the bounds,
+    or the folder with it, None for the bounds of the calibration; page: where the drawing goes, None for a file beside
+    the first log; as_json: print one JSON object in place of a line for each change.
+
+    Raises InputError for logs or a baseline that cannot be used, ReleaseError for the release.
+    """
+    answered = AnsweredLog.read(releases, release, logs)
     calibrated = answered.monitor(rules)
-    baseline = _baseline(arguments.baseline, answered.release, calibrated)
+    baseline = _load_baseline(baseline_at, answered.release, calibrated)
     monitor = calibrated if baseline is None else answered.monitor(rules, baseline.bounds)
     replayed = replay(answered.log, monitor, calibrated)
-    page: Path = arguments.page or logs[0].with_name(f"{logs[0].name}.html")
+    page = page or logs[0].with_name(f"{logs[0].name}.html")
     page.write_text(render(answered, replayed, baseline), encoding="utf-8")
     queries, judged, blocks = len(answered.log.queries), len(answered.log.judged), len(replayed.queries.blocks)
-    if arguments.json:
+    if as_json:
         moments = [
             {"signal": each.signal, "at": each.at, "after": each.after, "alarm": each.on} for each in replayed.moments
         ]
         found = {"release": answered.release, "queries": queries, "judged": judged, "blocks": blocks}
         found |= {"baseline": baseline is not None, "moments": moments, "page": str(page)}
         sys.stdout.write(orjson.dumps(found).decode() + "\n")
-        return 0
+        return
     for each in replayed.moments:
         what = "alarm" if each.on else "over"
         sys.stdout.write(f"{format_utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
     counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
     alarms = count_of(sum(each.on for each in replayed.moments), "alarm")
     sys.stderr.write(f"{', '.join(counts)}: {alarms}; drawn in {page}\n")
-    return 0
 
 
-def _baseline(asked: Path | None, release: str, monitor: Monitor) -> Baseline | None:
-    """Of a folder, the file for the release, as the service does."""
-    if asked is None:
+def _load_baseline(path: Path | None, release: str, monitor: Monitor) -> Baseline | None:
+    """Load a baseline from a file, or from a folder that has one for the release, as the service does."""
+    if path is None:
         return None
-    return load_baseline(baseline_path(asked, release) if asked.is_dir() else asked, release, monitor)
+    return load_baseline(baseline_path(path, release) if path.is_dir() else path, release, monitor)

@@ -11,7 +11,7 @@ from scipy import optimize
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.e_values import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
 
@@ -40,7 +40,7 @@ class CertifiedThreshold:
     certificates: list[Certificate]
 
 
-def certify(limits: Sequence[LossLimit], rule: Rule) -> CertifiedThreshold:
+def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThreshold:
     """Find the largest observed decision score that passes every limit, by fixed-sequence testing from the lowest.
 
     Several limits are one statement: its p-value is the largest of theirs (intersection–union test, Berger 1982), so it
@@ -93,7 +93,7 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
     return float(optimize.brentq(short, mean, highest, xtol=1e-9))
 
 
-def queries_needed(limit: LossLimit, rule: Rule) -> int:
+def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
     """Return the fewest queries, about documents as these are, with which the limit can be certified at all.
 
     limit: loss and its largest value; rule: kind of statement, and confidence.
@@ -117,7 +117,7 @@ def queries_needed(limit: LossLimit, rule: Rule) -> int:
     return math.ceil(factor * limit.steps.queries)
 
 
-def _passes(limit: LossLimit, rule: Rule) -> NDArray[np.bool_]:
+def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
     """Test each step of the staircase; (c + 1,) bool."""
     steps = limit.steps
     if rule.statement == "expected-loss":
@@ -127,7 +127,7 @@ def _passes(limit: LossLimit, rule: Rule) -> NDArray[np.bool_]:
     return passed
 
 
-def certificate(limit: LossLimit, tau: float | None, rule: Rule) -> Certificate:
+def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Certificate:
     """Write down what is known of a limit at τ.
 
     limit: loss and its largest value; tau: None without a cut; rule: kind of statement, and confidence.

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, held_out
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
-from taugate.calibration.settings.rules import AskedPolicy, Rule
+from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
 _MOST = 0.5  # a cut that may lose half of the queries is no advice
 # Certified by all calibration queries; it keeps fewer results than `similarity` (docs/thresholds.md).
-_NAMED: AskedPolicy = "relative"
+_NAMED: PolicyChoice = "relative"
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class RuleVariant:
     """
 
     holdout: float
-    rule: Rule
+    rule: ThresholdRule
     options: str = ""
 
     @property
@@ -55,7 +55,7 @@ class RuleVariant:
         return found
 
 
-def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certificate]) -> str:
+def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
     """Advise what to ask for instead, or how many queries to label, where nothing could be certified.
 
     labels: answerable queries; holdout: share held out; rule: that was asked for; certificates: of its limits, at least
@@ -76,7 +76,7 @@ def remedy(labels: int, holdout: float, rule: Rule, certificates: Sequence[Certi
     return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
 
 
-def _variants(holdout: float, rule: Rule) -> Iterator[RuleVariant]:
+def _variants(holdout: float, rule: ThresholdRule) -> Iterator[RuleVariant]:
     """Yield what was asked, then what gives up less before what gives up more: choice of policy, holdout, both."""
     asked, named = RuleVariant(holdout, rule), replace(rule, policy=_NAMED)
     yield asked
@@ -88,7 +88,7 @@ def _variants(holdout: float, rule: Rule) -> Iterator[RuleVariant]:
         yield RuleVariant(0.0, named, f"--holdout 0 --policy {_NAMED}")
 
 
-def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
+def _on_average(rule: ThresholdRule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
     """Yield the first variant whose loss is certified on average, unless that was asked for or documents count."""
     if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
         return
@@ -100,7 +100,7 @@ def _on_average(rule: Rule, certificates: Sequence[Certificate], holdout: float,
 
 
 def _larger(
-    rule: Rule, certificates: Sequence[Certificate], variants: Sequence[RuleVariant], labels: int
+    rule: ThresholdRule, certificates: Sequence[Certificate], variants: Sequence[RuleVariant], labels: int
 ) -> Iterator[str]:
     """Yield the smallest larger limits that are of any use: as asked, and where all labelled queries certify."""
     failed = [each for each in certificates if each.queries_needed > each.queries]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from taugate.calibration.metrics.clusters import documents_in_words
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
 
 _LONGEST = 40  # characters of a metadata value that a sentence repeats
@@ -19,7 +19,7 @@ def papers(k: int) -> str:
     )
 
 
-def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
+def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) -> str:
     """Say what is guaranteed, to whom and by which test.
 
     rule: that was certified; certificates: of its limits, that of the metric first; k: K, results of a query.
@@ -31,8 +31,8 @@ def guarantee(rule: Rule, certificates: Sequence[Certificate], k: int) -> str:
     of = f" about {documents_in_words(first.units)} ({effect})" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
     sure = f"{100 * rule.confidence:.4g} % confidence"
-    if rule.also:
-        losses = " and ".join(f"{100 * loss:.4g} %" for loss in (rule.max_loss, *rule.also))
+    if rule.further_losses:
+        losses = " and ".join(f"{100 * loss:.4g} %" for loss in (rule.max_loss, *rule.further_losses))
         sure += f" (for losses of {losses} at once)"
     if rule.statement == "expected-loss":
         return (
@@ -65,7 +65,7 @@ def of_strata(strata: StrataRecord) -> str:
     return f"{said} Nothing is certified for these values of {strata.field}: {others}; {few}.".lstrip()
 
 
-def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
+def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
     """Say which limit could not be certified, and with how many queries it could be.
 
     rule: that was tried; certificates: of its limits; levels: of each largest loss asked for, where there are several;
@@ -77,8 +77,8 @@ def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[L
         what, sure = f"an expected {what.removeprefix('a ')}", ""
     else:
         sure = f" at {100 * rule.confidence:.4g} %"
-        if rule.also:
-            sure += " together with " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.also)
+        if rule.further_losses:
+            sure += " together with " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.further_losses)
     about, like = "", ""
     if worst.unit == "document" and worst.units is not None:
         about, like = f" about {documents_in_words(worst.units)}", " like these"
@@ -91,7 +91,7 @@ def shortage(rule: Rule, certificates: Sequence[Certificate], levels: Sequence[L
     )
 
 
-def _at_most(rule: Rule, certificates: Sequence[Certificate]) -> str:
+def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
     """Say what this one cut may lose, beside the average of many: one-sided upper limits.
 
     Conformal risk control admits ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known beforehand. So the limit holds

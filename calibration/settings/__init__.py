@@ -1,1 +1,1 @@
-"""What a calibration is asked for, checked before anything is read."""
+"""The settings of a calibration, checked before anything is read."""

@@ -1,115 +1,152 @@
-"""What a calibration is asked for, checked before anything is read."""
+"""The settings of a calibration, checked before anything is read. `taugate calibrate` has an option for each field."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, Rule
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass
+
+from taugate.calibration.settings.options import Advice, Options
+from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.vectors.overlap import DEFAULT_OVERLAP_PERCENTILE
 
 # Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
 MARGIN = 0.005
-# Where no margin is asked for and the labels cannot show the one above, it is what they can show, up to five points.
-# Above that a cheaper encoder is another encoder: int8, a projection or an index that is any use loses less.
+# Where no margin is given and the labels cannot show the one above, it is what they can show, up to five points. Above
+# that a cheaper encoder is another encoder: int8, a projection or an index that is any use loses less.
 WIDEST_MARGIN = 0.05
+RETENTION = 0.9  # the query embeddings paper's (§5)
+
+ProjectionChoice = Literal["none", "query-pca", "auto"]
+PrecisionChoice = Literal["float32", "int8", "auto"]
+IndexChoice = Kind | Literal["auto"]
+_BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
 
 
 @dataclass(frozen=True)
-class Gate:
-    """margin: largest mean loss, confidence: that it is below it. Raises InputError for values that cannot be used."""
+class GateSettings(Options):
+    """The gate's conditions: a candidate is admitted whose mean loss is below the margin, with the confidence.
 
-    margin: float | None = None
-    confidence: float = CONFIDENCE
+    Constructors raise InputError for values out of bounds.
+    """
 
-    def __post_init__(self) -> None:
-        if self.margin is not None and not (math.isfinite(self.margin) and 0 < self.margin < 1):
-            raise InputError(f"--margin {self.margin}: give a loss of accuracy and NDCG above 0 and below 1")
-        if not (math.isfinite(self.confidence) and 0.5 <= self.confidence < 1):
-            raise InputError(f"--gate-confidence {self.confidence}: give a probability from 0.5 and below 1")
+    margin: Annotated[
+        Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None,
+        Advice("give a loss of accuracy and NDCG above 0 and below 1"),
+    ] = Field(
+        default=None,
+        description=f"largest loss of accuracy@K and of NDCG@10 (default: {MARGIN}, or what the labels can show)",
+    )
+    confidence: Annotated[
+        float,
+        Field(ge=0.5, lt=1, allow_inf_nan=False),
+        Advice("give a probability from 0.5 and below 1; nothing is certain", "--gate-confidence"),
+    ] = Field(default=CONFIDENCE, description="probability that the loss is below the margin")
 
 
 def default_margin(default: float, least: float) -> float:
-    """The default, or, where the labels cannot show it, what they can, rounded up to a tenth of a point.
+    """Choose the margin where none is given: the default, or what the labels can show where that is more.
 
-    least: the smallest loss that is excluded where nothing changes. Above WIDEST_MARGIN it stays the default, which
-    then nothing passes.
+    default: the margin that is wanted; least: the smallest loss that the labels can exclude where nothing changes. The
+    margin is rounded up to a tenth of a point. Above WIDEST_MARGIN it stays the default, which nothing then passes.
     """
     shown = math.ceil(1000 * least - 1e-9) / 1000
     return max(default, shown) if shown <= WIDEST_MARGIN else default
 
 
-RETENTION = 0.9  # the query embeddings paper's (§5)
-AskedProjection = Literal["none", "query-pca", "auto"]
-AskedPrecision = Literal["float32", "int8", "auto"]
-AskedIndex = Kind | Literal["auto"]
-_BASELINE = {"precision": "float32", "projection": "none", "index": "flat"}
-
-
 @dataclass(frozen=True)
-class Cheaper:
-    """What is asked for.
+class CandidateSettings(Options):
+    """Cheaper ways to search, each of which is tried and kept where the gate admits it.
 
-    projection: of embeddings before the search, retention: the share of dimensions that query-pca keeps; precision: of
-    the encoder of queries; index: of documents; gate: what it takes to be admitted.
-
-    Raises InputError for a retention that cannot be used or that nothing would use.
+    Constructors raise InputError for a retention that cannot be used, or that nothing would use.
     """
 
-    projection: AskedProjection = "none"
-    retention: float | None = None
-    precision: AskedPrecision = "float32"
-    index: AskedIndex = "flat"
-    gate: Gate = field(default_factory=Gate)
+    projection: ProjectionChoice = Field(default="none", description="projection of embeddings before the search")
+    retention: Annotated[
+        Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None,
+        Advice("give a share of the dimensions above 0 and at most 1"),
+    ] = Field(default=None, description=f"share of the dimensions that query-pca keeps (default: {RETENTION:g})")
+    precision: PrecisionChoice = Field(default="float32", description="precision of the encoder of queries")
+    index: IndexChoice = Field(default="flat", description="index of the documents")
+    gate: GateSettings = Field(default_factory=GateSettings, description="what it takes to be admitted")
 
     def __post_init__(self) -> None:
-        if self.retention is None:
-            return
-        if not (math.isfinite(self.retention) and 0 < self.retention <= 1):
-            raise InputError(f"--retention {self.retention}: give a share of the dimensions above 0 and at most 1")
-        if self.projection != "query-pca":
+        if self.retention is not None and self.projection != "query-pca":
             raise InputError(f"--retention {self.retention}: is of --projection query-pca; give both, or neither")
 
     @property
-    def asked(self) -> dict[str, str]:
-        """What is asked for in place of the baseline, by option."""
+    def requested(self) -> dict[str, str]:
+        """The options that differ from the baseline of exact search in float32: precision, projection, index."""
         chosen = {name: getattr(self, name) for name in _BASELINE}
         return {name: value for name, value in chosen.items() if value != _BASELINE[name]}
 
 
+def _file_name(split: str) -> str:
+    if not split or "/" in split or split in {".", ".."}:
+        raise ValueError("no name of a file")
+    return split
+
+
+_POSITIVE = Advice("give a whole number of 1 or more")
+_LARGEST_SEED = 2**63 - 1
+
+
 @dataclass(frozen=True)
-class CalibrationSettings:
-    """Settings of `taugate calibrate`; m, l and K are the papers' (thresholds paper, after Table 1).
+class CalibrationSettings(Options):
+    """All settings of one calibration; the defaults of K, m and l are the papers' (thresholds paper, after Table 1).
 
-    k: documents retrieved a query; bootstraps, sample_size: m rows of l queries; holdout: share of the answerable
-    queries kept out of calibration, in [0, 1); overlap_percentile: of S_topK that gives θ, in [0, 100]; rule: how the
-    threshold is chosen; abstention: how queries are refused as a whole, None where none is; cheaper: what may be made
-    so.
-
-    Raises InputError for a value that cannot be used.
+    Constructors raise InputError for a value that cannot be used.
     """
 
-    split: str = "test"
-    k: int = 5
-    bootstraps: int = 500
-    sample_size: int = 100
-    seed: int = 0
-    holdout: float = 0.3
-    overlap_percentile: float = DEFAULT_OVERLAP_PERCENTILE
-    rule: Rule = field(default_factory=Rule.asked)
-    abstention: AbstentionRule | None = None
-    cheaper: Cheaper = field(default_factory=Cheaper)
+    split: Annotated[str, AfterValidator(_file_name), Advice("give the name of a file in qrels/, without .tsv")] = (
+        Field(default="test", description="file in qrels/, without .tsv")
+    )
+    k: Annotated[int, _POSITIVE] = Field(default=5, ge=1, description="K, documents retrieved for each query")
+    bootstraps: Annotated[int, _POSITIVE] = Field(default=500, ge=1, description="m, number of bootstrap samples")
+    sample_size: Annotated[int, _POSITIVE] = Field(default=100, ge=1, description="l, queries in each bootstrap sample")
+    seed: Annotated[int, Advice(f"give a whole number from 0 to {_LARGEST_SEED}")] = Field(
+        default=0, ge=0, le=_LARGEST_SEED, description="seed of every random choice"
+    )
+    holdout: Annotated[float, Advice("give a share of the queries, 0 or more and below 1")] = Field(
+        default=0.3,
+        ge=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="share of the answerable queries that are kept out of the calibration, to measure it on",
+    )
+    overlap_percentile: Annotated[float, Advice("give a percentile from 0 to 100")] = Field(
+        default=DEFAULT_OVERLAP_PERCENTILE,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="percentile of S_topK that gives θ",
+    )
+    rule: ThresholdRule = Field(default_factory=ThresholdRule.from_options, description="how the threshold is chosen")
+    abstention: AbstentionRule | None = Field(
+        default=None, description="when queries are refused as a whole; None: never"
+    )
+    candidates: CandidateSettings = Field(
+        default_factory=CandidateSettings, description="what is tried for less time or memory"
+    )
 
-    def __post_init__(self) -> None:
-        for name in ("k", "bootstraps", "sample_size"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)}: give a whole number of 1 or more")
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"--seed {self.seed}: give a whole number from 0 to {2**63 - 1}")
-        if not (math.isfinite(self.holdout) and 0 <= self.holdout < 1):
-            raise InputError(f"--holdout {self.holdout}: give a share of the queries, 0 or more and below 1")
-        if not (math.isfinite(self.overlap_percentile) and 0 <= self.overlap_percentile <= 100):
-            raise InputError(f"--overlap-percentile {self.overlap_percentile}: give a percentile from 0 to 100")
-        if not self.split or "/" in self.split or self.split in {".", ".."}:
-            raise InputError(f"--split {self.split!r}: give the name of a file in qrels/, without .tsv")
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """Build the settings from the options of `taugate calibrate`.
+
+        options: those given, by name with underscores: fields of this class, of its rules and of CandidateSettings, and
+        GateSettings as margin and gate_confidence. What is left out has its default.
+
+        Raises InputError for a value that cannot be used, and for options that contradict each other.
+        """
+
+        def of(group: type[Options]) -> dict[str, Any]:
+            return {name: options[name] for name in group.fields() if name in options}
+
+        abstention, of_the_threshold = AbstentionRule.from_options(of(ThresholdRule) | of(AbstentionRule))
+        rule = ThresholdRule.from_options(**of_the_threshold)
+        gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
+        candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
+        return cls(**of(cls), rule=rule, abstention=abstention, candidates=candidates)

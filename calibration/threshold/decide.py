@@ -9,7 +9,7 @@ from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import CertifiedThreshold
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
@@ -58,7 +58,7 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
     return PercentileThreshold(float(candidates[0]), 0)
 
 
-def decide_policy(rule: Rule, evidence: CalibrationQueries) -> PolicyRecord:
+def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:
     """Apply a rule, and return the policy that it gives, or `none` where nothing can be certified.
 
     rule: that was asked for; evidence: the queries. Raises InputError where the data cannot bear what is asked.
@@ -102,7 +102,7 @@ def _check_hits(queries: JudgedQueries, which: str) -> None:
         )
 
 
-def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
+def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
     certified = rule.method != "bootstrap"
     asked: dict[str, object] = {
         "method": rule.method,
@@ -118,7 +118,7 @@ def _record(rule: Rule, k: int, kind: PolicyKind, tau: float | None, **facts: ob
     return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **asked, **facts})
 
 
-def alternatives(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
+def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
     """Apply the papers' rule and the two statements of risk control, less the one in force.
 
     rule: in force; evidence: the queries; judged_on: positions of the queries that say what each keeps and loses, the
@@ -126,9 +126,9 @@ def alternatives(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
-        Rule("bootstrap", "similarity", metric=rule.metric),
-        Rule("risk-control", "auto", guarantee="high-probability", **limits),
-        Rule("risk-control", "auto", guarantee="expected-loss", **limits),
+        ThresholdRule("bootstrap", "similarity", metric=rule.metric),
+        ThresholdRule("risk-control", "auto", guarantee="high-probability", **limits),
+        ThresholdRule("risk-control", "auto", guarantee="expected-loss", **limits),
     ]
     return [
         outcome
@@ -138,7 +138,7 @@ def alternatives(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np
     ]
 
 
-def _outcome(rule: Rule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> Alternative | None:
+def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> Alternative | None:
     try:
         policy = decide_policy(rule, evidence)
     except InputError:  # what this data set cannot have is no alternative

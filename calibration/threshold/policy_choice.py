@@ -17,7 +17,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import bounds, words
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import PolicyKind, keep
@@ -45,15 +45,17 @@ class PolicyCandidate:
 
     kind: PolicyKind
     queries: NDArray[np.int64]
-    rule: Rule
+    rule: ThresholdRule
 
     def certify(self, evidence: CalibrationQueries) -> list[CertifiedThreshold]:
         """Certify a threshold for each largest loss of the rule, the one in force first; evidence: the queries."""
-        return [certify(loss_limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.each()]
+        return [
+            certify(loss_limits(rule, evidence, self.queries, self.kind), rule) for rule in self.rule.split_by_loss()
+        ]
 
 
 def choose_policy(
-    rule: Rule, evidence: CalibrationQueries
+    rule: ThresholdRule, evidence: CalibrationQueries
 ) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice | None]:
     """Return the policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
 
@@ -74,7 +76,7 @@ def choose_policy(
     return _fewest(entries, certified, evidence)
 
 
-def policy_candidate(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries) -> PolicyCandidate:
+def policy_candidate(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> PolicyCandidate:
     """Return the candidate of one kind: what else is certified of it needs the same queries and the same confidence.
 
     rule: that was asked for; kind: of the policy; evidence: the queries.
@@ -85,7 +87,7 @@ def policy_candidate(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries)
     return PolicyCandidate(kind, certifying_queries(rule, kind, evidence), rule)
 
 
-def certifying_queries(rule: Rule, kind: PolicyKind, evidence: CalibrationQueries) -> NDArray[np.int64]:
+def certifying_queries(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> NDArray[np.int64]:
     """Return the positions of the queries that certify a policy: those that had no say in it.
 
     For a policy that uses the model they are those that did not fit it.
@@ -100,7 +102,7 @@ def certifying_queries(rule: Rule, kind: PolicyKind, evidence: CalibrationQuerie
 
 
 def loss_limits(
-    rule: Rule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
+    rule: ThresholdRule, evidence: CalibrationQueries, certifying: NDArray[np.int64], kind: PolicyKind
 ) -> list[LossLimit]:
     """Measure what the rule limits: the loss of the metric, and empty replies where they are limited.
 
@@ -115,12 +117,12 @@ def loss_limits(
     return limited
 
 
-def _named(rule: Rule, evidence: CalibrationQueries) -> Rule:
+def _named(rule: ThresholdRule, evidence: CalibrationQueries) -> ThresholdRule:
     """Resolve `auto` with too few queries for a model: `relative` needs none, and keeps fewer than `similarity`."""
     return replace(rule, policy="relative") if rule.policy == "auto" and evidence.roles is None else rule
 
 
-def _check(rule: Rule, evidence: CalibrationQueries) -> None:
+def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
     if rule.policy == "probability" and evidence.roles is None:
         raise InputError(f"--policy probability: {evidence.lacking}")
     if rule.policy == "probability" and evidence.estimated is None:
@@ -130,7 +132,7 @@ def _check(rule: Rule, evidence: CalibrationQueries) -> None:
         )
 
 
-def _divided(rule: Rule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
+def _divided(rule: ThresholdRule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
     """Divide the error between the two policies that are preferred.
 
     `similarity` is one only where there is no model.
@@ -140,12 +142,14 @@ def _divided(rule: Rule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
     leading = PolicyCandidate(
         first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error)
     )
-    left = error - sum(_used(loss_limits(each, evidence, leading.queries, first), each) for each in leading.rule.each())
+    left = error - sum(
+        _used(loss_limits(each, evidence, leading.queries, first), each) for each in leading.rule.split_by_loss()
+    )
     other = PolicyCandidate(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
     return [leading, other]
 
 
-def _used(limited: Sequence[LossLimit], rule: Rule) -> float:
+def _used(limited: Sequence[LossLimit], rule: ThresholdRule) -> float:
     """Return how often the test of these limits errs at most, which is known before any loss is seen.
 
     0 where there are too few queries to pass one of them at all. All have to pass, so that it errs as often as the one
@@ -196,7 +200,7 @@ def _fewest(
     return entries[best], certified[best], Choice(**sizes, candidates=candidates)
 
 
-def _chosen_before(rule: Rule, evidence: CalibrationQueries) -> tuple[PolicyKind, Choice]:
+def _chosen_before(rule: ThresholdRule, evidence: CalibrationQueries) -> tuple[PolicyKind, Choice]:
     """Choose the policy that keeps the fewest results near the allowed loss, by queries that certify nothing."""
     roles = evidence.roles
     if roles is None:
@@ -213,7 +217,7 @@ def _chosen_before(rule: Rule, evidence: CalibrationQueries) -> tuple[PolicyKind
 def choose_by_kept_share(
     queries: JudgedQueries,
     decisions: Mapping[PolicyKind, Float32],
-    rule: Rule,
+    rule: ThresholdRule,
     rng: np.random.Generator,
 ) -> tuple[PolicyKind, list[Candidate]]:
     """Choose the policy that keeps the fewest results near the allowed loss.
@@ -240,7 +244,9 @@ def choose_by_kept_share(
     ]
 
 
-def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _kept(
+    queries: JudgedQueries, decisions: Float32, rule: ThresholdRule, counts: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the share of results kept, averaged over every τ whose loss is at most twice the allowed one.
 
     counts: (r, q), how often each resample has each query. Returns (r,).
@@ -262,7 +268,7 @@ def _kept(queries: JudgedQueries, decisions: Float32, rule: Rule, counts: NDArra
     return share
 
 
-def _tried(queries: JudgedQueries, decisions: Float32, rule: Rule, most: NDArray[np.float64]) -> Float32:
+def _tried(queries: JudgedQueries, decisions: Float32, rule: ThresholdRule, most: NDArray[np.float64]) -> Float32:
     """Return thresholds from the lowest candidate to the highest that some resample may allow.
 
     most: of each limit, (1 or 2,).

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.errors import InputError
@@ -105,7 +105,7 @@ class StrataCertifier:
     evidence: CalibrationQueries
     certifying: Positions
     kind: PolicyKind
-    rule: Rule
+    rule: ThresholdRule
 
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
         """Lower τ, which is certified for all queries, to one that is certified for each stratum, too.

@@ -1,1 +1,1 @@
-"""The subcommand `taugate release`."""
+"""The subcommand `taugate release`: one file for each group of its actions."""

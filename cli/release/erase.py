@@ -1,10 +1,11 @@
-"""`taugate release erase`: a release without some documents, and a look whether anything is left of them."""
+"""`taugate release erase`: make a release without some documents, or check that nothing of them is left."""
 
 import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
+from taugate.cli.output import printable, say
 from taugate.errors import InputError
 from taugate.registry.remnants import look
 from taugate.registry.signing import trusted_keys
@@ -14,8 +15,11 @@ _USAGE = """%(prog)s ID DOCUMENT… --releases DIR
        %(prog)s --check DOCUMENT… --releases DIR [--text TEXT]… [--also PATH]…"""
 
 
-def add_parser(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 (argparse's own type is private)
-    """Add the action. Its two forms have other positional arguments, which argparse has no word for."""
+def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the action, whose two forms take different positional arguments, which argparse cannot express.
+
+    actions: the subparsers of `taugate release`.
+    """
     text = "make a release without some documents; --check: see that nothing of them is left"
     parser: argparse.ArgumentParser = actions.add_parser("erase", help=text, description=text, usage=_USAGE)
     parser.add_argument(
@@ -35,11 +39,11 @@ def add_parser(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 (argpar
         default=[],
         help="another file or folder to look through, such as a log of queries",
     )
-    parser.set_defaults(run=_run)
-    return parser
+    parser.set_defaults(run=run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Erase documents, or with --check look for what is left of them."""
     if arguments.check:
         return _check(arguments)
     if arguments.text or arguments.also:
@@ -50,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _erase(releases: Path, name: str, documents: list[str]) -> int:
-    """The new id goes to stdout, what is to be done with it to stderr."""
+    """Make the release without the documents. Its id goes to stdout, and what to do next to stderr."""
     from taugate.registry.erasure import erase  # opens a release, which takes a second
 
     erased = erase(releases, name, documents, trusted_keys())
@@ -65,15 +69,16 @@ def _erase(releases: Path, name: str, documents: list[str]) -> int:
     lines.append(
         f"{name} and older releases have the texts; docs/runbooks/erase-a-document.md says where else they are"
     )
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    for line in lines:
+        say(line)
     sys.stdout.write(f"{made}\n")
     return 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    """What is left goes to stdout."""
+    """Look for what is left of the documents, and print it. Returns 1 where anything is."""
     left = look([arguments.releases, *arguments.also], arguments.names, arguments.text)
     for line in left.found:
-        sys.stdout.write("".join(letter if letter.isprintable() else "?" for letter in line) + "\n")
-    sys.stderr.write(f"{'something' if left.found else 'nothing'} is left, in {left.files:,} files\n")
+        sys.stdout.write(f"{printable(line)}\n")
+    say(f"{'something' if left.found else 'nothing'} is left, in {left.files:,} files")
     return 1 if left.found else 0

@@ -1,45 +1,65 @@
-"""`taugate release diff` and `taugate release correlations`: releases beside each other, in the terminal."""
+"""`taugate release list|show|verify|history`: which releases there are, what is in them, and their history."""
 
 import argparse
 import sys
+from pathlib import Path
+from typing import Any
 
-from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.errors import InputError, ReleaseError
-from taugate.registry import catalog as outline
-from taugate.registry import history
+from taugate.cli.options import add_action
+from taugate.cli.output import printable, say
+from taugate.errors import ReleaseError
+from taugate.registry import catalog, history
 from taugate.registry.catalog import current_id, find, pointed_id, release_ids
-from taugate.registry.correlations import FEWEST_RELEASES, correlations
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.verify import verify
 
 
-def ids(arguments: argparse.Namespace) -> int:
-    """Ids, oldest first; * marks the current one, ~ the shadow; a provisional one is called so behind its id."""
+def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the actions.
+
+    actions: the subparsers of `taugate release`.
+    """
+    add_action(
+        actions,
+        "list",
+        list_releases,
+        "ids, oldest first; * marks the current one, ~ the shadow; provisional ones are marked as such",
+    )
+    show = add_action(actions, "show", show_manifest, "the manifest, as stored")
+    show.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
+    check = add_action(actions, "verify", verify_releases, "check every digest; without ID, of all releases")
+    check.add_argument("id", metavar="ID", nargs="?", help="release id; default all")
+    check.add_argument("--trusted-keys", metavar="PATH", type=Path, help="who must have signed it, PEM")
+    add_action(actions, "history", show_history, "who made which release current, or removed it, and when")
+
+
+def list_releases(arguments: argparse.Namespace) -> int:
+    """Print the ids, oldest first: * marks the current one, ~ the shadow, and a provisional one has the word behind."""
     names = release_ids(arguments.releases)
     try:
         current = current_id(arguments.releases)
     except ReleaseError as error:
         current = None
-        sys.stderr.write(f"taugate: {error}\n")
+        say(f"taugate: {error}")
     marks = {pointed_id(arguments.releases, SHADOW): "~", current: "*"}
     for name in names:
-        state = "  provisional" if outline.state(arguments.releases, name) == "provisional" else ""
+        state = "  provisional" if catalog.state(arguments.releases, name) == "provisional" else ""
         sys.stdout.write(f"{marks.get(name, ' ')} {name}{state}\n")
     return 0
 
 
-def manifest(arguments: argparse.Namespace) -> int:
-    """The manifest, as stored; of a provisional release stderr says so."""
+def show_manifest(arguments: argparse.Namespace) -> int:
+    """Print the manifest as it is stored; say on stderr where the release is provisional."""
     release = find(arguments.releases, arguments.id)
-    if outline.state(arguments.releases, release.name) == "provisional":
-        sys.stderr.write(f"{release.name} is provisional: calibration.reasons says why\n")
+    if catalog.state(arguments.releases, release.name) == "provisional":
+        say(f"{release.name} is provisional: calibration.reasons says why")
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
 
 
-def verified(arguments: argparse.Namespace) -> int:
-    """Every release is looked at, also after one that fails; the first failure decides the exit code."""
+def verify_releases(arguments: argparse.Namespace) -> int:
+    """Check one release or all of them. Every one is checked, also after a failure; any failure is exit code 1."""
     names = [arguments.id] if arguments.id else release_ids(arguments.releases)
     failed, trusted = 0, trusted_keys(arguments.trusted_keys)
     for name in names:
@@ -49,28 +69,27 @@ def verified(arguments: argparse.Namespace) -> int:
         except (ReleaseError, OSError) as error:
             failed += 1
             sys.stdout.write(f"failed {name}\n")
-            sys.stderr.write(f"taugate: {error}\n")
+            say(f"taugate: {error}")
     return 1 if failed else 0
 
 
-def recorded(arguments: argparse.Namespace) -> int:
-    """What was done, oldest first."""
+def show_history(arguments: argparse.Namespace) -> int:
+    """Print what was done with the releases, oldest first, and on stderr which lines of the log are cut short."""
     releases = arguments.releases
     there = set(release_ids(releases))
     found = history.read(releases)
     done = history.took_effect(found.events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
     for event, moved in zip(found.events, done, strict=True):
         interrupted = not moved or (event.action == "prune" and event.release in there)
-        sys.stdout.write(_line(event, interrupted=interrupted) + "\n")
+        sys.stdout.write(_event_line(event, interrupted=interrupted) + "\n")
     if found.unreadable:
         numbers = ", ".join(map(str, found.unreadable))
-        sys.stderr.write(
-            f"taugate: {releases / HISTORY}: line {numbers} was cut short, and nothing was changed by it\n"
-        )
+        say(f"taugate: {releases / HISTORY}: line {numbers} was cut short, and nothing was changed by it")
     return 0
 
 
-def _line(event: history.Event, *, interrupted: bool) -> str:
+def _event_line(event: history.Event, *, interrupted: bool) -> str:
+    """Format an event of the history as one line."""
     words = [event.at, f"{event.action:8}", event.release or "none", f"by {event.by}"]
     if event.previous is not None:
         words.append(f"was {event.previous}")
@@ -80,37 +99,4 @@ def _line(event: history.Event, *, interrupted: bool) -> str:
         words.append(f"as {event.rule}")
     if interrupted:
         words.append("interrupted, without effect")
-    line = "  ".join(words)
-    return "".join(letter if letter.isprintable() else "?" for letter in line)  # a terminal obeys what is not
-
-
-def diff(arguments: argparse.Namespace) -> int:
-    """What differs from release A to release B, row by row, as the report of B would say it."""
-    old, new = (verify(find(arguments.releases, name)) for name in (arguments.a, arguments.b))
-    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
-    changed = [row for row in rows if row[1] != row[2]]
-    widths = [max(len(row[column]) for row in changed) for column in range(4)] if changed else [0] * 4
-    for label, before, after, difference in changed:
-        line = f"{label:{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}  {difference:>{widths[3]}}"
-        sys.stdout.write(line.rstrip() + "\n")
-    if not changed:
-        sys.stdout.write("no difference\n")
-    if not same_queries(old, new):
-        sys.stderr.write("measured on other queries or documents: the differences hold what changed in the data, too\n")
-    return 0
-
-
-def table(arguments: argparse.Namespace) -> int:
-    """The papers' Table 3 for each data set and K with enough releases. Raises InputError where there is none."""
-    manifests = [verify(find(arguments.releases, name)) for name in release_ids(arguments.releases)]
-    found = correlations(manifests)
-    if not found:
-        raise InputError(
-            f"{arguments.releases}: no data set has releases of {FEWEST_RELEASES} different encoders with the same K; "
-            "calibrate it with more of them (--encoder)"
-        )
-    for group in found:
-        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders\n")
-        for (x, y), value in group.values.items():
-            sys.stdout.write(f"  {f'{x} and {y}':18} {'–' if value is None else f'{value:+.3f}'}\n")
-    return 0
+    return printable("  ".join(words))

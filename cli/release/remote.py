@@ -1,15 +1,38 @@
-"""`taugate release sign`, `push` and `pull`: a release for services that read it elsewhere, and trust only some."""
+"""`taugate release sign|push|pull`: sign a release, and copy it to and from object storage."""
 
 import argparse
 import sys
+from pathlib import Path
+from typing import Any
 
+from taugate.cli.options import add_action
+from taugate.cli.output import say
 from taugate.errors import InputError
 from taugate.registry.catalog import current_id, find
 from taugate.registry.remote.transfer import check_known, promote_there, pull, push
 from taugate.registry.signing import read_private_key, sign, trusted_keys
 
 
-def signed(arguments: argparse.Namespace) -> int:
+def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the actions.
+
+    actions: the subparsers of `taugate release`.
+    """
+    signing = add_action(actions, "sign", sign_release, "put a signature beside a release, if it verifies")
+    signing.add_argument("--key", metavar="PEM", type=Path, required=True, help="Ed25519 private key")
+    signing.add_argument("id", metavar="ID", help="release id")
+    pushing = add_action(actions, "push", push_release, "copy a release to object storage")
+    pushing.add_argument("--to", metavar="URL", required=True, help="such as s3://bucket/prefix")
+    pushing.add_argument("--promote", action="store_true", help="make it the current one there, as it is in DIR")
+    pushing.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
+    pulling = add_action(actions, "pull", pull_release, "copy a release from object storage, where DIR does not stay")
+    pulling.add_argument("--from", metavar="URL", dest="source", required=True, help="such as s3://bucket/prefix")
+    pulling.add_argument(
+        "id", metavar="ID", nargs="?", help="release id; default the current one, to be so here as well"
+    )
+
+
+def sign_release(arguments: argparse.Namespace) -> int:
     """Put a signature beside a release that verifies."""
     key = read_private_key(arguments.key)
     signer = sign(find(arguments.releases, arguments.id), key)
@@ -17,10 +40,11 @@ def signed(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pushed(arguments: argparse.Namespace) -> int:
-    """DIR has the rules of promotion and the history, so that what is current at the URL was current there.
+def push_release(arguments: argparse.Namespace) -> int:
+    """Copy a release to object storage, and with --promote make it the current one there.
 
-    What is to be refused is, before anything is uploaded.
+    Only the current release of DIR is promoted there, as DIR has the rules of promotion and the history. Raises
+    InputError or ReleaseError for what is to be refused before anything is uploaded.
     """
     release = find(arguments.releases, arguments.id)
     if arguments.promote and release.name != current_id(arguments.releases):
@@ -37,11 +61,14 @@ def pushed(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pulled(arguments: argparse.Namespace) -> int:
-    """Before the first push there is nothing to pull, which is no fault: a calibration may come next."""
+def pull_release(arguments: argparse.Namespace) -> int:
+    """Copy a release from object storage.
+
+    That nothing is current there is no failure: before the first push a calibration may come next.
+    """
     name = pull(arguments.source, arguments.releases, arguments.id, trusted_keys())
     if name is None:
-        sys.stderr.write(f"{arguments.source}: no release is current there; nothing was pulled\n")
+        say(f"{arguments.source}: no release is current there; nothing was pulled")
         return 0
     sys.stdout.write(f"{'*' if name == current_id(arguments.releases) else ' '} {name}\n")
     return 0

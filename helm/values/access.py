@@ -25,7 +25,7 @@ class KeyEntry(Group):
 
 
 class Keys(Group):
-    """API keys (docs/access.md). Without any the service does not start, unless settings.allow_anyone is true."""
+    """API keys (docs/access.md). Without any the service starts only with settings.allow_unauthenticated."""
 
     existing_secret: Name | None = value(
         None, "Secret with a file of keys; a change of it is in force within minutes, without a restart"

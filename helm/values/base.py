@@ -1,4 +1,4 @@
-"""What all groups of values share. Names are camelCase in values.yaml, as in Kubernetes; no other is let through."""
+"""Base of all groups of values, and the groups that several places share. Names are camelCase, as in Kubernetes."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,18 +7,24 @@ from pydantic.alias_generators import to_camel
 
 
 class Group(BaseModel):
-    """A group of values. Each has a description, which says where its default comes from."""
+    """A group of values; unknown names are refused. Each value has a description, which gives its default's source."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, validate_by_name=True)
 
 
 def value(default: Any, description: str, **bounds: Any) -> Any:  # noqa: ANN401 (as pydantic's own Field)
-    """A value, or one of several groups of a kind, with its default and its documentation."""
+    """Declare a value, or a group of a kind that is there several times.
+
+    default: of the value; description: goes into values.yaml, the schema and the README; bounds: as pydantic's Field.
+    """
     return Field(default=default, description=description, **bounds)
 
 
 def group(default: Group) -> Any:  # noqa: ANN401 (as pydantic's own Field)
-    """A group that is there once: its docstring documents it."""
+    """Declare a group that is there once, and is described by its docstring.
+
+    default: the group with its defaults.
+    """
     return Field(default=default, description=default.__doc__)
 
 
@@ -35,12 +41,14 @@ class Image(Group):
 
     repository: str = value("taugate/service", "registry and name", min_length=1)
     tag: str | None = value(None, "null: the chart's appVersion, which is the version of taugate")
-    digest: str | None = value(None, "such as sha256:…; goes before the tag", pattern="^sha256:[0-9a-f]{64}$")
+    digest: str | None = value(
+        None, "digest of the image, such as sha256:…; used in place of the tag", pattern="^sha256:[0-9a-f]{64}$"
+    )
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = value("IfNotPresent", "a tag is of one version for ever")
 
 
 class Resources(Group):
-    """What a container asks for, and what it may take."""
+    """Resources of a container: what is reserved for it, and its limits."""
 
     requests: dict[str, Quantity] = value({}, "what the scheduler sets aside for it")
     limits: dict[str, Quantity] = value({}, "what it may take at most")
@@ -49,11 +57,11 @@ class Resources(Group):
 class Toleration(Group):
     """A taint that a pod may meet, as in Kubernetes."""
 
-    key: str | None = value(None, "of the taint; null: every key")
+    key: str | None = value(None, "key of the taint; null: every key")
     operator: Literal["Exists", "Equal"] = value("Equal", "Kubernetes' default")
-    value_: str | None = Field(default=None, alias="value", description="of the taint, for Equal")
+    value_: str | None = Field(default=None, alias="value", description="value of the taint, for Equal")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = value(None, "null: every effect")
-    toleration_seconds: int | None = value(None, "for NoExecute; null: for ever")
+    toleration_seconds: int | None = value(None, "how long the pod stays, for NoExecute; null: for ever")
 
 
 class Account(Group):
@@ -61,7 +69,7 @@ class Account(Group):
 
     create: bool = value(True, "whether the chart makes it")
     name: Name | None = value(None, "null: made from the name of the installation; `default` where none is created")
-    annotations: Texts = value({}, "such as the role of a cloud, which opens object storage without credentials")
+    annotations: Texts = value({}, "annotations, such as a cloud's role that opens object storage without credentials")
 
 
 class SecretEntry(Group):

@@ -16,7 +16,7 @@ from helm.values.settings import ServiceSettings
 class ChartValues(Group):
     """Values of the chart taugate."""
 
-    image: Image = value(Image(), "of the service: taugate/service without, taugate/service-gpu with a GPU")
+    image: Image = value(Image(), "image of the service: taugate/service without, taugate/service-gpu with a GPU")
     image_pull_secrets: list[Name] = value([], "Secrets with which images are pulled")
     replicas: int | None = value(None, "pods; null: 2, so that one may go, or as many as autoscaling says", ge=1)
 
@@ -34,7 +34,7 @@ class ChartValues(Group):
     service: Service = group(Service())
     ingress: Ingress = group(Ingress())
     network_policy: NetworkPolicy = group(NetworkPolicy())
-    service_account: Account = value(Account(), "of the service's pods")
+    service_account: Account = value(Account(), "service account of the service's pods")
 
     autoscaling: Autoscaling = group(Autoscaling())
     pod_disruption_budget: DisruptionBudget = group(DisruptionBudget())
@@ -50,9 +50,11 @@ class ChartValues(Group):
     tolerations: list[Toleration] = value([], "taints of nodes the service may run on")
     affinity: AsInKubernetes = value({}, "affinity of the service's pods, as in Kubernetes")
     priority_class_name: Name | None = value(None, "null: the cluster's default")
-    runtime_class_name: Name | None = value(None, "such as nvidia, where a GPU needs one; null: the node's default")
-    pod_annotations: Texts = value({}, "of the service's pods")
-    pod_labels: Texts = value({}, "of the service's pods")
+    runtime_class_name: Name | None = value(
+        None, "runtime class, such as nvidia, where a GPU needs one; null: the node's default"
+    )
+    pod_annotations: Texts = value({}, "annotations of the service's pods")
+    pod_labels: Texts = value({}, "labels of the service's pods")
 
     metrics: Metrics = group(Metrics())
     tests: Tests = group(Tests())

@@ -1,4 +1,4 @@
-"""What Prometheus and Grafana are given: the files of deploy/, as they are."""
+"""Monitoring: the rules and dashboards of deploy/, as Prometheus and Grafana in a cluster take them."""
 
 from helm.values.base import Group, Name, SecretEntry, Texts, group, value
 
@@ -10,16 +10,20 @@ class ServiceMonitor(Group):
     key: SecretEntry = value(
         SecretEntry(), "a Secret with an API key of scope `metrics`, which /metrics needs once there are keys"
     )
-    interval: str = value("15s", "as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$")
+    interval: str = value(
+        "15s", "time between two scrapes, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$"
+    )
     job: Name = value("taugate", "the label `job`: the alert TaugateDown watches this one")
-    labels: Texts = value({}, "by which the operator's Prometheus finds it, such as release: kube-prometheus-stack")
+    labels: Texts = value(
+        {}, "labels by which the operator's Prometheus finds it, such as release: kube-prometheus-stack"
+    )
 
 
 class PrometheusRule(Group):
     """Alerts and recording rules: deploy/prometheus/rules, byte for byte but for the links to runbooks."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
-    labels: Texts = value({}, "by which the operator's Prometheus finds them")
+    labels: Texts = value({}, "labels by which the operator's Prometheus finds them")
     runbooks_url: str | None = value(
         None,
         "where you serve docs/runbooks, such as https://wiki.example.com/taugate/runbooks: alerts then link to their "
@@ -32,12 +36,12 @@ class Dashboards(Group):
     """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, byte for byte, a ConfigMap each."""
 
     enabled: bool = value(False, "off: it needs a Grafana that looks for them")
-    labels: Texts = value({"grafana_dashboard": "1"}, "by which the sidecar finds them: the default of Grafana's chart")
-    annotations: Texts = value({}, "such as grafana_folder: taugate")
+    labels: Texts = value({"grafana_dashboard": "1"}, "labels by which the sidecar finds them, as in Grafana's chart")
+    annotations: Texts = value({}, "annotations, such as grafana_folder: taugate")
 
 
 class Metrics(Group):
-    """What Prometheus and Grafana are given."""
+    """Metrics for Prometheus, and dashboards for Grafana."""
 
     service_monitor: ServiceMonitor = group(ServiceMonitor())
     prometheus_rule: PrometheusRule = group(PrometheusRule())

@@ -29,13 +29,13 @@ class Service(Group):
         "ClusterIP", "within the cluster: TLS is for an Ingress"
     )
     port: Port = value(80, "HTTP's own")
-    annotations: Texts = value({}, "such as those of a cloud's load balancer")
+    annotations: Texts = value({}, "annotations, such as those of a cloud's load balancer")
 
 
 class IngressPath(Group):
     """A path of a host. Those of operations, /metrics and /admin/, are best left out."""
 
-    path: str = Field(description="such as /search or /feedback", pattern="^/")
+    path: str = Field(description="path of the service, such as /search or /feedback", pattern="^/")
     path_type: Literal["Prefix", "Exact", "ImplementationSpecific"] = value("Prefix", "/search with /search/batch")
 
 
@@ -58,20 +58,20 @@ class Ingress(Group):
 
     enabled: bool = value(False, "off: nobody outside the cluster is let in unless asked for")
     class_name: Name | None = value(None, "null: the cluster's default")
-    annotations: Texts = value({}, "of its controller; a request may have settings.max_body_bytes")
+    annotations: Texts = value({}, "annotations for its controller; a request may have settings.max_body_bytes")
     hosts: list[IngressHost] = value([], "at least one")
     tls: list[IngressTls] = value([], "certificates")
 
 
 class NetworkPolicy(Group):
-    """What may talk to whom. It needs a network plugin that enforces it."""
+    """A policy of who may reach the service and what it may reach; a network plugin has to enforce it."""
 
     enabled: bool = value(False, "off: a plugin that denies what is not known breaks an installation in silence")
     ingress_from: list[AsInKubernetes] = value(
         [], "who may ask beside the pod of `helm test`, as `from` of a NetworkPolicy, with Prometheus; empty: everybody"
     )
-    redis_port: Port = value(6379, "of a Redis that is not the chart's own")
-    object_storage_port: Port = value(443, "of object storage, where releases or data are at a URL")
+    redis_port: Port = value(6379, "port of a Redis that is not the chart's own")
+    object_storage_port: Port = value(443, "port of object storage, where releases or data are at a URL")
     extra_egress: list[AsInKubernetes] = value(
         [],
         "further `egress` rules, such as for a model hub, and for what hands out credentials to a role: "

@@ -19,13 +19,13 @@ from helm.values.releases import ObjectStorage
 class Data(Group):
     """The labelled data set: a folder with corpus.jsonl, queries.jsonl and qrels/. A URL, or a claim."""
 
-    url: str | None = value(None, "such as s3://bucket/data/faq", pattern="^[a-z0-9]+://.+")
+    url: str | None = value(None, "URL of that folder, such as s3://bucket/data/faq", pattern="^[a-z0-9]+://.+")
     existing_claim: Name | None = value(None, "a claim that holds it, mounted read-only")
     path: str = value("", "the folder in that claim", pattern="^([^/].*)?$")
 
 
 class Promotion(Group):
-    """Whether a calibration makes its release current. `taugate release promote` does it by hand."""
+    """Promotion of new releases by the calibration itself; without it, `taugate release promote` does it by hand."""
 
     enabled: bool = value(False, "false: the release is written and somebody looks at it first")
     rule: str | None = value(
@@ -38,7 +38,9 @@ class CronJob(Group):
 
     enabled: bool = value(False, "off until there is a labelled data set that is kept up to date")
     schedule: str = value("0 3 * * 0", "Sundays at three: labels change by the week, and nobody waits", min_length=9)
-    time_zone: str | None = value(None, "such as Europe/Vienna; null: that of the cluster's controller")
+    time_zone: str | None = value(
+        None, "time zone of the schedule, such as Europe/Vienna; null: that of the cluster's controller"
+    )
     suspend: bool = value(False, "keeps it, and starts nothing; `kubectl create job --from` still does")
     starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is left out", ge=10)
     history_limit: int = value(
@@ -69,7 +71,7 @@ class Cache(Group):
 
     existing_claim: Name | None = value(None, "a claim that keeps them between runs; null: they go with the pod")
     size: Quantity = value(
-        "4Gi", "of the volume that goes with the pod; 500,000 embeddings of 384 dimensions are 0.8 GB"
+        "4Gi", "size of the volume that goes with the pod; 500,000 embeddings of 384 dimensions are 0.8 GB"
     )
 
 
@@ -85,7 +87,9 @@ class Recalibration(Group):
         SecretEntry(key="signing.key"), "a Secret with the Ed25519 private key that signs releases, in PEM form"
     )
     signing_passphrase: SecretEntry = value(SecretEntry(key="passphrase"), "a Secret with what unlocks that key")
-    image: Image = value(Image(repository="taugate/calibration"), "of calibration: it has PyTorch, the service has not")
+    image: Image = value(
+        Image(repository="taugate/calibration"), "image of the calibration, with PyTorch, which the service's lacks"
+    )
     resources: Resources = value(
         Resources(requests={"cpu": "2", "memory": "2Gi"}, limits={"cpu": "2", "memory": "4Gi"}),
         "1.1 GB was the most in calibrations of 503 and of 1,204 documents, for the export by PyTorch; 500,000 vectors "
@@ -96,11 +100,13 @@ class Recalibration(Group):
     object_storage: ObjectStorage = value(
         ObjectStorage(), "how data is read and releases are pushed: PutObject as well"
     )
-    service_account: Account = value(Account(), "of calibration, which may write where the service only reads")
+    service_account: Account = value(
+        Account(), "service account of the calibration, which may write where the service only reads"
+    )
     tmp_size: Quantity = value(
         "4Gi",
-        "of its /tmp: documents, and beside them a data set at a URL, are 2 GB for 500,000 documents of 2 kB; a pod "
-        "that fills it is evicted",
+        "size of its /tmp: documents, and a data set at a URL beside them, are 2 GB for 500,000 documents of 2 kB; a "
+        "pod that fills it is evicted",
     )
     active_deadline_seconds: int | None = value(
         86_400,

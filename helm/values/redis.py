@@ -12,10 +12,12 @@ class Redis(Group):
     existing_secret: Name | None = value(None, "Secret that holds the URL, in the place of redis.url")
     key: str = value("url", "the entry of that Secret", min_length=1)
     enabled: bool = value(False, "a simple one of the chart's own: one pod, bounded memory, nothing kept on a disk")
-    image: Image = value(Image(repository="redis", tag="7.2.7-bookworm"), "of the chart's own; any since 6.2 will do")
+    image: Image = value(
+        Image(repository="redis", tag="7.2.7-bookworm"), "image of the chart's own Redis; any since 6.2 will do"
+    )
     password: str | None = value(
         None,
-        "of the chart's own, at least 16 characters that a URL may hold, as of `openssl rand -hex 24`",
+        "password of the chart's own Redis, at least 16 characters that a URL may hold, as of `openssl rand -hex 24`",
         pattern=r"^[A-Za-z0-9._~-]{16,}$",
     )
     password_secret: SecretEntry = value(
@@ -28,5 +30,5 @@ class Redis(Group):
     )
     resources: Resources = value(
         Resources(requests={"cpu": "100m", "memory": "320Mi"}, limits={"memory": "384Mi"}),
-        "of the chart's own: its memory and half as much again, for connections and fragments",
+        "resources of the chart's own Redis: its memory and half as much again, for connections and fragments",
     )

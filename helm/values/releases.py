@@ -21,7 +21,7 @@ class ReleaseVolume(Group):
         "10Gi", "ten releases, as `taugate release prune` keeps, of 1 GB: float32 of 384 dimensions, 500,000 documents"
     )
     keep: bool = value(True, "whether the claim outlives `helm uninstall`: releases cannot be made again exactly")
-    annotations: Texts = value({}, "of the claim")
+    annotations: Texts = value({}, "annotations of the claim")
 
 
 class ObjectStorage(Group):
@@ -38,7 +38,9 @@ class Releases(Group):
     """Where releases are: a volume, or a URL. One of both."""
 
     url: str | None = value(
-        None, "such as s3://bucket/team; file:///… serves from a copy as well", pattern="^[a-z0-9]+://.+"
+        None,
+        "URL of the releases, such as s3://bucket/team; file:///… serves from a copy as well",
+        pattern="^[a-z0-9]+://.+",
     )
     volume: ReleaseVolume = group(ReleaseVolume())
     copy_path: str = value(
@@ -46,7 +48,7 @@ class Releases(Group):
         "where a pod keeps its copy of a URL, or of releases where keys are trusted, in the volume that is made for it",
         pattern="^/cache/.+",
     )
-    copy_size: Quantity = value("4Gi", "of that volume: the current release of 1 GB, the one before, and the next")
+    copy_size: Quantity = value("4Gi", "size of that volume: the current release of 1 GB, the one before, and the next")
     object_storage: ObjectStorage = value(ObjectStorage(), "how the service reads a URL: GetObject and ListBucket")
 
 
@@ -58,4 +60,4 @@ class QueryLog(Group):
     existing_claim: Name | None = value(
         None, "a claim that keeps it, with a folder for each pod; null: it goes with the pod"
     )
-    size: Quantity = value("1Gi", "of the volume that goes with the pod; a pod that fills it is evicted")
+    size: Quantity = value("1Gi", "size of the volume that goes with the pod; a pod that fills it is evicted")

@@ -18,7 +18,8 @@ class Autoscaling(Group):
     )
     target_cpu_percent: int = value(
         70,
-        "of resources.requests.cpu: at 80 % of what float32 can do the p99 was below 0.2 s; new pods take seconds",
+        "percent of resources.requests.cpu: at 80 % of what float32 can do the p99 was below 0.2 s; new pods take "
+        "seconds",
         ge=1,
         le=100,
     )

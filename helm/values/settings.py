@@ -1,4 +1,4 @@
-"""`settings`: every setting of the service that other values do not give, made from service/settings.py."""
+"""`settings`: every setting of the service that other values do not give, made from the service's own declarations."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, create_model
 from pydantic_core import PydanticUndefined
 
 from helm.values.base import Group
-from taugate.service.settings import Settings
+from taugate.service.settings import VARIABLES, Variable
 
 # Given by other values, as a volume, a Secret or a port of the pod comes with each.
 OWNED = (
@@ -21,6 +21,7 @@ OWNED = (
     "keys_file",
     "keys",
 )
+_PLAIN = {name: variable for name, variable in VARIABLES.items() if name not in OWNED}
 
 
 class _Plain(Group):
@@ -29,29 +30,27 @@ class _Plain(Group):
     model_config = ConfigDict(alias_generator=None)
 
 
-def _rows() -> dict[str, tuple[str, str]]:
-    """Default and meaning of each setting, from the table in the docstring of Settings."""
-    lines = [line.strip().strip("|").split("|") for line in (Settings.__doc__ or "").splitlines()]
-    cells = [[cell.strip() for cell in line] for line in lines if line[0].strip().startswith("TAUGATE_")]
-    return {name.removeprefix("TAUGATE_").lower(): (default, meaning) for name, default, meaning in cells}
-
-
 def plain_defaults() -> dict[str, Any]:
-    """Defaults that are the same on every machine; templates reckon with some of them."""
-    return {
-        name: field.default
-        for name, field in Settings.model_fields.items()
-        if name not in OWNED and field.default is not PydanticUndefined
-    }
+    """The service's defaults that are the same on every machine; templates calculate with some of them."""
+    defaults = {name: variable.info.default for name, variable in _PLAIN.items()}
+    return {name: default for name, default in defaults.items() if default is not PydanticUndefined}
+
+
+def _field(variable: Variable, **options: Any) -> Any:  # noqa: ANN401 (a type and pydantic's FieldInfo, as create_model takes them)
+    """A value with the type and the bounds of a setting."""
+    info = variable.info
+    bounded = Annotated[(info.annotation, *info.metadata)] if info.metadata else info.annotation
+    optional = bounded | None  # type: ignore[operator]  # an annotation is no class
+    return (optional, Field(default=None, description=f"{info.description}; null: {variable.default}", **options))
 
 
 def _model() -> type[_Plain]:
+    """The group with a value for each setting; its older names are let through, and not shown."""
     fields: dict[str, Any] = {}
-    for name, (default, meaning) in _rows().items():
-        if name not in OWNED:
-            field = Settings.model_fields[name]
-            bounded = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
-            fields[name] = (bounded | None, Field(default=None, description=f"{meaning}; null: {default}"))
+    for name, variable in _PLAIN.items():
+        fields[name] = _field(variable)
+        for older in variable.names[1:]:
+            fields[older] = _field(variable, deprecated=f"an older name of settings.{name}")
     return create_model("ServiceSettings", __base__=_Plain, __doc__=_Plain.__doc__, **fields)
 
 

@@ -1,4 +1,4 @@
-"""values.yaml, values.schema.json, the table of the chart's README and the defaults that templates reckon with."""
+"""Generates the chart's values.yaml, schema, table in the README, and the defaults that templates calculate with."""
 
 import json
 import textwrap
@@ -16,12 +16,12 @@ _HEAD = "# Values of the chart and their defaults. Made by `make chart` from hel
 
 
 def values_yaml() -> str:
-    """Every value with its default, below what it means."""
+    """The text of values.yaml: every value with its default, below a comment that describes it."""
     return _HEAD + "".join(_lines(ChartValues(), ""))
 
 
 def schema_json() -> str:
-    """What values are let through, as JSON Schema."""
+    """The JSON Schema that Helm checks a user's values against."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | ChartValues.model_json_schema()
     for each in _groups(ChartValues()):
         part = schema["$defs"].get(type(each).__name__, schema)
@@ -32,12 +32,15 @@ def schema_json() -> str:
 
 
 def settings_json() -> str:
-    """The service's own defaults."""
+    """The service's own defaults, as JSON that templates read."""
     return json.dumps(plain_defaults(), indent=2) + "\n"
 
 
 def readme(before: str) -> str:
-    """The chart's README with the table of all values in its place."""
+    """The chart's README with the table of all values between its two marks.
+
+    before: the README as it is.
+    """
     rows = [
         f"| **{path}** | | {text} |"
         if isinstance(default, BaseModel)
@@ -50,12 +53,12 @@ def readme(before: str) -> str:
 
 
 def leaves(values: BaseModel) -> Iterator[tuple[str, Any, str]]:
-    """Path, default and meaning of each value that is no group."""
+    """Yield the path, default and description of each value that is not a group."""
     return (row for row in _rows(values) if not isinstance(row[1], BaseModel))
 
 
 def _rows(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    """The same with the groups, each before what is in it."""
+    """Yield the path, default and description of each value and group, a group before its own values."""
     for name, default, text in _fields(values):
         yield f"{prefix}{name}", default, text
         if isinstance(default, BaseModel):
@@ -63,14 +66,17 @@ def _rows(values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]
 
 
 def _fields(values: BaseModel) -> Iterator[tuple[str, Any, str]]:
+    """Name, value and description of each field; older names, which the schema lets through, are left out."""
     for name, field in type(values).model_fields.items():
-        yield field.alias or name, getattr(values, name), field.description or ""
+        if not field.deprecated:
+            yield field.alias or name, getattr(values, name), field.description or ""
 
 
 def _groups(values: BaseModel) -> Iterator[BaseModel]:
-    """Those that values.yaml has: null in the place of a value takes it away, which no template is made for.
+    """The groups that values.yaml has, in which every value is required that may not be null.
 
-    What a list may hold is not among them, as nothing there has a default that Helm puts in.
+    Helm takes a value away where a user gives null, and no template expects that. Groups inside lists are not among
+    these: Helm puts no defaults into them.
     """
     yield values
     for _, default, _ in _fields(values):
@@ -100,7 +106,7 @@ def _flow(default: Any) -> str:  # noqa: ANN401 (whatever YAML can hold)
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any part of a schema)
-    """Less pydantic's titles and the defaults of groups; what may be null is a type more, not an alternative."""
+    """Drop pydantic's titles and the defaults of groups, and turn "T or null" into one list of types."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):

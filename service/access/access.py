@@ -147,13 +147,13 @@ class Access:
         return key
 
     async def _watch(self) -> None:
-        while self._settings.keys_file is not None:
+        while self._settings.access.keys_file is not None:
             await asyncio.sleep(_SECONDS)
             if await asyncio.to_thread(self._look) != self._mark:
                 self.reload()
 
     def _look(self) -> Mark | None:
-        return None if self._settings.keys_file is None else mark(self._settings.keys_file)
+        return None if self._settings.access.keys_file is None else mark(self._settings.access.keys_file)
 
 
 def permitted(scope: asgi.Scope) -> Filter:

@@ -20,8 +20,8 @@ class Hosts:
     """The names of TAUGATE_ALLOWED_HOSTS. An IP address passes too: no DNS has given it another meaning."""
 
     def __init__(self, settings: Settings) -> None:
-        listed = (name.strip().lower() for name in settings.allowed_hosts.split(","))
-        names = {settings.host.lower(), *listed} - {""}  # "a,,b" allows no request without a name
+        listed = (name.strip().lower() for name in settings.access.allowed_hosts.split(","))
+        names = {settings.listen.host.lower(), *listed} - {""}  # "a,,b" allows no request without a name
         self._any = "*" in names
         self._known = names
         self._suffixes = tuple(name[1:] for name in names if name.startswith("*."))

@@ -116,18 +116,18 @@ _VARIABLE = "TAUGATE_KEYS"
 
 def configured(settings: Settings) -> bool:
     """Whether keys are asked for, even where there are none yet."""
-    return settings.keys_file is not None or settings.keys is not None
+    return settings.access.keys_file is not None or settings.access.keys is not None
 
 
 def read_keys(settings: Settings) -> tuple[Key, ...]:
     """Keys of both places. Raises InputError, which names the place and the entry."""
     entries, places = [], []
-    if settings.keys_file is not None:
-        places.append(str(settings.keys_file))
-        entries += parse_entries(_content(settings.keys_file), places[-1])
-    if settings.keys is not None:
+    if settings.access.keys_file is not None:
+        places.append(str(settings.access.keys_file))
+        entries += parse_entries(_content(settings.access.keys_file), places[-1])
+    if settings.access.keys is not None:
         places.append(_VARIABLE)
-        entries += parse_entries(settings.keys.get_secret_value().encode(), places[-1])
+        entries += parse_entries(settings.access.keys.get_secret_value().encode(), places[-1])
     return keys_of(entries, " and ".join(places))
 
 
@@ -147,10 +147,11 @@ def check(settings: Settings) -> None:
     """
     if configured(settings):
         read_keys(settings)
-    elif not (settings.allow_anyone or _is_loopback(settings.host)):
+    elif not (settings.access.allow_unauthenticated or _is_loopback(settings.listen.host)):
         raise InputError(
-            f"other machines reach {settings.host or 'all addresses'}, and there are no keys: name a file of them with "
-            "TAUGATE_KEYS_FILE (`taugate key new` makes one), or let anyone in with TAUGATE_ALLOW_ANYONE=true"
+            f"other machines reach {settings.listen.host or 'all addresses'}, and there are no keys: name a file of "
+            "them with TAUGATE_KEYS_FILE (`taugate key new` makes one), or let anyone in with "
+            "TAUGATE_ALLOW_UNAUTHENTICATED=true"
         )
 
 

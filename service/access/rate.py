@@ -105,9 +105,9 @@ class Spending:
     """Of one process. Nothing is opened before there is a rate."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._default = settings.queries_per_second
+        self._default = settings.access.queries_per_second
         self._refused = metrics.refused.labels(RateLimited.code)
-        self._url, self._timeout = settings.redis_url, settings.redis_timeout_ms / 1000
+        self._url, self._timeout = settings.cache.redis_url, settings.cache.redis_timeout_ms / 1000
         self._own = OwnRates()
         self._shared: SharedRates | None = None
 

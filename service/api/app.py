@@ -40,9 +40,9 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     count_dropped(metrics.log_dropped.inc)
     access, spending = Access(settings, metrics), Spending(settings, metrics)
     serving = Serving(settings, metrics, access, load_release)
-    reloading = Reloading(serving, access.reload, settings.reload_seconds)
+    reloading = Reloading(serving, access.reload, settings.lifecycle.reload_seconds)
     connections = Connections(settings, metrics)
-    tracer = None if settings.otlp_endpoint is None else Tracer(settings.otlp_endpoint)
+    tracer = None if settings.telemetry.otlp_endpoint is None else Tracer(settings.telemetry.otlp_endpoint)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:

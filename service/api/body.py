@@ -85,11 +85,11 @@ class InHand:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._limit, self._limit_of_a_batch = settings.max_body_bytes, settings.max_batch_bytes
+        self._limit, self._limit_of_a_batch = settings.requests.max_body_bytes, settings.requests.max_batch_bytes
         self._most = _MOST_AT_ONCE * max(self._limit, self._limit_of_a_batch)
         self._most_of_a_key = self._most * _MOST_OF_A_KEY // _MOST_AT_ONCE
         self._held: Counter[str | None] = Counter()  # bytes, by the name of the key; None: of all
-        self._most_batches = max(1, settings.queue_limit // _QUERIES_FOR_A_BATCH)
+        self._most_batches = max(1, settings.admission.queue_limit // _QUERIES_FOR_A_BATCH)
         self._batches: Counter[str | None] = Counter()  # in hand, by the name of the key; None: of all who have none
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

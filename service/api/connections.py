@@ -43,11 +43,11 @@ class Connections:
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._most = connections_that_fit(settings.max_connections)
-        if self._most < settings.max_connections:
-            fields = {"wanted": settings.max_connections, "fit": self._most}
+        self._most = connections_that_fit(settings.connections.max_connections)
+        if self._most < settings.connections.max_connections:
+            fields = {"wanted": settings.connections.max_connections, "fit": self._most}
             _log.warning("this process may not open files enough for all connections", extra={"fields": fields})
-        self._seconds = settings.receive_seconds
+        self._seconds = settings.connections.receive_seconds
         self._metrics = metrics
         self._open: dict[Connection, None] = {}
         self._strangers: dict[Connection, None] = {}

@@ -17,7 +17,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, access: Access, metrics: Metrics, settings: Settings) -> None:
         self._app, self._access, self._refused = app, access, metrics.refused
-        self._hosts, self._max_header_bytes = Hosts(settings), settings.max_header_bytes
+        self._hosts, self._max_header_bytes = Hosts(settings), settings.connections.max_header_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection event."""

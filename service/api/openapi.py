@@ -65,11 +65,11 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
     if app.openapi_schema is None:
         schemas = FastAPI.openapi(app)["components"]["schemas"]
         search, batch = (schemas[name]["properties"] for name in ("SearchRequest", "BatchRequest"))
-        search["query"]["maxLength"] = settings.max_query_chars
+        search["query"]["maxLength"] = settings.requests.max_query_chars
         for name in ("k", "min_results"):
-            _number(search[name])["maximum"] = settings.max_k
-        batch["queries"]["maxItems"] = settings.max_batch
-        _text(batch["queries"]["items"])["maxLength"] = settings.max_query_chars
+            _number(search[name])["maximum"] = settings.requests.max_k
+        batch["queries"]["maxItems"] = settings.requests.max_batch
+        _text(batch["queries"]["items"])["maxLength"] = settings.requests.max_query_chars
     assert app.openapi_schema is not None  # noqa: S101 (FastAPI.openapi keeps it)
     return app.openapi_schema
 

@@ -104,8 +104,10 @@ def add_search_routes(app: FastAPI, settings: Settings, serving: Serving, metric
 
     async def search_batch(request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
-        if len(body.queries) > settings.max_batch:
-            raise TooLarge(f"{len(body.queries)} queries, at most {settings.max_batch} a request (TAUGATE_MAX_BATCH)")
+        if len(body.queries) > settings.requests.max_batch:
+            raise TooLarge(
+                f"{len(body.queries)} queries, at most {settings.requests.max_batch} a request (TAUGATE_MAX_BATCH)"
+            )
         answering = serving.answering
         with answering.users:
             allowed = permitted(request.scope)
@@ -129,12 +131,12 @@ def _search(request: SearchRequest, name: str, answering: Answering, settings: S
 
     name: which of a batch it is.
     """
-    if len(request.query) > settings.max_query_chars:
-        raise Invalid(f"{name}query: over {settings.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
+    if len(request.query) > settings.requests.max_query_chars:
+        raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
     release = answering.engine.release
     k = release.manifest.policy.k if request.k is None else request.k
-    if k > settings.max_k:
-        raise Invalid(f"{name}k: {k} is over {settings.max_k} (TAUGATE_MAX_K)")
+    if k > settings.requests.max_k:
+        raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
     try:

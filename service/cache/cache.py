@@ -152,12 +152,12 @@ class Cache:
 
 def open_cache(settings: Settings, metrics: Metrics) -> Cache:
     """The cache that the settings ask for; Redis is asked for nothing yet. Raises InputError."""
-    memory = Memory(settings.cache_bytes)
-    if settings.redis_url is None:
+    memory = Memory(settings.cache.max_bytes)
+    if settings.cache.redis_url is None:
         return Cache(memory, None)
-    url, timeout = settings.redis_url.get_secret_value(), settings.redis_timeout_ms / 1000
+    url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
     try:
-        shared = RedisStore(url, timeout, settings.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
+        shared = RedisStore(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
     except ValueError as error:
         raise InputError("TAUGATE_REDIS_URL: no such URL; redis://, rediss:// and unix:// are understood") from error
     return Cache(memory, shared)

@@ -35,7 +35,7 @@ class Live:
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, monitor: Monitor) -> None:
         self._reference, self._drawn = release.reference, release.manifest.bootstrap
         self._gauges, self._monitor = gauges, monitor
-        most, seconds = settings.drift_window_queries, settings.drift_window_seconds
+        most, seconds = settings.drift.window_queries, settings.drift.window_seconds
         self._queries = Window[Observations](most, seconds)
         self._judged = Window[Judgements](most, seconds)
         self._rng = np.random.default_rng()
@@ -98,9 +98,9 @@ class Look:
         self._canary = Canary(release, engine.single)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
-        path, release_id = settings.query_log, release.manifest.release_id
-        self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.query_log_texts)
-        self._canary_seconds = settings.canary_seconds
+        path, release_id = settings.drift.query_log, release.manifest.release_id
+        self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.drift.query_log_texts)
+        self._canary_seconds = settings.drift.canary_seconds
         self._shown_at = self._weighed_at = time.monotonic()
         self._asked_at = -math.inf
         self._queries: list[Observations] = []

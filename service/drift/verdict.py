@@ -115,7 +115,7 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
     """With the baseline where there is one that fits; without it otherwise, and that is said."""
     reference, name = release.reference, release.manifest.release_id
     theta = theta_of(reference, release.manifest.bootstrap.overlap_percentile)
-    rules = Rules(settings.drift_smallest_effect, settings.drift_seldom, settings.drift_block)
+    rules = Rules(settings.drift.smallest_effect, settings.drift.average_run_length, settings.drift.block)
     calibrated = Monitor(reference, theta, rules)
     try:
         baseline = _baseline(settings, name, calibrated)
@@ -129,7 +129,7 @@ def _monitor(release: Release, settings: Settings, gauges: DriftGauges) -> Monit
 
 def _baseline(settings: Settings, release: str, monitor: Monitor) -> Baseline | None:
     """What TAUGATE_DRIFT_BASELINE names; of a folder, the file for this release where it has one."""
-    path = settings.drift_baseline
+    path = settings.drift.baseline
     if path is not None and os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what cannot be a folder)
         path = baseline_path(path, release)
         if not os.path.lexists(path):

@@ -96,8 +96,8 @@ class Watch:
     """Of one event loop, less what it does in a thread of its own."""
 
     def __init__(self, engine: Engine, settings: Settings, registry: CollectorRegistry) -> None:
-        release_id, url = engine.release.manifest.release_id, settings.redis_url
-        seconds = settings.feedback_seconds
+        release_id, url = engine.release.manifest.release_id, settings.cache.redis_url
+        seconds = settings.drift.feedback_seconds
         self._fleet = None if url is None else Fleet(url.get_secret_value(), release_id, seconds)
         self._look = Look(engine, settings, registry, self._fleet)
         self._thread = ThreadPoolExecutor(1, "taugate-drift", _prepare)

@@ -34,10 +34,10 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
     at_start: also looks for damage in the copy, and makes do with it as it is where the store does not answer or holds
     what does not verify: another release than the newest is better than none. Raises ReleaseError or InputError.
     """
-    directory = settings.directory
-    if isinstance(settings.releases, str):
+    directory = settings.releases.directory
+    if isinstance(settings.releases.location, str):
         try:
-            bring(settings.releases, directory, trusted_keys(settings), mend=at_start)
+            bring(settings.releases.location, directory, trusted_keys(settings), mend=at_start)
         except ReleaseError as error:
             if not at_start or not (directory / CURRENT).is_file():
                 raise
@@ -47,9 +47,9 @@ def current_release(settings: Settings, *, at_start: bool = False) -> Path:
 
 def promoted_id(settings: Settings) -> str | None:
     """Id of the release that was promoted last, which may not have been copied yet. Raises as `current_release`."""
-    if isinstance(settings.releases, str):
-        return current_of(Store(settings.releases))
-    return current_id(settings.directory)
+    if isinstance(settings.releases.location, str):
+        return current_of(Store(settings.releases.location))
+    return current_id(settings.releases.directory)
 
 
 def trusting(settings: Settings) -> Load:
@@ -64,8 +64,8 @@ def trusting(settings: Settings) -> Load:
             return load(release, threads, precision)
         own = (
             entered(release)
-            if isinstance(settings.releases, str)
-            else copied(release, settings.copies / PRIVATE, trusted)
+            if isinstance(settings.releases.location, str)
+            else copied(release, settings.releases.copies / PRIVATE, trusted)
         )
         try:
             return replace(load(own.release, threads, precision, trusted), holds=(own,))
@@ -80,7 +80,7 @@ def trusting(settings: Settings) -> Load:
 
 def trusted_keys(settings: Settings) -> TrustedKeys | None:
     """Raises InputError where the setting names none."""
-    return None if settings.trusted_keys is None else TrustedKeys.load(settings.trusted_keys)
+    return None if settings.releases.trusted_keys is None else TrustedKeys.load(settings.releases.trusted_keys)
 
 
 Result = TypeVar("Result")
@@ -95,7 +95,7 @@ class Opener:
 
     def __init__(self, settings: Settings, metrics: Metrics, load_release: Load | None = None) -> None:
         self._settings, self._metrics, self._load = settings, metrics, load_release or trusting(settings)
-        self._threads = Threads(settings.encoder_threads, settings.search_threads)
+        self._threads = Threads(settings.compute.encoder_threads, settings.compute.search_threads)
         self._thread = ThreadPoolExecutor(1, "taugate-load", give_way)
 
     async def current(self, *, at_start: bool = False) -> Path:
@@ -104,12 +104,12 @@ class Opener:
 
     async def shadow(self) -> Path | None:
         """The one that is to be tried beside it."""
-        name = await self._run(lambda: shadow_id(self._settings.directory))
-        return None if name is None else self._settings.directory / name
+        name = await self._run(lambda: shadow_id(self._settings.releases.directory))
+        return None if name is None else self._settings.releases.directory / name
 
     async def pointers(self) -> tuple[str | None, str | None]:
         """Ids of both."""
-        return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.directory)))
+        return await self._run(lambda: (promoted_id(self._settings), shadow_id(self._settings.releases.directory)))
 
     async def load(self, release: Path, threads: int) -> Release:
         """Verified, loaded, and asked its golden queries; not to be pruned until it is closed."""
@@ -131,7 +131,7 @@ class Opener:
     def _held(self, release: Path, threads: int) -> Release:
         held = hold(release)
         try:
-            loaded = self._load(release, threads, self._settings.precision)
+            loaded = self._load(release, threads, self._settings.compute.precision)
             return replace(loaded, holds=(held, *loaded.holds))
         except BaseException:
             held.close()
@@ -139,9 +139,11 @@ class Opener:
 
     def _engine(self, release: Release) -> Engine:
         settings, manifest = self._settings, release.manifest
-        if manifest.policy.k > settings.max_k:
+        if manifest.policy.k > settings.requests.max_k:
             k = manifest.policy.k
-            raise InputError(f"TAUGATE_MAX_K {settings.max_k}: the release was calibrated at K = {k}; raise it")
+            raise InputError(
+                f"TAUGATE_MAX_K {settings.requests.max_k}: the release was calibrated at K = {k}; raise it"
+            )
         engine = Engine(release, self._threads, self._metrics.observe_stage, self._metrics.observe_batch)
         try:
             if engine.single is not release.retriever:  # which `load` has asked

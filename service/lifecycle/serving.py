@@ -43,9 +43,11 @@ class Serving:
     def __init__(self, settings: Settings, metrics: Metrics, access: Access, load_release: Load | None = None) -> None:
         self._settings, self._metrics, self._access = settings, metrics, access
         self._opener = Opener(settings, metrics, load_release)
-        self.shadowing = Shadowing(self._opener, metrics, settings.shadow_share)
+        self.shadowing = Shadowing(self._opener, metrics, settings.lifecycle.shadow_share)
         self._one_at_a_time = asyncio.Lock()
-        self.admission = Admission(settings.queue_limit, settings.deadline_ms / 1000, metrics.queue_depth.set)
+        self.admission = Admission(
+            settings.admission.queue_limit, settings.admission.deadline_ms / 1000, metrics.queue_depth.set
+        )
         self._cache: Cache | None = None
         self._answering: Answering | None = None
         self._leaving: set[asyncio.Task[None]] = set()
@@ -143,7 +145,7 @@ class Serving:
         metrics, release = self._metrics, engine.release
         self.loaded_at = datetime.now(UTC)
         metrics.announce(release.manifest, self.loaded_at.timestamp())
-        watch = Watch(engine, self._settings, metrics.of_release()) if self._settings.drift else None
+        watch = Watch(engine, self._settings, metrics.of_release()) if self._settings.drift.enabled else None
         self._answering = Answering(engine, cache, metrics, watch)
         _log.info("ready", extra={"fields": {"release": release.manifest.release_id, "precision": release.precision}})
 

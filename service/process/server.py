@@ -22,14 +22,14 @@ def options(settings: Settings) -> Mapping[str, Any]:
     """What uvicorn is told, however many processes there are."""
     return {
         "http": "taugate.service.process.connection:Connection",
-        "h11_max_incomplete_event_size": settings.max_header_bytes,  # also of chunked trailers
+        "h11_max_incomplete_event_size": settings.connections.max_header_bytes,  # also of chunked trailers
         "ws": "none",  # there is nothing here to upgrade to
         "log_config": None,  # the root logger has it all already
         "log_level": "error",  # a stranger who sends what is no HTTP fills no disk: the metrics count it
         "access_log": False,  # RequestScope writes that line, with the request id
         "server_header": False,
         "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
-        "timeout_graceful_shutdown": settings.shutdown_seconds,
+        "timeout_graceful_shutdown": settings.connections.shutdown_seconds,
     }
 
 
@@ -44,7 +44,7 @@ def accepting(listener: socket.socket) -> list[socket.socket]:
 
 def serve_here(settings: Settings, listener: socket.socket) -> None:
     """Run the service in this process. Raises what kept it from loading its release."""
-    configure(settings.log_level)
+    configure(settings.telemetry.log_level)
     one_for_blas()
     app = create_app(settings)
     serving: Serving = app.state.serving
@@ -69,4 +69,4 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 def announce(settings: Settings, listener: socket.socket) -> None:
     """Say once where it listens and with what."""
     host, port = listener.getsockname()[:2]
-    _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.model_dump(mode="json")}})
+    _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.for_log()}})

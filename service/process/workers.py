@@ -72,12 +72,13 @@ _RETRY_SECONDS = 5.0  # after which another worker tries what one could not: a p
 
 def serve_in_workers(settings: Settings, listener: socket.socket) -> None:
     """Run the service in several processes until told to stop. Raises ReleaseError when they cannot start."""
-    configure(settings.log_level)
+    configure(settings.telemetry.log_level)
     with worker_folder() as folder:
         # A worker reads its settings as this process did, so that what was given by option is put beside the rest.
-        os.environ |= {SHARED_FOLDER: str(folder), **settings.as_environment()}
+        os.environ[SHARED_FOLDER] = str(folder)
+        settings.export(os.environ)
         announce(settings, listener)
-        _Supervisor(listener, folder).run(settings.workers)
+        _Supervisor(listener, folder).run(settings.compute.workers)
 
 
 class _Supervisor:
@@ -135,7 +136,7 @@ def _work(listener: socket.socket) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a release to compare with
     threading.Thread(target=_end_with_supervisor, name="taugate-supervisor", daemon=True).start()
     settings, folder = Settings(), Path(os.environ[SHARED_FOLDER])  # all of them are in the environment
-    configure(settings.log_level)
+    configure(settings.telemetry.log_level)
     try:
         reserve(folder)
     except TaugateError as error:

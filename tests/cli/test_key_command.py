@@ -116,7 +116,7 @@ def test_nobody_adds_a_key_between_reading_and_writing(
 def test_all_that_are_added_at_once_are_there(tmp_path: Path) -> None:
     file, names = tmp_path / "keys.json", {f"app-{number}" for number in range(12)}
     with ThreadPoolExecutor(len(names)) as pool:
-        for added in [pool.submit(command._add, entry(name, name, "search"), file) for name in names]:
+        for added in [pool.submit(command._add_entry, entry(name, name, "search"), file) for name in names]:
             added.result()
     assert named(file) == names
     assert [*tmp_path.iterdir()] == [file]

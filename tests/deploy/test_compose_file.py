@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from taugate.service.access.keys import keys_of, parse_entries
-from taugate.service.settings import Settings
+from taugate.service.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
@@ -99,7 +99,7 @@ def test_what_it_sets_are_settings() -> None:
     lines = (ROOT / "deploy" / "compose" / "service.env").read_text(encoding="utf-8").splitlines()
     named = {line.split("=")[0] for line in lines if line and not line.startswith("#")}
     named |= set(SERVICES["service"]["environment"])
-    assert named <= {f"TAUGATE_{name.upper()}" for name in Settings.model_fields}
+    assert named <= {each.name for each in VARIABLES.values()}
 
 
 def test_the_service_may_be_asked_for_by_the_names_that_compose_gives_it() -> None:
@@ -112,7 +112,7 @@ def test_the_service_may_be_asked_for_by_the_names_that_compose_gives_it() -> No
 
 def test_requests_in_flight_have_the_time_that_they_are_given() -> None:
     grace = int(SERVICES["service"]["stop_grace_period"].removesuffix("s"))
-    assert grace > Settings.model_fields["shutdown_seconds"].default
+    assert grace > VARIABLES["shutdown_seconds"].info.default
 
 
 def test_the_rules_of_compose_and_of_a_bare_machine_are_the_same() -> None:

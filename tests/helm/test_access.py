@@ -8,7 +8,7 @@ import pytest
 from taugate.service.access.keys import parse_entries
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, render, secrets
 
-ANYONE = at("settings.allow_anyone", True)
+ANYONE = at("settings.allow_unauthenticated", True)
 PEM = "-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n"
 
 

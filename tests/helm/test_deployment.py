@@ -3,7 +3,7 @@
 import pytest
 
 from taugate.service.access.access import RULES
-from taugate.service.settings import Settings
+from taugate.service.settings import VARIABLES
 from tests.helm.rendered import APP_VERSION, KEYS, Values, at, render
 
 
@@ -36,7 +36,7 @@ def test_a_release_has_ten_minutes_to_be_loaded() -> None:
 @pytest.mark.parametrize(
     ("values", "pre_stop", "seconds"),
     [
-        ({}, 5, 5 + Settings.model_fields["shutdown_seconds"].default + 5),
+        ({}, 5, 5 + VARIABLES["shutdown_seconds"].info.default + 5),
         (at("settings.shutdown_seconds", 60), 5, 70),
         (at("settings.shutdown_seconds", 0), 5, 10),
         (at("rollout.preStopSeconds", 20), 20, 45),

@@ -80,7 +80,7 @@ def test_the_schema_is_strict_all_through() -> None:
         ("settings.maxK", 5, "'maxK' not allowed"),
         ("settings.max_k", 0, "minimum: got 0, want 1"),
         ("settings.max_batch", 5000, "maximum: got 5,000, want 1,024"),
-        ("settings.drift_seldom", 1, "want 1"),
+        ("settings.drift_average_run_length", 1, "want 1"),
         ("settings.log_level", "loud", "'debug', 'info', 'warning', 'error'"),
         ("replicas", "two", "/replicas': got string"),
         ("releases.url", "bucket/team", "does not match pattern"),

@@ -80,5 +80,5 @@ def test_prometheus_scrapes_each_pod_with_a_key_under_the_job_that_the_alerts_na
 
 
 def test_without_keys_prometheus_needs_none() -> None:
-    rendered = render(at("settings.allow_anyone", True), at("metrics.serviceMonitor.enabled", True))
+    rendered = render(at("settings.allow_unauthenticated", True), at("metrics.serviceMonitor.enabled", True))
     assert "authorization" not in rendered.one("ServiceMonitor")["spec"]["endpoints"][0]

@@ -38,7 +38,7 @@ def test_how_to_search_with_a_key_and_without() -> None:
     assert "kubectl --namespace team port-forward service/shop-taugate 8000:8080" in notes
     assert 'curl -H "Authorization: Bearer $KEY"' in notes
     assert "taugate key new" not in notes
-    anyone = render(at("settings.allow_anyone", True)).notes
+    anyone = render(at("settings.allow_unauthenticated", True)).notes
     assert "Authorization" not in anyone
     assert "taugate key new" in anyone
 

@@ -32,7 +32,7 @@ def test_it_is_a_test_and_asks_the_service() -> None:
     assert plain(search)["SERVICE"] == "http://shop-taugate:8080"
     assert secrets(search) == {"KEY": ("search-key", "token")}
     assert search["image"] == render(KEYS).container["image"]
-    assert secrets(container(at("settings.allow_anyone", True))) == {}
+    assert secrets(container(at("settings.allow_unauthenticated", True))) == {}
 
 
 def test_its_program_arrives_whole() -> None:

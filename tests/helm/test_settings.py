@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from helm.values.settings import OWNED, ServiceSettings
-from taugate.service.settings import Settings
+from taugate.service.settings import VARIABLES, Settings
 from tests.helm.rendered import KEYS, Rendered, Values, at, merged, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
@@ -34,7 +34,7 @@ PLAIN: Values = {
     "drift_window_queries": 250_000,
     "drift_window_seconds": 0.5,
     "drift_smallest_effect": 0.05,
-    "drift_seldom": 1e12,
+    "drift_average_run_length": 1e12,
     "drift_block": 400,
     "drift_baseline": "/queries/baseline.json",
     "canary_seconds": 60.5,
@@ -42,7 +42,7 @@ PLAIN: Values = {
     "query_log_texts": True,
     "reload_seconds": 60,
     "shadow_share": 0,
-    "allow_anyone": True,
+    "allow_unauthenticated": True,
     "queries_per_second": 0.25,
     "max_connections": 20_000,
     "receive_seconds": 2.5,
@@ -69,8 +69,8 @@ GIVEN: dict[str, tuple[Values, Any]] = {
 
 def test_every_setting_is_reached() -> None:
     """One that is new has to be put into a table above, and for that into the chart."""
-    assert set(PLAIN) | set(GIVEN) == set(Settings.model_fields)
-    assert set(PLAIN) == set(ServiceSettings.model_fields)
+    assert set(PLAIN) | set(GIVEN) == set(VARIABLES)
+    assert set(PLAIN) == {name for name, field in ServiceSettings.model_fields.items() if not field.deprecated}
     assert set(GIVEN) == set(OWNED)
 
 
@@ -87,22 +87,21 @@ def read(rendered: Rendered, monkeypatch: pytest.MonkeyPatch) -> Settings:
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_setting_by_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    field = Settings.model_fields[name]
-    assert PLAIN[name] != field.default
+    assert PLAIN[name] != VARIABLES[name].info.default
     needed = {"max_batch": {"queue_limit": 128}}.get(name, {})
     rendered = render(KEYS, at("settings", {name: PLAIN[name], **needed}))
-    assert getattr(read(rendered, monkeypatch), name) == READ[name]
+    assert read(rendered, monkeypatch).by_variable()[name] == READ[name]
 
 
 def test_blocks_that_find_their_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered = render(KEYS, at("settings.drift_block", "auto"))
-    assert read(rendered, monkeypatch).drift_block == "auto"
+    assert read(rendered, monkeypatch).drift.block == "auto"
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_a_setting_that_another_value_gives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, expected = GIVEN[name]
-    assert getattr(read(render(KEYS, values), monkeypatch), name) == expected
+    assert read(render(KEYS, values), monkeypatch).by_variable()[name] == expected
 
 
 def test_a_setting_that_is_not_given_is_not_rendered() -> None:
@@ -112,8 +111,17 @@ def test_a_setting_that_is_not_given_is_not_rendered() -> None:
 
 
 def test_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = read(render(KEYS, {"settings": PLAIN}), monkeypatch)
-    assert {name: getattr(settings, name) for name in PLAIN} == READ
+    settings = read(render(KEYS, {"settings": PLAIN}), monkeypatch).by_variable()
+    assert {name: settings[name] for name in PLAIN} == READ
+
+
+OLDER = {name: older for name in PLAIN for older in VARIABLES[name].names[1:]}
+
+
+@pytest.mark.parametrize(("name", "older"), OLDER.items())
+def test_a_setting_by_its_older_name(name: str, older: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered = render(KEYS, at(f"settings.{older}", PLAIN[name]))
+    assert read(rendered, monkeypatch).by_variable()[name] == READ[name]
 
 
 def test_further_variables_are_the_callers() -> None:

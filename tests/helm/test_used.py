@@ -19,7 +19,7 @@ SETTINGS: list[Values] = [
     merged(KEYS, at("tests.key.existingSecret", "search-key"), at("queryLog.enabled", True)),
     merged(KEYS, at("recalibration.job.enabled", True), CLAIM, at("settings.reload_seconds", 60)),
     merged(
-        at("settings.allow_anyone", True),
+        at("settings.allow_unauthenticated", True),
         at("autoscaling.enabled", True),
         at("redis.existingSecret", "redis"),
         at("releases.volume.oneNode", True),

@@ -89,8 +89,8 @@ def test_the_service_accepts_its_variables(name: str, monkeypatch: pytest.Monkey
         if variable.startswith("TAUGATE_"):
             monkeypatch.setenv(variable, value)
     settings = Settings()
-    assert str(settings.releases) in {"/releases", "s3://bucket/team"}
-    if settings.keys_file is None:
+    assert str(settings.releases.location) in {"/releases", "s3://bucket/team"}
+    if settings.access.keys_file is None:
         check_keys(settings)
 
 

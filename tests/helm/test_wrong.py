@@ -18,8 +18,8 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
     "no keys": (
         at("keys.existingSecret", None),
         "no API keys",
-        "settings.allow_anyone=true",
-        at("settings.allow_anyone", True),
+        "settings.allow_unauthenticated=true",
+        at("settings.allow_unauthenticated", True),
     ),
     "keys twice": (at("keys.entries", [ENTRY]), "both given", "keep the Secret", at("keys.existingSecret", None)),
     "public keys twice": (
@@ -33,6 +33,12 @@ WRONG: dict[str, tuple[Values, str, str, Values | None]] = {
         "env.TAUGATE_MAX_K",
         "settings.max_k",
         None,
+    ),
+    "a setting by both of its names": (
+        at("settings", {"drift_average_run_length": 1e12, "drift_seldom": 1e12}),
+        "settings.drift_average_run_length and its older name settings.drift_seldom are both given",
+        "keep settings.drift_average_run_length",
+        at("settings.drift_seldom", None),
     ),
     "a batch over the queue": (
         at("settings.max_batch", 300),

@@ -5,8 +5,8 @@
 {{- if and $keys.existingSecret $keys.entries }}
 keys.existingSecret and keys.entries are both given: keep the Secret, or let the chart make one of the entries
 {{- end }}
-{{- if not (or (include "taugate.hasKeys" .) .Values.settings.allow_anyone) }}
-there are no API keys, and the service does not start without: make one with `taugate key new --name shop --scopes search,feedback --file keys.json`, put the file into a Secret with `kubectl create secret generic taugate-keys --from-file=keys.json` and name it in keys.existingSecret; or let everybody in with settings.allow_anyone=true
+{{- if not (or (include "taugate.hasKeys" .) .Values.settings.allow_unauthenticated .Values.settings.allow_anyone) }}
+there are no API keys, and the service does not start without: make one with `taugate key new --name shop --scopes search,feedback --file keys.json`, put the file into a Secret with `kubectl create secret generic taugate-keys --from-file=keys.json` and name it in keys.existingSecret; or let everybody in with settings.allow_unauthenticated=true
 {{- end }}
 {{- with .Values.trustedKeys }}
 {{- if gt (len (compact (list .pem .existingConfigMap .existingSecret))) 1 }}
@@ -16,6 +16,11 @@ trustedKeys.pem, trustedKeys.existingConfigMap and trustedKeys.existingSecret ex
 {{- range $name, $_ := .Values.env }}
 {{- if hasPrefix "TAUGATE_" $name }}
 env.{{ $name }} is a setting of taugate: give it as settings.{{ $name | trimPrefix "TAUGATE_" | lower }}, or where helm/taugate/README.md has it
+{{- end }}
+{{- end }}
+{{- range $new, $older := dict "allow_unauthenticated" "allow_anyone" "drift_average_run_length" "drift_seldom" }}
+{{- if not (or (kindIs "invalid" (index $.Values.settings $new)) (kindIs "invalid" (index $.Values.settings $older))) }}
+settings.{{ $new }} and its older name settings.{{ $older }} are both given: keep settings.{{ $new }}
 {{- end }}
 {{- end }}
 {{- if gt (include "taugate.setting" (list . "max_batch") | atoi) (include "taugate.setting" (list . "queue_limit") | atoi) }}

@@ -8,7 +8,7 @@ from taugate.calibration.abstention import certify
 from taugate.calibration.abstention.certify import CertifyingScores, certify_both
 from taugate.calibration.abstention.words import most_percent, remedy
 from taugate.calibration.metrics.clusters import SamplingUnits
-from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, Rule
+from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Data
 from taugate.retrieval.release.records import AbstentionRecord
@@ -180,25 +180,40 @@ def test_queries_on_one_document_do_not_count_as_many(monkeypatch: pytest.Monkey
 
 
 def test_the_options_of_the_cut_and_those_of_refusals() -> None:
-    rule, cut = AbstentionRule.asked({"max_answered": 0.4, "max_empty": 0.1, "metric": "accuracy", "confidence": 0.9})
+    rule, cut = AbstentionRule.from_options(
+        {"max_answered": 0.4, "max_empty": 0.1, "metric": "accuracy", "confidence": 0.9}
+    )
     assert rule == AbstentionRule(0.4, 0.1, 0.9)
-    assert Rule.asked(**cut).method == "bootstrap"  # it says nothing of the cut, which stays the papers'
-    rule, cut = AbstentionRule.asked({"max_answered": 0.4, "max_loss": [0.02], "confidence": 0.9})
+    assert (
+        ThresholdRule.from_options(**cut).method == "bootstrap"
+    )  # it says nothing of the cut, which stays the papers'
+    rule, cut = AbstentionRule.from_options({"max_answered": 0.4, "max_loss": [0.02], "confidence": 0.9})
     assert rule is not None
-    assert (rule.max_empty, rule.most_refused, rule.each) == (None, MAX_EMPTY, pytest.approx(0.95))
-    assert (Rule.asked(**cut).method, Rule.asked(**cut).confidence) == ("risk-control", 0.9)
+    assert (rule.max_empty, rule.refusal_limit, rule.confidence_per_limit) == (None, MAX_EMPTY, pytest.approx(0.95))
+    assert (ThresholdRule.from_options(**cut).method, ThresholdRule.from_options(**cut).confidence) == (
+        "risk-control",
+        0.9,
+    )
     for asked in ({"strata": "metadata.lang"}, {"policy": "relative"}, {"method": "non-inferiority"}):
         assert (
-            Rule.asked(**AbstentionRule.asked({"max_answered": 0.4, "confidence": 0.9, **asked})[1]).confidence == 0.9
+            ThresholdRule.from_options(
+                **AbstentionRule.from_options({"max_answered": 0.4, "confidence": 0.9, **asked})[1]
+            ).confidence
+            == 0.9
         )
     for asked in ({"policy": "similarity"}, {"method": "bootstrap"}):
         assert (
-            Rule.asked(**AbstentionRule.asked({"max_answered": 0.4, "confidence": 0.9, **asked})[1]).method
+            ThresholdRule.from_options(
+                **AbstentionRule.from_options({"max_answered": 0.4, "confidence": 0.9, **asked})[1]
+            ).method
             == "bootstrap"
         )
-    rule, cut = AbstentionRule.asked({"max_empty": 0.1})
+    rule, cut = AbstentionRule.from_options({"max_empty": 0.1})
     assert rule is None
-    assert (Rule.asked(**cut).method, Rule.asked(**cut).max_empty) == ("risk-control", 0.1)
+    assert (ThresholdRule.from_options(**cut).method, ThresholdRule.from_options(**cut).max_empty) == (
+        "risk-control",
+        0.1,
+    )
 
 
 @pytest.mark.parametrize(

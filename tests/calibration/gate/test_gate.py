@@ -8,7 +8,7 @@ from taugate.calibration.gate.baseline import RankingOutcomes
 from taugate.calibration.gate.gate import GateCandidate, gate_line, holm, judge
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.paired import QueryLosses
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.settings import GateSettings
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 
@@ -121,7 +121,7 @@ def test_what_loses_nothing_is_admitted_and_what_loses_the_margin_is_not() -> No
         GateCandidate("same", "index", same, {"bytes_per_document": 96.0}),
         GateCandidate("worse", "index", worse),
     ]
-    good, bad = judge(baseline, candidates, ALONE, Gate())
+    good, bad = judge(baseline, candidates, ALONE, GateSettings())
     assert (good.admitted, bad.admitted) == (True, False)
     assert good.accuracy.baseline == good.accuracy.candidate == pytest.approx(2 / 3, abs=1e-3)
     assert good.gain == {"bytes_per_document": 96.0}
@@ -137,7 +137,7 @@ def test_what_loses_nothing_is_admitted_and_what_loses_the_margin_is_not() -> No
 def test_both_metrics_have_to_hold() -> None:
     baseline, same = outcomes(1000)
     low = RankingOutcomes(same.accuracy, same.ndcg - 0.02)
-    (found,) = judge(baseline, [GateCandidate("reranked", "projection", low)], ALONE, Gate())
+    (found,) = judge(baseline, [GateCandidate("reranked", "projection", low)], ALONE, GateSettings())
     assert not found.admitted
     assert found.accuracy.p < ALPHA < found.ndcg.p == found.p_adjusted
 
@@ -147,10 +147,10 @@ def test_several_tries_need_more_evidence() -> None:
     baseline, slightly = outcomes(2000, lost=4, won=0)
     _, worse = outcomes(2000, lost=30)
     alone = judge(
-        baseline, [GateCandidate("c", "index", slightly)], SamplingUnits.from_labels(np.arange(2000)), Gate()
+        baseline, [GateCandidate("c", "index", slightly)], SamplingUnits.from_labels(np.arange(2000)), GateSettings()
     )[0]
     tried = [GateCandidate("c", "index", slightly)] + [GateCandidate(f"w{row}", "index", worse) for row in range(9)]
-    among = judge(baseline, tried, SamplingUnits.from_labels(np.arange(2000)), Gate())[0]
+    among = judge(baseline, tried, SamplingUnits.from_labels(np.arange(2000)), GateSettings())[0]
     assert (alone.admitted, among.admitted) == (True, False)
     assert among.p_adjusted == pytest.approx(10 * alone.p_adjusted)
 
@@ -159,7 +159,7 @@ def test_refused_says_whether_it_is_worse_or_how_many_queries_would_tell() -> No
     baseline, slightly = outcomes(1000, lost=2)
     _, worse = outcomes(1000, lost=5)
     for outcome, verdict in ((slightly, "cannot tell"), (worse, "worse")):
-        (found,) = judge(baseline, [GateCandidate("c", "index", outcome)], ALONE, Gate())
+        (found,) = judge(baseline, [GateCandidate("c", "index", outcome)], ALONE, GateSettings())
         assert (found.admitted, found.verdict) == (False, verdict)
         assert (found.queries_needed is None) == (verdict == "worse")
         assert f"refused, {verdict}, " in gate_line(found)
@@ -168,7 +168,10 @@ def test_refused_says_whether_it_is_worse_or_how_many_queries_would_tell() -> No
             times = found.queries_needed // 1000 + 1
             many, some = outcomes(1000 * times, lost=2 * times)
             assert judge(
-                many, [GateCandidate("c", "index", some)], SamplingUnits.from_labels(np.arange(1000 * times)), Gate()
+                many,
+                [GateCandidate("c", "index", some)],
+                SamplingUnits.from_labels(np.arange(1000 * times)),
+                GateSettings(),
             )[0].admitted
 
 
@@ -178,7 +181,7 @@ def test_where_no_number_of_queries_would_tell_none_is_named() -> None:
     baseline, moved = outcomes(queries, lost=1010, won=1000)
     margin = 10 / queries + 1e-9
     units = SamplingUnits.from_labels(np.arange(queries) // 2)
-    (found,) = judge(baseline, [GateCandidate("c", "index", moved)], units, Gate(margin))
+    (found,) = judge(baseline, [GateCandidate("c", "index", moved)], units, GateSettings(margin))
     assert (found.verdict, found.queries_needed) == ("cannot tell", None)
     assert gate_line(found).endswith("; more queries like these would not tell")
 
@@ -191,12 +194,12 @@ def test_where_documents_are_shared_it_is_the_average_document_that_loses_less()
     """900 documents of one query and 60 of ten: too few for a statement about queries, at a point."""
     units = by_document([1] * 900 + [10] * 60)
     baseline, same = outcomes(len(units))
-    (found,) = judge(baseline, [GateCandidate("same", "index", same)], units, Gate(0.01))
+    (found,) = judge(baseline, [GateCandidate("same", "index", same)], units, GateSettings(0.01))
     assert (found.admitted, found.statement) == (True, "document")
     assert "margin 0.01 of the average document, p = " in gate_line(found)
     assert found.evidence == units.record
     assert (found.evidence.unit, found.evidence.units) == ("document", 960)
-    (found,) = judge(baseline, [GateCandidate("same", "index", same)], units, Gate(0.05))
+    (found,) = judge(baseline, [GateCandidate("same", "index", same)], units, GateSettings(0.05))
     assert found.statement == "document and query"
 
 
@@ -209,11 +212,11 @@ def test_the_statement_about_queries_is_adjusted_for_all_candidates_too() -> Non
     margin = next(
         margin
         for margin in np.arange(0.02, 0.2, 0.0005)
-        if judge(baseline, [GateCandidate("c", "index", hurt)], units, Gate(margin))[0].statement
+        if judge(baseline, [GateCandidate("c", "index", hurt)], units, GateSettings(margin))[0].statement
         == "document and query"
     )
     several = [GateCandidate(f"c{row}", "index", hurt) for row in range(3)]
-    found = judge(baseline, several, units, Gate(margin))
+    found = judge(baseline, several, units, GateSettings(margin))
     assert [each.statement for each in found] == ["document"] * 3
 
 
@@ -226,7 +229,9 @@ def test_a_document_that_is_lost_whole_weighs_as_much_as_any(each: int) -> None:
         kept = np.ones(len(given)) - np.isin(given.labels, [0, 1])
         baseline, lossy = RankingOutcomes(np.ones(len(given)), np.ones(len(given))), RankingOutcomes(kept, kept)
         records.append(
-            judge(baseline, [GateCandidate("c", "index", lossy)], SamplingUnits(given.labels, 2.0), Gate(0.02))[0]
+            judge(baseline, [GateCandidate("c", "index", lossy)], SamplingUnits(given.labels, 2.0), GateSettings(0.02))[
+                0
+            ]
         )
     assert records[0].p_adjusted == pytest.approx(records[1].p_adjusted)
     assert records[0].accuracy.loss.mean == pytest.approx(2 / 805)
@@ -245,7 +250,7 @@ def test_outcomes_are_accuracy_at_k_and_ndcg_at_ten() -> None:
 @pytest.mark.parametrize(("margin", "confidence"), [(0, 0.95), (1, 0.95), (float("nan"), 0.95), (0.01, 1), (0.01, 0.4)])
 def test_settings_that_cannot_be_used(margin: float, confidence: float) -> None:
     with pytest.raises(InputError, match="--margin|--gate-confidence"):
-        Gate(margin, confidence)
+        GateSettings(margin, confidence)
 
 
 def test_any_sample_has_limits() -> None:

@@ -11,7 +11,7 @@ import pytest
 from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.indexes import kinds_asked, recall, set_breadth, try_indexes
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.settings.settings import Gate
+from taugate.calibration.settings.settings import GateSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -133,7 +133,9 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
     unseen = trial.outcomes()
     unseen.accuracy[:100], unseen.ndcg[:100] = 0, 0
     baseline, before = started(trial)
-    records, indexed = try_indexes(baseline, replace(before, outcomes=unseen), ("flat-float16",), Gate(0.005, 0.95))
+    records, indexed = try_indexes(
+        baseline, replace(before, outcomes=unseen), ("flat-float16",), GateSettings(0.005, 0.95)
+    )
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted
     assert indexed.admitted.index.kind == "flat"
@@ -141,7 +143,7 @@ def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_see
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
 def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
-    (record,), indexed = try_indexes(*started(trial), (kind,), Gate(0.005, 0.95))
+    (record,), indexed = try_indexes(*started(trial), (kind,), GateSettings(0.005, 0.95))
     assert record.admitted
     assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == kind
     assert indexed.admitted.index_record.depth == 10
@@ -157,7 +159,7 @@ def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
 def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
     """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
     few = SearchTrial.build(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
-    records, indexed = try_indexes(*started(few), ("flat-float16", "flat-int8"), Gate(0.005, 0.95))
+    records, indexed = try_indexes(*started(few), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
     assert [record.admitted for record in records] == [False, False]
     assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == "flat"
     assert (
@@ -169,7 +171,7 @@ def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
 
 def test_the_first_that_is_admitted_is_taken(trial: SearchTrial) -> None:
     """Lists that are all but never looked at lose too much."""
-    records, indexed = try_indexes(*started(trial), ("flat-float16", "flat-int8"), Gate(0.005, 0.95))
+    records, indexed = try_indexes(*started(trial), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
     assert indexed.admitted.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
 

@@ -94,12 +94,13 @@ def test_other_settings(lines: list[dict], tmp_path: Path, replayed: Command) ->
     assert replayed(log, "--smallest-effect", "1")["moments"] != replayed(log)["moments"]
     first, sooner = replayed(log)["moments"][0]["after"], replayed(log, "--seldom", "1e3")["moments"][0]["after"]
     assert sooner < first
+    assert replayed(log, "--average-run-length", "1e3")["moments"][0]["after"] == sooner
 
 
 def test_settings_that_there_are_not(lines: list[dict], tmp_path: Path, refused: Callable[..., str]) -> None:
     log = write(tmp_path / "queries.log", lines[:10])
-    assert "--seldom is more than 200" in refused("replay", log, "--seldom", "150")
-    assert "--seldom is more than 25," in refused("replay", log, "--seldom", "nan", "--block", "25")
+    assert "--average-run-length is more than 200" in refused("replay", log, "--seldom", "150")
+    assert "--average-run-length is more than 25," in refused("replay", log, "--seldom", "nan", "--block", "25")
     assert "--smallest-effect is from 0 to 1" in refused("replay", log, "--smallest-effect", "-1")
     for block in ("24", "10001", "many", "-200", "9" * 5000):
         assert "--block is auto, or from 25 to 10000" in refused("replay", log, "--block", block)

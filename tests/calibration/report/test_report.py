@@ -27,7 +27,7 @@ from taugate.calibration.report.figures import density, drawn, spaced
 from taugate.calibration.report.lost import lost_queries, shortened
 from taugate.calibration.report.page import render
 from taugate.calibration.report.tradeoff import least_kept, rule_standings
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study import Findings, study
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
@@ -56,10 +56,12 @@ class Studied:
         return Manifest.model_validate(plain | unknown | {"created_at": "2026-01-01T00:00:00+00:00"})
 
 
-def studied(data: Path, encoder_folder: Path, spool: Path, rule: Rule | None = None, **settings: Any) -> Studied:
+def studied(
+    data: Path, encoder_folder: Path, spool: Path, rule: ThresholdRule | None = None, **settings: Any
+) -> Studied:
     """A calibration up to the point where the report is written."""
     spool.mkdir(parents=True)
-    asked = CalibrationSettings(rule=rule or Rule.asked(), **settings)
+    asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
     dataset = read_dataset(data, asked.split, spool)
     encoder = OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
@@ -101,7 +103,7 @@ def mixed(sample: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def probability(mixed: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Studied:
-    rule = Rule.asked(max_loss=[0.1], guarantee="expected-loss", policy="probability")
+    rule = ThresholdRule.from_options(max_loss=[0.1], guarantee="expected-loss", policy="probability")
     return studied(mixed, encoder, tmp_path_factory.mktemp("probability") / "s", rule)
 
 
@@ -179,7 +181,7 @@ def test_every_section_is_there_and_nothing_runs(probability: Studied, papers: S
 def test_the_same_findings_give_the_same_bytes(
     probability: Studied, mixed: Path, encoder: Path, tmp_path: Path
 ) -> None:
-    rule = Rule.asked(max_loss=[0.1], guarantee="expected-loss", policy="probability")
+    rule = ThresholdRule.from_options(max_loss=[0.1], guarantee="expected-loss", policy="probability")
     again = studied(mixed, encoder, tmp_path / "s", rule)
     assert again.page(again.manifest()) == probability.page(probability.manifest())
 
@@ -314,7 +316,7 @@ def test_comparison_with_a_parent(probability: Studied, papers: Studied) -> None
 
 
 def test_no_holdout_no_unanswerable_and_nothing_certified(sample: Path, encoder: Path, tmp_path: Path) -> None:
-    none = studied(sample, encoder, tmp_path / "s", Rule.asked(max_loss=[0.0001]), holdout=0.0)
+    none = studied(sample, encoder, tmp_path / "s", ThresholdRule.from_options(max_loss=[0.0001]), holdout=0.0)
     assert none.found.policy.kind == "none" and none.found.roles is not None
     page = check(none.page())
     assert "no cut" in page.text["headline"] and "no query is lost" in page.text["lost"]
@@ -331,7 +333,7 @@ def test_few_queries_and_one_result(sample: Path, encoder: Path, tmp_path: Path)
     assert one.found.relevance is None
     page = check(one.page())
     assert "no relevance in this release" in page.text["relevance"]
-    relative = studied(few, encoder, tmp_path / "r", Rule.asked(policy="relative", max_loss=[0.5]), k=1)
+    relative = studied(few, encoder, tmp_path / "r", ThresholdRule.from_options(policy="relative", max_loss=[0.5]), k=1)
     page = check(relative.page())  # every decision score is 1
     assert "None of the 20 answerable queries" in page.text["lost"]
 

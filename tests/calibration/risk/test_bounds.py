@@ -13,7 +13,7 @@ from taugate.calibration.risk import bounds
 from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.certify import p_values as of_steps
 from taugate.calibration.risk.steps import LossSteps, loss_steps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.index.top_k import TopK
 
 DELTAS = [0.01, 0.02, 0.05, 0.3]
@@ -157,7 +157,7 @@ def shares(taus: list[float | None], worth: float, delta: float) -> tuple[float,
 @pytest.mark.parametrize(("n", "delta", "hits"), [(60, 0.05, 1.0), (211, 0.05, 0.6), (400, 0.02, 0.9)])
 def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, delta: float, hits: float) -> None:
     rng = np.random.default_rng(n)
-    rule = Rule("risk-control", "similarity", max_loss=delta)
+    rule = ThresholdRule("risk-control", "similarity", max_loss=delta)
     taus = [certify([LossLimit("accuracy", uniform_steps(rng, n, hits), delta)], rule).tau for _ in range(2000)]
     broken, error, _ = shares(taus, hits, delta)
     assert broken <= 0.05 + 3 * error
@@ -168,7 +168,7 @@ def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, 
 @pytest.mark.parametrize(("n", "delta"), [(25, 0.05), (211, 0.05), (400, 0.02)])
 def test_the_expected_loss_is_at_most_what_was_asked_and_nearly_reaches_it(n: int, delta: float) -> None:
     rng = np.random.default_rng(n + 1)
-    rule = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=delta)
+    rule = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=delta)
     taus = [certify([LossLimit("accuracy", uniform_steps(rng, n), delta)], rule).tau for _ in range(2000)]
     _, _, mean = shares(taus, 1.0, delta)
     error = np.std([0.0 if tau is None else tau for tau in taus]) / math.sqrt(len(taus))
@@ -199,7 +199,7 @@ def worth_of_graded() -> float:
 def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float) -> None:
     rng = np.random.default_rng(7)
     assert discounts(4)[3] == pytest.approx(1 / math.log2(5))
-    rule = Rule("risk-control", "similarity", metric="ndcg", guarantee=guarantee, max_loss=delta)
+    rule = ThresholdRule("risk-control", "similarity", metric="ndcg", guarantee=guarantee, max_loss=delta)
     taus = [certify([LossLimit("ndcg", graded_steps(rng, n), delta)], rule).tau for _ in range(500)]
     broken, error, mean = shares(taus, worth_of_graded(), delta)
     if guarantee == "high-probability":
@@ -238,7 +238,7 @@ def test_copies_certify_what_one_query_for_each_document_does_and_no_more(metric
     rng = np.random.default_rng(4)
     scores = rng.uniform(size=(150, 1)).astype(np.float32)
     hit = (rng.uniform(size=(150, 1)) < 0.7).astype(np.int64)
-    rule = Rule("non-inferiority", "similarity", metric, max_loss=0.05)  # type: ignore[arg-type]
+    rule = ThresholdRule("non-inferiority", "similarity", metric, max_loss=0.05)  # type: ignore[arg-type]
     alone = certify([LossLimit(metric, loss_steps(queries(scores, hit), scores, rule.metric), 0.05)], rule)
     found = []
     for copies in (2, 7):

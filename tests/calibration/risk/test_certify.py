@@ -11,13 +11,13 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import LossLimit, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Certificate
 
-HIGH = Rule("risk-control", "similarity", max_loss=0.05)
-EXPECTED = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)
-PAIRED = Rule("non-inferiority", "similarity", max_loss=0.05)
+HIGH = ThresholdRule("risk-control", "similarity", max_loss=0.05)
+EXPECTED = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.05)
+PAIRED = ThresholdRule("non-inferiority", "similarity", max_loss=0.05)
 
 
 def random_queries(seed: int, n: int, hits: float = 0.8) -> tuple[JudgedQueries, np.ndarray]:
@@ -57,7 +57,7 @@ def empty(scores: np.ndarray, tau: float) -> int:
     return sum(not any(score >= tau for score in row) for row in scores.tolist())
 
 
-def passes(rule: Rule, count: int, n: int, most: float) -> bool:
+def passes(rule: ThresholdRule, count: int, n: int, most: float) -> bool:
     """The rule's condition, written out."""
     if rule.method == "risk-control" and rule.guarantee == "expected-loss":
         return n / (n + 1) * (count / n) + 1 / (n + 1) <= most + 1e-12
@@ -67,7 +67,7 @@ def passes(rule: Rule, count: int, n: int, most: float) -> bool:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rule", [HIGH, EXPECTED, PAIRED], ids=["exact", "expected", "paired"])
 @pytest.mark.parametrize(("n", "most"), [(70, 0.05), (400, 0.05), (400, 0.2), (600, 0.02)])
-def test_tau_is_the_largest_score_that_passes(rule: Rule, n: int, most: float, seed: int) -> None:
+def test_tau_is_the_largest_score_that_passes(rule: ThresholdRule, n: int, most: float, seed: int) -> None:
     queries, scores = random_queries(seed, n)
     found = certify([accuracy_limit(queries, scores, most)], rule)
     best, (certificate,) = best_relevant(queries, scores), found.certificates
@@ -96,7 +96,7 @@ def test_the_supremum_over_all_thresholds_is_no_larger() -> None:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("rule", [HIGH, EXPECTED], ids=["exact", "expected"])
 @pytest.mark.parametrize(("most", "most_empty"), [(0.05, 0.05), (0.2, 0.01), (0.5, 0.02)])
-def test_two_limits_take_the_smaller_of_both(rule: Rule, most: float, most_empty: float, seed: int) -> None:
+def test_two_limits_take_the_smaller_of_both(rule: ThresholdRule, most: float, most_empty: float, seed: int) -> None:
     queries, scores = random_queries(seed, 500)
     limits = [accuracy_limit(queries, scores, most), empty_limit(scores, most_empty)]
     found = certify(limits, rule)
@@ -135,7 +135,7 @@ def test_the_certificate_holds_the_numbers(n: int) -> None:
 
 
 @pytest.mark.parametrize(("rule", "enough"), [(HIGH, 59), (EXPECTED, 19), (PAIRED, 59)], ids=["high", "exp", "paired"])
-def test_with_one_query_too_few_there_is_no_tau(rule: Rule, enough: int) -> None:
+def test_with_one_query_too_few_there_is_no_tau(rule: ThresholdRule, enough: int) -> None:
     queries, scores = random_queries(2, enough)
     assert certify([accuracy_limit(queries, scores, 0.05)], rule).tau is not None
     fewer = queries.take(np.arange(enough - 1))
@@ -156,7 +156,7 @@ def pattern(times: int) -> SamplingUnits:
 @pytest.mark.parametrize("guarantee", ["high-probability", "expected-loss"])
 @pytest.mark.parametrize("most", [0.01, 0.05])
 def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, guarantee: str) -> None:
-    rule = Rule("risk-control", "similarity", guarantee=guarantee, max_loss=most)  # type: ignore[arg-type]
+    rule = ThresholdRule("risk-control", "similarity", guarantee=guarantee, max_loss=most)  # type: ignore[arg-type]
 
     def limit(times: int) -> LossLimit:
         units = pattern(times)
@@ -197,7 +197,7 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
     at = np.sort(rng.uniform(size=n)).astype(np.float32)
     heights = rng.uniform(0.1, 1, size=n)
     steps = LossSteps(n, at, np.concatenate([[0.0], np.cumsum(heights)]), binary=False)
-    rule = Rule("risk-control", "similarity", "ndcg", max_loss=delta)
+    rule = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=delta)
     found = certify([LossLimit(words.NDCG, steps, delta)], rule)
 
     def p_value(total: float) -> float:
@@ -210,7 +210,7 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
     assert found.certificates[0].loss < found.certificates[0].bound <= delta + 1e-9
 
 
-def certificates(n: int, most: float, rule: Rule, each: int = 1) -> list[Certificate]:
+def certificates(n: int, most: float, rule: ThresholdRule, each: int = 1) -> list[Certificate]:
     """Of n queries, so many on each document."""
     queries, scores = random_queries(3, n)
     steps = LossSteps.of_accuracy(queries, scores, SamplingUnits.from_labels(np.arange(n) // each))
@@ -218,16 +218,16 @@ def certificates(n: int, most: float, rule: Rule, each: int = 1) -> list[Certifi
 
 
 def test_the_shortage_is_said_in_numbers() -> None:
-    high = Rule("risk-control", "similarity", max_loss=0.01)
+    high = ThresholdRule("risk-control", "similarity", max_loss=0.01)
     said = words.shortage(high, certificates(200, 0.01, high))
     assert "with 200 queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in said
-    expected = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.01)
+    expected = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.01)
     said = words.shortage(expected, certificates(50, 0.01, expected))
     assert "with 50 queries an expected loss of 1 % cannot be certified; 99 are needed" in said
     said = words.shortage(high, certificates(200, 0.01, high, each=10))
     assert "with 200 queries about 20 documents a loss of 1 % cannot be certified at 95 %; " in said
     assert said.endswith(" like these are needed")
-    both = Rule("risk-control", "similarity", max_loss=0.05, max_empty=0.001)
+    both = ThresholdRule("risk-control", "similarity", max_loss=0.05, max_empty=0.001)
     queries, scores = random_queries(0, 80)
     found = certify([accuracy_limit(queries, scores, 0.05), empty_limit(scores, 0.001)], both)
     assert found.tau is None
@@ -236,11 +236,11 @@ def test_the_shortage_is_said_in_numbers() -> None:
 
 
 def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem() -> None:
-    high = Rule("risk-control", "similarity", max_loss=0.05, confidence=0.9)
+    high = ThresholdRule("risk-control", "similarity", max_loss=0.05, confidence=0.9)
     said = words.guarantee(high, certificates(1234, 0.05, high), 7)
     for part in ("90 % confidence", "5 %", "1,234 queries", "top 7", "Learn-then-Test", "exact binomial"):
         assert part in said
-    expected = Rule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.02)
+    expected = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=0.02)
     said = words.guarantee(expected, certificates(300, 0.02, expected), 5)
     for part in ("On average", "2 %", "300 queries", "conformal risk control", "expected loss"):
         assert part in said
@@ -256,7 +256,7 @@ def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem
     ):
         assert part in said
     assert "e-value by document" in said
-    ndcg = Rule("risk-control", "similarity", "ndcg", max_loss=0.05)
+    ndcg = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=0.05)
     queries, scores = random_queries(0, 300)
     steps = LossSteps.of_ndcg(queries, scores)
     found = certify([LossLimit(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg)

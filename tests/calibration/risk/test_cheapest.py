@@ -9,7 +9,7 @@ import pytest
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, HoldoutSplit, QueryRoles
 from taugate.calibration.risk.cheapest import RuleVariant, remedy
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
 
@@ -20,7 +20,7 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
 
 
 def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability") -> RuleVariant:
-    return RuleVariant(holdout, Rule.asked(policy=policy, guarantee=guarantee))
+    return RuleVariant(holdout, ThresholdRule.from_options(policy=policy, guarantee=guarantee))
 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
@@ -73,7 +73,7 @@ ADVICE = [
 
 @pytest.mark.parametrize(("asked", "limits", "says"), ADVICE)
 def test_what_is_advised(asked: dict, limits: list[tuple], says: str) -> None:
-    rule = Rule.asked(max_loss=[0.05], **asked)
+    rule = ThresholdRule.from_options(max_loss=[0.05], **asked)
     said = remedy(503, 0.3, rule, [certificate(*each) for each in limits])
     assert says.lower() in said.lower()
     if "guarantee" in asked or "method" in asked:
@@ -83,7 +83,7 @@ def test_what_is_advised(asked: dict, limits: list[tuple], says: str) -> None:
 def test_by_document_only_what_was_computed_is_named() -> None:
     """The e-value of another structure of documents, or of another division of them, is not known here."""
     by_document = certificate("accuracy", 352, 400, bound=0.0771).model_copy(update={"unit": "document", "units": 60})
-    said = remedy(503, 0.3, Rule.asked(max_loss=[0.05]), [by_document])
+    said = remedy(503, 0.3, ThresholdRule.from_options(max_loss=[0.05]), [by_document])
     assert "certified: --holdout 0; --max-loss 0.0771." in said
 
 

@@ -6,9 +6,9 @@ import pytest
 from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import guarantee
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 
-RULE = Rule.asked(max_loss=[0.05], guarantee="expected-loss")
+RULE = ThresholdRule.from_options(max_loss=[0.05], guarantee="expected-loss")
 
 
 @pytest.mark.parametrize(("queries", "printed"), [(21, "13.3 %"), (99, "9.01 %")])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.errors import InputError
 
 # What is asked for, and the method, policy, guarantee, loss and confidence that follow.
@@ -40,7 +40,7 @@ def id_of(value: object) -> str | None:
 
 @pytest.mark.parametrize(("asked", "completed"), COMPLETED, ids=id_of)
 def test_what_is_left_open_is_completed(asked: dict, completed: tuple) -> None:
-    rule = Rule.asked(**asked)
+    rule = ThresholdRule.from_options(**asked)
     assert (rule.method, rule.policy, rule.guarantee, rule.max_loss, rule.confidence) == completed
     assert rule.metric == asked.get("metric", "accuracy")
     assert rule.max_empty == asked.get("max_empty")
@@ -59,28 +59,35 @@ REFUSED = [
 @pytest.mark.parametrize(("asked", "named"), REFUSED, ids=id_of)
 def test_a_value_that_cannot_be_used_is_named_with_a_remedy(asked: dict, named: str) -> None:
     with pytest.raises(InputError) as refusal:
-        Rule.asked(**asked)
+        ThresholdRule.from_options(**asked)
     said, _, remedy = str(refusal.value).partition(": ")
     assert said == named
     assert "give" in remedy
 
 
 def test_of_several_losses_the_first_is_in_force_and_all_are_certified_together() -> None:
-    rule = Rule.asked(max_loss=[0.02, 0.01, 0.05])
-    assert (rule.max_loss, rule.also, rule.method, rule.policy) == (0.02, (0.01, 0.05), "risk-control", "auto")
-    each = list(rule.each())
+    rule = ThresholdRule.from_options(max_loss=[0.02, 0.01, 0.05])
+    assert (rule.max_loss, rule.further_losses, rule.method, rule.policy) == (
+        0.02,
+        (0.01, 0.05),
+        "risk-control",
+        "auto",
+    )
+    each = list(rule.split_by_loss())
     assert [one.max_loss for one in each] == [0.02, 0.01, 0.05]
-    assert {one.also for one in each} == {()}
+    assert {one.further_losses for one in each} == {()}
     assert [one.confidence for one in each] == pytest.approx([1 - 0.05 / 3] * 3)
-    expected = Rule.asked(max_loss=[0.02, 0.01], guarantee="expected-loss")
-    assert {one.confidence for one in expected.each()} == {0.95}, "a mean is no statement that errs"
-    assert list(Rule.asked(max_loss=[0.02]).each()) == [Rule.asked(max_loss=[0.02])]
+    expected = ThresholdRule.from_options(max_loss=[0.02, 0.01], guarantee="expected-loss")
+    assert {one.confidence for one in expected.split_by_loss()} == {0.95}, "a mean is no statement that errs"
+    assert list(ThresholdRule.from_options(max_loss=[0.02]).split_by_loss()) == [
+        ThresholdRule.from_options(max_loss=[0.02])
+    ]
 
 
 @pytest.mark.parametrize("losses", [[0.02, 0.02], [0.01, 0.05, 0.01]])
 def test_one_loss_named_twice_is_refused(losses: list[float]) -> None:
     with pytest.raises(InputError, match=r"^--max-loss 0\.0.*: names one loss twice"):
-        Rule.asked(max_loss=losses)
+        ThresholdRule.from_options(max_loss=losses)
 
 
 CONTRADICTIONS = [
@@ -99,4 +106,4 @@ CONTRADICTIONS = [
 @pytest.mark.parametrize(("asked", "named"), CONTRADICTIONS, ids=id_of)
 def test_two_options_that_contradict_each_other_are_refused(asked: dict, named: str) -> None:
     with pytest.raises(InputError, match=f"^{named}: "):
-        Rule.asked(**asked)
+        ThresholdRule.from_options(**asked)

@@ -11,7 +11,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, bootstrap_threshold, decide_policy
 from taugate.calibration.threshold.policy_choice import PolicyCandidate
@@ -22,7 +22,7 @@ from taugate.retrieval.policy.relevance import features
 from taugate.retrieval.release.manifest import PolicyRecord
 from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World, unit
 
-AUTO = Rule("risk-control", "auto", max_loss=0.1)
+AUTO = ThresholdRule("risk-control", "auto", max_loss=0.1)
 EXPECTED = replace(AUTO, guarantee="expected-loss")
 ALONE = SamplingUnits.from_labels(np.arange(QUERIES))  # no two queries share a document
 
@@ -82,14 +82,14 @@ def conformal(delta: float) -> Callable[[int, int], bool]:
 def test_a_policy_named_beforehand_is_certified_by_every_calibration_query(
     known: CalibrationQueries, kind: str, guarantee: str, passes: Callable[[int, int], bool]
 ) -> None:
-    found = decide_policy(Rule("risk-control", kind, guarantee=guarantee, max_loss=0.1), known)
+    found = decide_policy(ThresholdRule("risk-control", kind, guarantee=guarantee, max_loss=0.1), known)
     assert (found.kind, found.choice) == (kind, None)
     assert found.certificates[0].queries == QUERIES
     assert found.tau == literal_tau(known, kind, known.calibration, passes)
 
 
 def test_probability_is_certified_by_those_that_did_not_fit_it(known: CalibrationQueries) -> None:
-    found = decide_policy(Rule("risk-control", "probability", max_loss=0.1), known)
+    found = decide_policy(ThresholdRule("risk-control", "probability", max_loss=0.1), known)
     unseen = np.sort(np.concatenate([known.roles.choose, known.roles.certify]))
     assert set(unseen.tolist()).isdisjoint(known.roles.fit.tolist())
     assert (found.kind, found.choice, found.certificates[0].queries) == ("probability", None, len(unseen))
@@ -220,7 +220,7 @@ def test_the_recalibration_changes_no_certified_cut(known: CalibrationQueries) -
         scored=ScoredQueries(judged, known.scored.unanswerable, raw, None),
     )
     for policy in ("auto", "probability"):
-        rule = Rule("risk-control", policy, max_loss=0.1)
+        rule = ThresholdRule("risk-control", policy, max_loss=0.1)
         before, after = decide_policy(rule, unscaled), decide_policy(rule, known)
         assert (before.kind, before.certificates) == (after.kind, after.certificates)
         if before.kind == "probability":
@@ -260,7 +260,7 @@ def test_too_few_queries_give_no_policy_and_the_number_that_it_takes(known: Cali
     assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in found.guarantee
     assert (found.certificates[0].queries, found.certificates[0].queries_needed) == (QUERIES, 299)
     assert {each.tau for each in found.choice.candidates} == {None}
-    named = decide_policy(Rule("risk-control", "similarity", max_loss=0.01), known)
+    named = decide_policy(ThresholdRule("risk-control", "similarity", max_loss=0.01), known)
     assert f"with {QUERIES} queries a loss of 1 % cannot be certified at 95 %; 299 are needed" in named.guarantee
 
 
@@ -268,19 +268,21 @@ def test_fewer_than_30_queries_hold_no_model() -> None:
     """`probability` is refused with what to do; `auto` is `relative`, whichever way it is to be certified."""
     world = World()
     with pytest.raises(InputError) as refusal:
-        decide_policy(Rule("risk-control", "probability", max_loss=0.1), evidence(world, np.arange(29)))
+        decide_policy(ThresholdRule("risk-control", "probability", max_loss=0.1), evidence(world, np.arange(29)))
     for part in ("--policy probability", "30", "29", "label more"):
         assert part in str(refusal.value)
     assert (
-        decide_policy(Rule("risk-control", "probability", max_loss=0.5), evidence(world, np.arange(30))).tau is not None
+        decide_policy(ThresholdRule("risk-control", "probability", max_loss=0.5), evidence(world, np.arange(30))).tau
+        is not None
     )
-    for rule in (Rule("risk-control", "auto", max_loss=0.2), replace(EXPECTED, max_loss=0.2)):
+    for rule in (ThresholdRule("risk-control", "auto", max_loss=0.2), replace(EXPECTED, max_loss=0.2)):
         auto = decide_policy(rule, evidence(world, np.arange(29)))
         named = decide_policy(replace(rule, policy="relative"), evidence(world, np.arange(29)))
         assert (auto.kind, auto.tau, auto.certificates) == ("relative", named.tau, named.certificates)
         assert auto.choice is None
     assert (
-        decide_policy(Rule("risk-control", "similarity", max_loss=0.2), evidence(world, np.arange(29))).tau is not None
+        decide_policy(ThresholdRule("risk-control", "similarity", max_loss=0.2), evidence(world, np.arange(29))).tau
+        is not None
     )
 
 
@@ -289,7 +291,7 @@ def test_without_a_single_hit_there_is_nothing_to_certify(policy: str) -> None:
     world = World()
     zero(world, np.arange(QUERIES))
     with pytest.raises(InputError, match="none of the 90 calibration queries has a relevant document in its top 5"):
-        decide_policy(Rule("risk-control", policy, max_loss=0.1), evidence(world))
+        decide_policy(ThresholdRule("risk-control", policy, max_loss=0.1), evidence(world))
 
 
 def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
@@ -298,7 +300,7 @@ def test_probability_is_refused_where_no_model_could_be_fitted() -> None:
     given = evidence(world)
     assert given.estimated is None
     with pytest.raises(InputError, match="--policy probability"):
-        decide_policy(Rule("risk-control", "probability", max_loss=0.1), given)
+        decide_policy(ThresholdRule("risk-control", "probability", max_loss=0.1), given)
     assert decide_policy(AUTO, given).kind in {"relative", "similarity"}
 
 
@@ -330,15 +332,15 @@ def test_a_cut_that_may_lose_everything_is_certified() -> None:
     hit = int(np.flatnonzero(world.judged.accuracy())[0])
     zero(world, np.delete(np.arange(QUERIES), hit))
     given = evidence(world)
-    found = decide_policy(Rule("risk-control", "similarity", max_loss=0.1), given)
+    found = decide_policy(ThresholdRule("risk-control", "similarity", max_loss=0.1), given)
     relevant = world.judged.grades[hit] >= 1
     assert found.tau == world.judged.top.scores[hit][relevant].max()
 
 
 @pytest.mark.parametrize("policy", ["auto", "relative", "probability"])
 def test_a_limit_on_empty_replies_holds_as_well(known: CalibrationQueries, policy: str) -> None:
-    free = decide_policy(Rule("risk-control", policy, max_loss=0.3), known)
-    rule = Rule("risk-control", policy, max_loss=0.3, max_empty=0.08)
+    free = decide_policy(ThresholdRule("risk-control", policy, max_loss=0.3), known)
+    rule = ThresholdRule("risk-control", policy, max_loss=0.3, max_empty=0.08)
     found = decide_policy(rule, known)
     members = known.roles.rest if policy == "probability" else known.calibration
     assert found.max_empty == 0.08
@@ -359,7 +361,7 @@ def test_a_limit_on_empty_replies_holds_as_well(known: CalibrationQueries, polic
 def test_every_certified_statement_counts_repeated_documents(
     known: CalibrationQueries, method: str, guarantee: str
 ) -> None:
-    rule = Rule(method, "similarity", guarantee=guarantee, max_loss=0.3)
+    rule = ThresholdRule(method, "similarity", guarantee=guarantee, max_loss=0.3)
     independent = decide_policy(rule, known)
     repeated = decide_policy(rule, replace(known, units=SamplingUnits.from_labels(np.arange(QUERIES) // 3)))
     passes = conformal(0.3) if guarantee == "expected-loss" else exact(0.3)
@@ -372,7 +374,7 @@ def test_every_certified_statement_counts_repeated_documents(
 
 def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hits_are_independent() -> None:
     """60 documents of 10 queries, whose scores are the document's and whose hits are nobody's; the truth is known."""
-    rng, rule, delta = np.random.default_rng(0), Rule("non-inferiority", "similarity", max_loss=0.05), 0.05
+    rng, rule, delta = np.random.default_rng(0), ThresholdRule("non-inferiority", "similarity", max_loss=0.05), 0.05
     labels, above, naive = np.repeat(np.arange(60), 10), 0, 0
     for _ in range(200):
         scores = 0.95 * rng.normal(size=60).repeat(10) + 0.31 * rng.normal(size=600)
@@ -391,7 +393,7 @@ def test_queries_on_a_document_that_lose_together_count_as_fewer_though_their_hi
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
 def test_the_papers_rule_is_what_it_was(known: CalibrationQueries, metric: str) -> None:
-    found = decide_policy(Rule("bootstrap", "similarity", metric), known)
+    found = decide_policy(ThresholdRule("bootstrap", "similarity", metric), known)
     literal = bootstrap_threshold(known.scored.judged.take(known.calibration), known.rows, metric)
     assert (found.kind, found.tau, found.psi, found.metric) == ("similarity", literal.tau, literal.psi, metric)
     assert (found.max_loss, found.max_empty, found.certificates, found.choice) == (None, None, [], None)
@@ -399,7 +401,7 @@ def test_the_papers_rule_is_what_it_was(known: CalibrationQueries, metric: str) 
 
 
 def test_the_record_says_what_was_asked(known: CalibrationQueries) -> None:
-    found = decide_policy(Rule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
+    found = decide_policy(ThresholdRule("risk-control", "relative", "ndcg", max_loss=0.2, confidence=0.8), known)
     assert isinstance(found, PolicyRecord)
     assert (found.method, found.metric, found.max_loss, found.confidence) == ("risk-control", "ndcg", 0.2, 0.8)
     assert found.certificates[0].limit == "ndcg"
@@ -410,7 +412,7 @@ def test_the_record_says_what_was_asked(known: CalibrationQueries) -> None:
 
 
 RULES = {
-    "papers": Rule("bootstrap", "similarity", max_loss=0.1),
+    "papers": ThresholdRule("bootstrap", "similarity", max_loss=0.1),
     "high": AUTO,
     "expected": replace(AUTO, guarantee="expected-loss"),
     "paired": replace(AUTO, method="non-inferiority"),

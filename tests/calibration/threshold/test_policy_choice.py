@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.policy_choice import choose_by_kept_share
 from taugate.retrieval.index.top_k import TopK
 
@@ -25,7 +25,7 @@ def world(seed: int, n: int, k: int = 5) -> tuple[JudgedQueries, np.ndarray, np.
     return queries(grades), noise, (grades + 0.5 * rng.uniform(size=(n, k))).astype(np.float32)
 
 
-RULE = Rule("risk-control", "auto", max_loss=0.05)
+RULE = ThresholdRule("risk-control", "auto", max_loss=0.05)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "ndcg"])
@@ -33,7 +33,7 @@ RULE = Rule("risk-control", "auto", max_loss=0.05)
 def test_the_policy_that_is_plainly_better_is_taken(better: str, metric: str) -> None:
     judged, noise, clear = world(0, 200)
     decisions = {kind: clear if kind == better else noise for kind in ("probability", "relative", "similarity")}
-    rule = Rule("risk-control", "auto", metric, max_loss=0.05)
+    rule = ThresholdRule("risk-control", "auto", metric, max_loss=0.05)
     kind, candidates = choose_by_kept_share(judged, decisions, rule, np.random.default_rng(0))
     assert kind == better
     assert [each.kind for each in candidates] == list(decisions)
@@ -64,7 +64,7 @@ def test_a_difference_within_its_standard_error_is_no_reason_to_change() -> None
 
 def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss() -> None:
     judged, noise, _ = world(3, 60)
-    rule = Rule("risk-control", "auto", max_loss=0.1)
+    rule = ThresholdRule("risk-control", "auto", max_loss=0.1)
     relevant = judged.grades >= 1
     shares = []
     for tau in np.unique(noise[relevant]):

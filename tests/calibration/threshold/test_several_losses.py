@@ -8,7 +8,7 @@ from scipy import stats
 
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
-from taugate.calibration.settings.rules import Rule
+from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import decide_policy
 from taugate.cli import main as cli
@@ -27,8 +27,8 @@ def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> Calibrati
     )
 
 
-def rule(*losses: float, **more: object) -> Rule:
-    return Rule.asked(max_loss=losses, policy="similarity", **more)  # type: ignore[arg-type]
+def rule(*losses: float, **more: object) -> ThresholdRule:
+    return ThresholdRule.from_options(max_loss=losses, policy="similarity", **more)  # type: ignore[arg-type]
 
 
 def literal_tau(given: CalibrationQueries, delta: float, alpha: float) -> float:

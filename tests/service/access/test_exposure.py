@@ -25,8 +25,8 @@ def test_nothing_listens_where_others_reach_it(host: str, tmp_path: Path) -> Non
     with pytest.raises(InputError) as refused:
         listen(settings(host=host, port=0))
     assert "TAUGATE_KEYS_FILE" in str(refused.value)
-    assert "TAUGATE_ALLOW_ANYONE=true" in str(refused.value)
-    check(settings(host=host, allow_anyone=True))
+    assert "TAUGATE_ALLOW_UNAUTHENTICATED=true" in str(refused.value)
+    check(settings(host=host, allow_unauthenticated=True))
     check(settings(host=host, keys_file=write(tmp_path / "keys.json", ENTRIES)))
 
 

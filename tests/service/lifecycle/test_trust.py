@@ -72,7 +72,7 @@ def replaced(path: Path, content: bytes) -> None:
 def test_what_is_exchanged_after_it_was_checked_is_never_opened(
     signed: Settings, monkeypatch: pytest.MonkeyPatch, exchange: Callable[[Path, bytes], object]
 ) -> None:
-    release = find(signed.directory)
+    release = find(signed.releases.directory)
     tokenizer = release / "encoder" / "tokenizer.json"
     forged, word = exchanged(tokenizer, release / "golden.jsonl")
     honest = load(release).retriever.vectors([word])
@@ -89,7 +89,7 @@ def test_what_is_exchanged_after_it_was_checked_is_never_opened(
     np.testing.assert_array_equal(opened.retriever.vectors([word]), honest)
     np.testing.assert_array_equal(opened.retriever.single().vectors([word]), honest)  # which opens it once more
     opened.close()
-    assert release_ids(signed.copies / PRIVATE) == []
+    assert release_ids(signed.releases.copies / PRIVATE) == []
     with pytest.raises(ReleaseError, match=rf"{release}/encoder/tokenizer\.json: (SHA-256|not the \d+ bytes)"):
         trusting(signed)(release, 1, "auto")
-    assert [path.name for path in (signed.copies / PRIVATE).iterdir()] == [".lock"]
+    assert [path.name for path in (signed.releases.copies / PRIVATE).iterdir()] == [".lock"]

@@ -1,0 +1,92 @@
+"""Building blocks of parsers: options that are made from declared settings, and actions of subcommands."""
+
+import argparse
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from taugate.service.settings import VARIABLES
+
+Parser = argparse.ArgumentParser | argparse._ArgumentGroup  # argparse has no public name for a group
+
+
+def add_option(
+    parser: Parser,
+    fields: Mapping[str, FieldInfo],
+    name: str,
+    *,
+    option: str | None = None,
+    omit_default: bool = False,
+    **keywords: Any,  # noqa: ANN401 (whatever argparse takes)
+) -> None:
+    """Add the option that sets a field: its help is the field's description, and its default the field's.
+
+    parser: a parser or a group of one; fields: the declarations of a group of settings, as of `Options.fields`; name:
+    of the field; option: on the command line, None for the one named after the field; omit_default: leave the name out
+    of the parsed arguments where the option is not given, as what it then is follows from other options; keywords: go
+    to argparse's add_argument before what is derived.
+    """
+    field = fields[name]
+    description = field.description or ""
+    derived: dict[str, Any] = {"help": description, "default": field.default}
+    if omit_default or field.default is None or field.is_required():
+        derived["default"] = argparse.SUPPRESS
+        if not (field.default is None or field.is_required()):
+            derived["help"] = f"{description} (default: {field.default})"
+    if choices := tuple(_choices(field.annotation)):
+        derived["choices"] = choices
+    else:
+        derived["type"] = _type(field.annotation)
+    parser.add_argument(option or f"--{name.replace('_', '-')}", **(derived | keywords))
+
+
+def add_action(
+    actions: Any,  # noqa: ANN401 (argparse's own type is private)
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    text: str,
+) -> argparse.ArgumentParser:
+    """Add an action to a subcommand, and return its parser for further arguments.
+
+    actions: the subparsers of the subcommand; name: of the action; run: carries it out, and returns the exit code;
+    text: its help and its description.
+    """
+    action: argparse.ArgumentParser = actions.add_parser(name, help=text, description=text)
+    action.set_defaults(run=run)
+    return action
+
+
+def variable_help(name: str) -> str:
+    """The help of an option that stands for a setting of the service: its description, variable and default.
+
+    name: of the setting, as in VARIABLES.
+    """
+    variable = VARIABLES[name]
+    default = "" if variable.default == "–" else f", default {variable.default}"
+    return f"{variable.info.description} ({variable.name}{default})"
+
+
+def _choices(annotation: object) -> Iterator[str]:
+    """Yield the values of a Literal, or of a union of several."""
+    for each in _members(annotation):
+        if get_origin(each) is Literal:
+            yield from get_args(each)
+
+
+def _type(annotation: object) -> type:
+    """The type that argparse makes of a text: the one of the annotation that is not None."""
+    (found,) = (each for each in _members(annotation) if isinstance(each, type) and each is not types.NoneType)
+    return found
+
+
+def _members(annotation: object) -> Iterator[object]:
+    """Yield what an annotation is made of, through unions and Annotated."""
+    if get_origin(annotation) is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif get_origin(annotation) in {Union, types.UnionType}:
+        for each in get_args(annotation):
+            yield from _members(each)
+    else:
+        yield annotation

@@ -1,0 +1,64 @@
+"""`taugate release diff` and `taugate release correlations`: releases side by side, in the terminal."""
+
+import argparse
+import sys
+from typing import Any
+
+from taugate.calibration.report.compare import compare_releases, same_queries
+from taugate.cli.options import add_action
+from taugate.cli.output import say
+from taugate.errors import InputError
+from taugate.registry.catalog import find, release_ids
+from taugate.registry.correlations import FEWEST_RELEASES, correlations
+from taugate.retrieval.release.verify import verify
+
+
+def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the actions.
+
+    actions: the subparsers of `taugate release`.
+    """
+    diff = add_action(actions, "diff", show_differences, "what differs from release A to release B")
+    diff.add_argument("a", metavar="A", nargs="?", help="the old release's id; default the current one")
+    diff.add_argument("b", metavar="B", help="the new release's id")
+    add_action(
+        actions,
+        "correlations",
+        show_correlations,
+        "accuracy against COE, ROE, τ and isotropy, over releases of one data set",
+    )
+
+
+def show_differences(arguments: argparse.Namespace) -> int:
+    """Print the rows of the report of release B that differ from release A."""
+    old, new = (verify(find(arguments.releases, name)) for name in (arguments.a, arguments.b))
+    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
+    changed = [row for row in rows if row[1] != row[2]]
+    widths = [max(len(row[column]) for row in changed) for column in range(4)] if changed else [0] * 4
+    for label, before, after, difference in changed:
+        line = f"{label:{widths[0]}}  {before:>{widths[1]}}  {after:>{widths[2]}}  {difference:>{widths[3]}}"
+        sys.stdout.write(line.rstrip() + "\n")
+    if not changed:
+        sys.stdout.write("no difference\n")
+    if not same_queries(old, new):
+        say("measured on other queries or documents: the differences hold what changed in the data, too")
+    return 0
+
+
+def show_correlations(arguments: argparse.Namespace) -> int:
+    """Print Table 3 of the thresholds paper for each data set and K that has enough releases.
+
+    Raises InputError where none has.
+    """
+    manifests = [verify(find(arguments.releases, name)) for name in release_ids(arguments.releases)]
+    found = correlations(manifests)
+    if not found:
+        raise InputError(
+            f"{arguments.releases}: no data set has releases of {FEWEST_RELEASES} different encoders with the same K; "
+            "calibrate it with more of them (--encoder)"
+        )
+    for group in found:
+        sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders\n")
+        for (x, y), value in group.values.items():
+            sys.stdout.write(f"  {f'{x} and {y}':18} {'–' if value is None else f'{value:+.3f}'}\n")
+    return 0

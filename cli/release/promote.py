@@ -1,0 +1,97 @@
+"""`taugate release promote|rollback|shadow|prune`: which release is served, which is tried, and which are kept."""
+
+import argparse
+import sys
+from typing import Any
+
+from taugate.calibration.comparison.rule import PromotionRule
+from taugate.calibration.comparison.words import PROVISIONAL, report
+from taugate.cli.options import add_action
+from taugate.cli.output import say
+from taugate.cli.promotion_rule import FORCE_HELP, RULE_HELP
+from taugate.errors import InputError
+from taugate.registry import promotion
+from taugate.registry.catalog import release_ids
+from taugate.registry.prune import KEEP, prune
+from taugate.registry.signing import trusted_keys
+
+
+def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
+    """Add the actions.
+
+    actions: the subparsers of `taugate release`.
+    """
+    promote = add_action(actions, "promote", promote_release, "make a release the current one, if it verifies")
+    promote.add_argument("id", metavar="ID", help="release id")
+    promote.add_argument("--if", metavar="RULE", dest="rule", help=RULE_HELP)
+    promote.add_argument("--force", action="store_true", help=f"also one whose policy is none; {FORCE_HELP}")
+    promote.add_argument("--new-encoder", action="store_true", help="also one of another encoder")
+    rollback = add_action(actions, "rollback", roll_back, "make the release before the current one current again")
+    rollback.add_argument("id", metavar="ID", nargs="?", help="one further back; default the one before")
+    shadow = add_action(actions, "shadow", set_shadow, "name the release that is tried beside the current one")
+    shadow.add_argument("id", metavar="ID", nargs="?", help="release id")
+    shadow.add_argument("--none", action="store_true", help="try none from now on")
+    pruning = add_action(actions, "prune", prune_releases, "remove old releases that nobody needs")
+    pruning.add_argument("--keep", metavar="N", type=int, default=KEEP, help=f"newest releases that stay ({KEEP})")
+    pruning.add_argument("--dry-run", action="store_true", help="say what would be removed, and remove nothing")
+
+
+def promote_release(arguments: argparse.Namespace) -> int:
+    """Make a release the current one, if it verifies and no rule is against it."""
+    if arguments.rule is not None:
+        return _promote_if_rule_holds(arguments)
+    rules = {"force": arguments.force, "new_encoder": arguments.new_encoder}
+    promoted = promotion.promote(arguments.releases, arguments.id, trusted_keys(), **rules)
+    if promoted.state == "provisional":
+        say(PROVISIONAL)
+    sys.stdout.write(f"* {arguments.id}\n")
+    return 0
+
+
+def _promote_if_rule_holds(arguments: argparse.Namespace) -> int:
+    """Compare the release with the current one and promote it where the rule holds."""
+    if arguments.force:
+        raise InputError("--force: sets aside what --if asks for; leave one of them out")
+    rule = PromotionRule.parse(arguments.rule, "--if")
+    # Comparing needs the extra `calibration`, which the other actions do without.
+    from taugate.calibration.comparison.decision import promote_if
+
+    rules = {"new_encoder": arguments.new_encoder}
+    decision = promote_if(arguments.releases, arguments.id, rule, trusted_keys(), **rules)
+    code = report(decision, say)
+    if decision.holds:
+        sys.stdout.write(f"* {arguments.id if decision.promoted else decision.current}\n")
+    return code
+
+
+def roll_back(arguments: argparse.Namespace) -> int:
+    """Make the release before the current one current again, or one further back."""
+    sys.stdout.write(f"* {promotion.rollback(arguments.releases, arguments.id, trusted_keys())}\n")
+    return 0
+
+
+def set_shadow(arguments: argparse.Namespace) -> int:
+    """Name the release that is tried beside the current one, or none."""
+    if (arguments.id is None) != arguments.none:
+        raise InputError("give either the ID of a release or --none")
+    promotion.shadow(arguments.releases, arguments.id, trusted_keys())
+    if arguments.id is not None:
+        sys.stdout.write(f"~ {arguments.id}\n")
+    return 0
+
+
+def prune_releases(arguments: argparse.Namespace) -> int:
+    """Remove old releases; the ids of those removed go to stdout, and why others stay to stderr."""
+    if arguments.keep < 0:
+        raise InputError(f"--keep {arguments.keep}: give a whole number of 0 or more")
+    word = "would prune" if arguments.dry_run else "pruned"
+    before = len(release_ids(arguments.releases))
+    removed = 0
+    for outcome in prune(arguments.releases, arguments.keep, dry_run=arguments.dry_run):
+        if outcome.kept is None:
+            removed += 1
+            sys.stdout.write(f"{word} {outcome.name}\n")
+        else:
+            say(f"kept {outcome.name}: {outcome.kept}")
+    say(f"{before - removed} of {before} releases stay")
+    return 0

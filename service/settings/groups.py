@@ -1,0 +1,304 @@
+"""The settings of the service in groups: type, bounds, default and description of each, declared here and only here.
+
+docs/settings.md, with a group's title and docstring above its variables, and the values of the Helm chart are generated
+from these declarations.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic_core import PydanticCustomError
+
+from taugate.drift.blocks import BLOCK
+from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
+from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
+from taugate.drift.live import FEWEST
+from taugate.drift.monitor import SELDOM, SMALLEST_EFFECT
+from taugate.retrieval.encoder.encoder import processors
+from taugate.retrieval.index.flat import gpus
+from taugate.retrieval.release.reader import AskedPrecision
+from taugate.storage.files import cache_folder
+
+MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
+
+
+@dataclass(frozen=True)
+class ComputedDefault:
+    """Says what a default is that depends on the machine; documentation reads it from the field's annotation.
+
+    text: the default in words.
+    """
+
+    text: str
+
+
+def _default_workers() -> int:
+    """One process for every four processors, rounded up; one with a GPU, where each would hold a copy of the index.
+
+    HTTP takes a small part of the processor time that encoding takes (docs/benchmarks/serving.md), so one process keeps
+    four processors busy.
+    """
+    return 1 if gpus() else -(-processors() // 4)
+
+
+def _path_or_url(value: object) -> object:
+    return Path(value) if isinstance(value, str) and "://" not in value else value
+
+
+def _collector(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
+        message = "must be http://HOST:PORT or https://…, and a key goes into OTEL_EXPORTER_OTLP_HEADERS"
+        raise PydanticCustomError("no_collector", message)
+    return url
+
+
+class SettingGroup(BaseModel):
+    """Settings that belong together.
+
+    TAUGATE_NAME sets the field `name`, or the field whose first validation alias is `name`. Further aliases are older
+    names of the variable, which still work.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ReleaseSettings(SettingGroup, title="Releases"):
+    """Where releases are read from, and whose signatures are trusted."""
+
+    location: Annotated[Path | str, BeforeValidator(_path_or_url)] = Field(
+        validation_alias="releases",
+        description="directory, or URL such as s3://bucket/prefix, with the releases and the pointer `current`",
+    )
+    copy_folder: Path | None = Field(
+        default=None,
+        validation_alias="releases_copy",
+        description="folder for the local copies of releases, made where RELEASES is a URL or TRUSTED_KEYS is set; "
+        "unset: a folder in the user's cache",
+    )
+    trusted_keys: Path | None = Field(
+        default=None,
+        description="PEM file or folder of public keys; a release that none of them signed is never loaded",
+    )
+
+    @property
+    def directory(self) -> Path:
+        """The directory that releases are read from: the location, or the local copy of a URL."""
+        return self.location if isinstance(self.location, Path) else self.copies
+
+    @property
+    def copies(self) -> Path:
+        """The folder of local copies: of a URL's releases, or of the releases whose signatures are checked."""
+        if self.copy_folder is not None:
+            return self.copy_folder
+        return cache_folder() / "releases" / sha256(str(self.location).encode()).hexdigest()[:16]
+
+
+class ListenSettings(SettingGroup, title="Address"):
+    """The address that the service listens on."""
+
+    host: str = Field(default="127.0.0.1", description="address to listen on; 0.0.0.0 is every IPv4 address")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
+
+
+class ComputeSettings(SettingGroup, title="Processes and threads"):
+    """How the processors are shared among processes, encoding and searching."""
+
+    precision: AskedPrecision = Field(
+        default="auto", description="encoder of the release to use: float32, int8, or auto, the calibrated one"
+    )
+    workers: Annotated[int, ComputedDefault("one for every four processors, one with a GPU")] = Field(
+        default_factory=_default_workers, ge=1, description="number of processes that answer requests"
+    )
+    encoder_threads: Annotated[int, ComputedDefault("its share of the processors")] = Field(
+        default_factory=lambda validated: max(1, processors() // validated.get("workers", 1)),
+        ge=1,
+        description="batches that one process encodes at the same time",
+    )
+    search_threads: int = Field(
+        default=1, ge=1, description="threads of one search; more are faster only with a large flat index"
+    )
+
+
+class RequestSettings(SettingGroup, title="Limits of a request"):
+    """The largest request that is answered."""
+
+    max_k: int = Field(default=100, ge=1, description="largest `k` that a search may ask for")
+    max_batch: int = Field(
+        default=64, ge=1, le=MOST_QUERIES, description=f"most queries in one /search/batch; at most {MOST_QUERIES}"
+    )
+    max_query_chars: int = Field(
+        default=8192,
+        ge=1,
+        description="longest query, in characters: four times what an encoder of 512 tokens reads",
+    )
+    max_body_bytes: int = Field(
+        default=64 << 10,
+        ge=1,
+        description="largest request body; a query of MAX_QUERY_CHARS in UTF-8 takes half of it",
+    )
+    max_batch_bytes: int = Field(
+        default=1 << 20,
+        ge=1,
+        description="largest body of /search/batch; a full batch of queries of 16 kB fits",
+    )
+
+
+class AdmissionSettings(SettingGroup, title="Queue"):
+    """How many queries wait, and how long, before they are refused."""
+
+    queue_limit: int = Field(
+        default=256,
+        ge=1,
+        description="queries waiting or in progress before the next is answered 429; at least MAX_BATCH",
+    )
+    deadline_ms: int = Field(default=5000, ge=1, description="time after which a request is answered 504")
+
+
+class CacheSettings(SettingGroup, title="Cache and Redis"):
+    """What is kept in the memory of each process, and in the Redis that replicas share."""
+
+    max_bytes: int = Field(
+        default=64 << 20,
+        ge=0,
+        validation_alias="cache_bytes",
+        description="memory for cached replies and vectors in each process, about 12,000 queries; 0 turns it off",
+    )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        description="Redis that all replicas share, such as redis://127.0.0.1:6379/0: cache, rates, drift alarms",
+    )
+    redis_timeout_ms: int = Field(
+        default=10, ge=1, description="longest wait for Redis; encoding a query takes about as long"
+    )
+    redis_ttl_seconds: int = Field(default=86400, ge=1, description="how long Redis keeps a cached entry")
+
+
+class DriftSettings(SettingGroup, title="Drift and feedback"):
+    """How traffic is watched for drift, and which of it is recorded."""
+
+    enabled: bool = Field(
+        default=True, validation_alias="drift", description="whether traffic is watched for drift (docs/drift.md)"
+    )
+    window_queries: int = Field(
+        default=10_000,
+        ge=FEWEST,
+        validation_alias="drift_window_queries",
+        description="number of latest queries in a process that COE, ROE and distances are measured on",
+    )
+    window_seconds: float = Field(
+        default=3600,
+        gt=0,
+        validation_alias="drift_window_seconds",
+        description="age at which a query leaves that window",
+    )
+    smallest_effect: float = Field(
+        default=SMALLEST_EFFECT,
+        ge=0,
+        le=1,
+        validation_alias="drift_smallest_effect",
+        description="smallest shift that is worth an alarm, as Cohen's h",
+    )
+    average_run_length: float = Field(
+        default=SELDOM,
+        gt=1,
+        validation_alias=AliasChoices("drift_average_run_length", "drift_seldom"),
+        description="how rare false alarms are: within N distinct queries there is one with a probability of at most N "
+        "divided by this",
+    )
+    block: Annotated[int, Field(ge=FEWEST_OF_A_BLOCK, le=MOST_OF_A_BLOCK)] | Literal["auto"] = Field(
+        default=BLOCK,
+        validation_alias="drift_block",
+        description=f"distinct queries in a block, {FEWEST_OF_A_BLOCK} to {MOST_OF_A_BLOCK:,}, or `auto`: as many as "
+        "the bursts of the traffic need",
+    )
+    baseline: Path | None = Field(
+        default=None,
+        validation_alias="drift_baseline",
+        description="file that `taugate drift baseline` wrote, or the folder with it",
+    )
+    canary_seconds: float = Field(
+        default=300, gt=0, description="interval at which the release's golden queries are searched again"
+    )
+    feedback_seconds: float = Field(default=3600, ge=1, description="how long /feedback accepts a reply's query_id")
+    query_log: Path | None = Field(
+        default=None, description="file to which every query is appended, for `taugate drift replay`"
+    )
+    query_log_texts: bool = Field(
+        default=False, description="whether the query log holds the texts of queries, not hashes of them"
+    )
+
+
+class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):
+    """When another release is loaded, and how much traffic a shadow release answers."""
+
+    reload_seconds: float = Field(
+        default=0,
+        ge=0,
+        description="interval at which the current release is looked up; 0: only on /admin/reload and SIGHUP",
+    )
+    shadow_share: float = Field(
+        default=0.05, ge=0, le=1, description="share of the queries that a shadow release answers too; 0 loads none"
+    )
+
+
+class AccessSettings(SettingGroup, title="Access"):
+    """Who is answered, and how often."""
+
+    keys_file: Path | None = Field(
+        default=None, description="file of hashed API keys (docs/access.md); read again when it changes"
+    )
+    keys: SecretStr | None = Field(
+        default=None, description="API keys in the form of that file, beside it or in its place"
+    )
+    allow_unauthenticated: bool = Field(
+        default=False,
+        validation_alias=AliasChoices("allow_unauthenticated", "allow_anyone"),
+        description="whether the service listens beyond loopback addresses even without API keys",
+    )
+    queries_per_second: float = Field(
+        default=0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="rate of a key that names none, or without keys of all callers together; 0 is no limit",
+    )
+    allowed_hosts: str = Field(
+        default="localhost",
+        description="host names that the Host header may have, separated by commas; IP addresses always pass",
+    )
+
+
+class ConnectionSettings(SettingGroup, title="Connections"):
+    """How many connections are kept, and how long they may take."""
+
+    max_connections: int = Field(
+        default=10_000,
+        ge=1,
+        description="connections that a process keeps open; fewer where its limit of open files is lower",
+    )
+    receive_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="longest time for a client to send a request, and again to take its reply",
+    )
+    max_header_bytes: int = Field(
+        default=32 << 10, ge=1024, description="longest request head, as in nginx; it has at most 100 headers"
+    )
+    shutdown_seconds: int = Field(default=20, ge=0, description="longest wait for requests in progress after SIGTERM")
+
+
+class TelemetrySettings(SettingGroup, title="Logs and traces"):
+    """What is logged, and where traces go."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="lowest level that is logged: debug, info, warning or error"
+    )
+    otlp_endpoint: Annotated[str, AfterValidator(_collector)] | None = Field(
+        default=None,
+        description="OpenTelemetry collector of traces, such as http://127.0.0.1:4318; needs the extra `traces`",
+    )

@@ -1,0 +1,169 @@
+"""All settings of the service, read from TAUGATE_* variables when it starts and frozen after that."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Self, cast
+
+from pydantic import AliasChoices, SecretStr, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError, PydanticUndefined
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from taugate.service.settings.groups import (
+    AccessSettings,
+    AdmissionSettings,
+    CacheSettings,
+    ComputedDefault,
+    ComputeSettings,
+    ConnectionSettings,
+    DriftSettings,
+    LifecycleSettings,
+    ListenSettings,
+    ReleaseSettings,
+    RequestSettings,
+    SettingGroup,
+    TelemetrySettings,
+)
+
+_PREFIX = "TAUGATE_"
+
+
+class Settings(BaseSettings):
+    """Settings of the service, by group: TAUGATE_REDIS_URL is `settings.cache.redis_url`."""
+
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
+
+    releases: ReleaseSettings
+    listen: ListenSettings
+    compute: ComputeSettings
+    requests: RequestSettings
+    admission: AdmissionSettings
+    cache: CacheSettings
+    drift: DriftSettings
+    lifecycle: LifecycleSettings
+    access: AccessSettings
+    connections: ConnectionSettings
+    telemetry: TelemetrySettings
+
+    def __init__(self, **values: Any) -> None:  # noqa: ANN401 (a value for any of the variables)
+        """Read the variables.
+
+        values: settings that go before the environment, by the name of the variable in lower case and without TAUGATE_,
+        as in `Settings(releases=Path("releases"), redis_url=…)`.
+
+        Raises pydantic.ValidationError for a value that cannot be used, or that is missing.
+        """
+        super().__init__(**values)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read variables one by one: pydantic-settings itself would look for a variable that holds a whole group."""
+        return init_settings, _FlatEnvironment(settings_cls)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _into_groups(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Put each value into its group; an unknown name stays where it is, and is then refused."""
+        for variable in VARIABLES.values():
+            given = [name for name in variable.names if name in values]
+            if len(given) > 1:
+                new, old = (f"{_PREFIX}{name.upper()}" for name in given[:2])
+                raise PydanticCustomError(
+                    "set_twice",
+                    "{new} and its older name {old} are both set; unset {old}",
+                    {"new": new, "old": old},
+                )
+        grouped: dict[str, Any] = {group: {} for group in cls.model_fields}
+        for name, value in values.items():
+            grouped.get(_GROUPS.get(name, ""), grouped)[name] = value
+        return grouped
+
+    @model_validator(mode="after")
+    def _batch_fits_the_queue(self) -> Self:
+        if self.requests.max_batch > self.admission.queue_limit:
+            message = "TAUGATE_MAX_BATCH is over TAUGATE_QUEUE_LIMIT: no full batch would ever be admitted; lower it"
+            raise PydanticCustomError("batch_over_queue", message)
+        return self
+
+    @classmethod
+    def groups(cls) -> dict[str, type[SettingGroup]]:
+        """The model of each group, by the group's name."""
+        return {name: cast("type[SettingGroup]", field.annotation) for name, field in cls.model_fields.items()}
+
+    def by_variable(self) -> dict[str, Any]:
+        """The value of each variable, by its name in lower case and without TAUGATE_."""
+        return {name: getattr(getattr(self, each.group), each.field) for name, each in VARIABLES.items()}
+
+    def for_log(self) -> dict[str, Any]:
+        """The values as JSON, secrets masked, by the variables' names and also by their older ones."""
+        groups = self.model_dump(mode="json")
+        return {name: groups[each.group][each.field] for each in VARIABLES.values() for name in each.names}
+
+    def export(self, environment: MutableMapping[str, str]) -> None:
+        """Write these settings into the environment of another process, which then reads the same.
+
+        environment: receives every variable that has a value, by its current name; others of ours are removed from it.
+        """
+        for variable in [name for name in environment if name.lower().removeprefix(_PREFIX.lower()) in _GROUPS]:
+            del environment[variable]
+        for name, value in self.by_variable().items():
+            if value is not None:
+                text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+                environment[f"{_PREFIX}{name.upper()}"] = text
+
+
+class _FlatEnvironment(EnvSettingsSource):
+    """Reads the TAUGATE_* variables of this process, whatever group their settings are in."""
+
+    def __call__(self) -> dict[str, Any]:
+        """Values by name, in lower case and without TAUGATE_; variables that are no settings are left out."""
+        prefix = _PREFIX.lower()
+        named = {name.removeprefix(prefix): value for name, value in self.env_vars.items() if name.startswith(prefix)}
+        return {name: value for name, value in named.items() if name in _GROUPS}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable and the field that it sets.
+
+    group: the field's group in `Settings`; field: its name there; names: the variable's name in lower case and without
+    TAUGATE_, then its older names; info: type, bounds, default and description.
+    """
+
+    group: str
+    field: str
+    names: tuple[str, ...]
+    info: FieldInfo
+
+    @property
+    def name(self) -> str:
+        """The variable as it is set, such as TAUGATE_MAX_K."""
+        return f"{_PREFIX}{self.names[0].upper()}"
+
+    @property
+    def default(self) -> str:
+        """The default in words; – where there is none."""
+        for each in self.info.metadata:
+            if isinstance(each, ComputedDefault):
+                return each.text
+        return "–" if self.info.default in {None, PydanticUndefined} else str(self.info.default)
+
+
+def _variables() -> Iterator[tuple[str, Variable]]:
+    for group, model in Settings.groups().items():
+        for field, info in model.model_fields.items():
+            alias = info.validation_alias
+            names = alias.choices if isinstance(alias, AliasChoices) else [alias or field]
+            yield str(names[0]), Variable(group, field, tuple(map(str, names)), info)
+
+
+VARIABLES: Mapping[str, Variable] = MappingProxyType(dict(_variables()))  # by name, in the order of the declarations
+_GROUPS = {name: each.group for each in VARIABLES.values() for name in each.names}

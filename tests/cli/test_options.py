@@ -1,0 +1,91 @@
+"""Options made from declared settings: nothing about them is written down a second time."""
+
+import argparse
+
+import pytest
+
+from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.cli import calibrate
+from taugate.cli.options import add_option, variable_help
+
+# Fields that have no option of their own.
+COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    commands = argparse.ArgumentParser().add_subparsers()
+    calibrate.add_parser(commands)
+    return commands.choices["calibrate"].parse_args(["data", "--releases", "releases", *arguments])
+
+
+def test_every_field_has_an_option_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--help")
+    shown = " ".join(capsys.readouterr().out.split()).replace("- ", "-")
+    for group in (CalibrationSettings, ThresholdRule, AbstentionRule, CandidateSettings):
+        for name, field in group.fields().items():
+            if name not in COMPOSED:
+                assert f"--{name.replace('_', '-')}" in shown
+                assert field.description
+    for name in ("k", "holdout", "max_loss", "retention", "margin"):
+        group = next(
+            each
+            for each in (CalibrationSettings, ThresholdRule, CandidateSettings, GateSettings)
+            if name in each.fields()
+        )
+        assert (group.fields()[name].description or "").replace("- ", "-") in shown
+
+
+def test_without_options_the_settings_are_the_defaults() -> None:
+    assert CalibrationSettings.from_options(vars(parse())) == CalibrationSettings()
+
+
+def test_every_option_reaches_its_setting() -> None:
+    arguments = parse(
+        *("--split", "dev", "--k", "7", "--bootstraps", "9", "--sample-size", "8", "--seed", "3", "--holdout", "0.2"),
+        *("--overlap-percentile", "10", "--method", "risk-control", "--policy", "relative", "--metric", "ndcg"),
+        *("--max-loss", "0.02,0.05", "--guarantee", "expected-loss", "--confidence", "0.9", "--max-empty", "0.3"),
+        *("--strata", "metadata.topic", "--projection", "query-pca", "--retention", "0.5", "--precision", "int8"),
+        *("--index", "hnsw", "--margin", "0.01", "--gate-confidence", "0.8"),
+    )
+    assert CalibrationSettings.from_options(vars(arguments)) == CalibrationSettings(
+        split="dev",
+        k=7,
+        bootstraps=9,
+        sample_size=8,
+        seed=3,
+        holdout=0.2,
+        overlap_percentile=10,
+        rule=ThresholdRule(
+            method="risk-control",
+            policy="relative",
+            metric="ndcg",
+            guarantee="expected-loss",
+            max_loss=0.02,
+            further_losses=(0.05,),
+            confidence=0.9,
+            max_empty=0.3,
+            strata="topic",
+        ),
+        candidates=CandidateSettings(
+            projection="query-pca", retention=0.5, precision="int8", index="hnsw", gate=GateSettings(0.01, 0.8)
+        ),
+    )
+    refusing = CalibrationSettings.from_options(vars(parse("--max-answered", "0.4", "--max-empty", "0.1")))
+    assert refusing.abstention == AbstentionRule(0.4, 0.1)
+    assert refusing.rule == ThresholdRule("bootstrap", "similarity")
+
+
+def test_an_option_left_out_is_told_from_its_default() -> None:
+    parser = argparse.ArgumentParser()
+    add_option(parser, ThresholdRule.fields(), "confidence", omit_default=True)
+    add_option(parser, GateSettings.fields(), "confidence", option="--gate-confidence")
+    assert vars(parser.parse_args([])) == {"gate_confidence": 0.95}
+    assert vars(parser.parse_args(["--confidence", "0.9"])) == {"confidence": 0.9, "gate_confidence": 0.95}
+    assert "(default: 0.95)" in parser.format_help()
+
+
+def test_the_help_of_a_setting_names_its_variable_and_default() -> None:
+    assert variable_help("port") == "port to listen on (TAUGATE_PORT, default 8000)"
+    assert variable_help("drift_baseline").endswith("(TAUGATE_DRIFT_BASELINE)")
