@@ -126,7 +126,7 @@ def _drawing(name: str, world: World) -> str:
             CertifyingScores(values[mine], SamplingUnits.from_labels(world.labels[mine]))
             for mine in (world.has_answer, ~world.has_answer)
         ]
-        errors = certify.Errors.of(*sides, AbstentionRule(0.5).confidence_per_limit)
+        errors = certify.AnsweringErrors.from_scores(*sides, AbstentionRule(0.5).confidence_per_limit)
         taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
         known = {empty: tau for empty, tau in taus.items() if tau is not None}
         lines[words] = [100 * empty for empty in known], [errors.most_answered(tau) for tau in known.values()]

@@ -17,7 +17,6 @@ from page import share, table, with_error
 from sklearn.metrics import roc_auc_score
 
 from taugate.calibration.abstention import choose
-from taugate.calibration.abstention import choose as fit
 from taugate.calibration.abstention.choose import QueryLabels, learn_score
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
@@ -177,11 +176,11 @@ def _designed(bench: Bench, design: Asked) -> str:
         *((f"and {name.replace('_', ' ')}", (*MODEL_SIGNALS, name)) for name in SIGNALS if name not in MODEL_SIGNALS),
     ]
     signals = [[name, *_budgets(bench, design, names)] for name, names in others]
-    kept, strengths = fit._STRENGTH, []
+    kept, strengths = choose._STRENGTH, []
     for strength in _STRENGTHS:
-        fit._STRENGTH = strength
+        choose._STRENGTH = strength
         strengths.append([f"{strength:g}", *_budgets(bench, design, MODEL_SIGNALS)])
-    fit._STRENGTH = kept
+    choose._STRENGTH = kept
     halves = [design.halves([bench.seed, split])[1] for split in range(SPLITS)]
     best = share(float(np.mean([unseen.errors(unseen.columns(_SINGLE[:1])[:, 0])[1] for unseen in halves])))
     budgets = [f"{budget:,} queries to fit on" for budget in _BUDGETS]
@@ -230,4 +229,4 @@ def _shares(bench: Bench, design: Asked) -> list[list[str]]:
 
 def _model(seen: Asked, unseen: Asked, names: Sequence[str]) -> Float64:
     """Log-odds of the unseen queries by a model that was fitted on the seen ones."""
-    return fit.fit(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))
+    return choose.fit_score_model(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))

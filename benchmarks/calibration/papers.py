@@ -67,7 +67,10 @@ def _papers(encoded: Encoded, settings: CalibrationSettings) -> tuple[list[str],
     vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
     judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
     draw = Resamples.draw(
-        np.random.default_rng(settings.seed), SamplingUnits.from_labels(np.arange(len(judged))), len(documents), settings
+        np.random.default_rng(settings.seed),
+        SamplingUnits.from_labels(np.arange(len(judged))),
+        len(documents),
+        settings,
     )
     random_scores = pair_similarity(vectors, documents, draw.random_documents[:, None])[:, 0]
     found = bootstrap_threshold(judged, draw.rows)

@@ -95,7 +95,10 @@ def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
     alone = np.arange(len(relevance))
     return Errors(
-        *(expected_calibration_error(ReliabilitySums.by_cluster(relevance, each, alone)) for each in (grades >= 1, drawn))
+        *(
+            expected_calibration_error(ReliabilitySums.by_cluster(relevance, each, alone))
+            for each in (grades >= 1, drawn)
+        )
     )
 
 

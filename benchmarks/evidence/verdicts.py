@@ -101,7 +101,10 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
 def _cut(losses: NDArray[np.float64], units: SamplingUnits, margin: float) -> bool:
     """Whether the cut is certified that answers the queries lost with nothing."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
-    return certify([LossLimit("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau == 1
+    return (
+        certify([LossLimit("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau
+        == 1
+    )
 
 
 def _spread(sizes: NDArray[np.int64], sums: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -122,7 +122,9 @@ def _measured(trial: SearchTrial, fit: Fit, seed: int) -> Measured:
         index = FlatIndex.build(projection.apply(trial.documents))
         positions[fold] = index.search(projection.apply(trial.vectors[fold]), trial.depth).positions
     whole = fit(trial.vectors, trial.documents, rng).apply(trial.documents)
-    return Measured(RankingOutcomes.judge(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
+    return Measured(
+        RankingOutcomes.judge(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole)
+    )
 
 
 def _recall(trial: SearchTrial, positions: np.ndarray) -> np.ndarray:
@@ -147,7 +149,10 @@ def _summary(rows: list[list[str]]) -> list[str]:
 
 def _judged(encoded: Encoded, base: RankingOutcomes, after: RankingOutcomes) -> list[str]:
     (record,) = judge(
-        base, [GateCandidate("query PCA", "projection", after)], SamplingUnits.from_labels(clusters(encoded.queries)), GateSettings()
+        base,
+        [GateCandidate("query PCA", "projection", after)],
+        SamplingUnits.from_labels(clusters(encoded.queries)),
+        GateSettings(),
     )
     cells = []
     for each in (record.accuracy, record.ndcg):

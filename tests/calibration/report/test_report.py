@@ -20,6 +20,8 @@ from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.job.release import manifest_facts
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.abstaining import shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
@@ -66,8 +68,9 @@ def studied(
     encoder = OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
-    admitted = admit(dataset, encoded, encoder, asked, lambda line: None, Stopwatch())
-    found = study(dataset, admitted.encoded, admitted.index, asked, Stopwatch())
+    drawn = DrawnQueries.draw(SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), asked)
+    admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch())
+    found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 
 
