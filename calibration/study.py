@@ -22,7 +22,7 @@ from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
-from taugate.calibration.threshold.policy_choice import policy_candidate
+from taugate.calibration.threshold.policy_choice import certifiable_policy
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
@@ -202,7 +202,7 @@ def _stratified(
     rule = settings.rule
     if rule.strata is None or policy.tau is None:
         return policy, None
-    taken = policy_candidate(rule, policy.kind, queries)
+    taken = certifiable_policy(rule, policy.kind, queries)
     asked = StrataCertifier(
         dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.split_by_loss())
     )

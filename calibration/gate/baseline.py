@@ -140,7 +140,7 @@ class Admitted:
 
 @dataclass(frozen=True)
 class GateState:
-    """What serves with the candidates admitted so far, ready for the next one to be tried.
+    """The state of the gate between two candidates: what serves so far, ready for the next one to be tried.
 
     admitted: what serves; trial: the calibration queries, encoded and projected as it has them, with exact search;
     outcomes: outcomes of queries that the projection was not fitted on, None without a projection.

@@ -31,9 +31,10 @@ _NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a 
 
 @dataclass(frozen=True)
 class ReleaseLog:
-    """The queries and judgements of one release, each in the order of time.
+    """Lines of one release.
 
-    others: how many lines are of other releases.
+    queries: in the order of time; judged: judgements, in the order of time; others: how many lines are of other
+    releases.
     """
 
     queries: Observations

@@ -22,7 +22,7 @@ class SignalFigures:
 
 @dataclass(frozen=True)
 class BlockCounts:
-    """How a stream fills blocks.
+    """Counts of the blocks that a stream fills.
 
     number: of complete blocks; size: of a block, as words; seen: queries or judgements, repeats included; distinct:
     different ones; gaps: times in which none came.

@@ -36,7 +36,7 @@ _FIRST = 0.5
 
 
 @dataclass(frozen=True)
-class PolicyCandidate:
+class CertifiablePolicy:
     """A policy with the queries that certify it.
 
     kind: similarity, relative or probability; queries: positions of the queries that certify it; rule: the rule, with
@@ -56,7 +56,7 @@ class PolicyCandidate:
 
 def choose_policy(
     rule: ThresholdRule, evidence: CalibrationQueries
-) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice | None]:
+) -> tuple[CertifiablePolicy, list[CertifiedThreshold], Choice | None]:
     """Return the policy asked for, or under `auto` the one whose certified cut keeps the fewest results.
 
     rule: that was asked for; evidence: the queries. Returns the policy, what is certified of it for each largest loss,
@@ -65,18 +65,18 @@ def choose_policy(
     _check(rule, evidence)
     rule = _named(rule, evidence)
     if rule.policy != "auto":
-        entry = PolicyCandidate(rule.policy, certifying_queries(rule, rule.policy, evidence), rule)
+        entry = CertifiablePolicy(rule.policy, certifying_queries(rule, rule.policy, evidence), rule)
         return entry, entry.certify(evidence), None
     if rule.statement == "expected-loss":
         kind, choice = _chosen_before(rule, evidence)
-        entry = PolicyCandidate(kind, certifying_queries(rule, kind, evidence), rule)
+        entry = CertifiablePolicy(kind, certifying_queries(rule, kind, evidence), rule)
         return entry, entry.certify(evidence), choice
     entries = _divided(rule, evidence)
     certified = [entry.certify(evidence) for entry in entries]
     return _fewest(entries, certified, evidence)
 
 
-def policy_candidate(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> PolicyCandidate:
+def certifiable_policy(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> CertifiablePolicy:
     """Return the candidate of one kind: what else is certified of it needs the same queries and the same confidence.
 
     rule: that was asked for; kind: of the policy; evidence: the queries.
@@ -84,7 +84,7 @@ def policy_candidate(rule: ThresholdRule, kind: PolicyKind, evidence: Calibratio
     rule = _named(rule, evidence)
     if rule.policy == "auto" and rule.statement == "high-probability":
         return next(entry for entry in _divided(rule, evidence) if entry.kind == kind)
-    return PolicyCandidate(kind, certifying_queries(rule, kind, evidence), rule)
+    return CertifiablePolicy(kind, certifying_queries(rule, kind, evidence), rule)
 
 
 def certifying_queries(rule: ThresholdRule, kind: PolicyKind, evidence: CalibrationQueries) -> NDArray[np.int64]:
@@ -132,20 +132,20 @@ def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
         )
 
 
-def _divided(rule: ThresholdRule, evidence: CalibrationQueries) -> list[PolicyCandidate]:
+def _divided(rule: ThresholdRule, evidence: CalibrationQueries) -> list[CertifiablePolicy]:
     """Divide the error between the two policies that are preferred.
 
     `similarity` is one only where there is no model.
     """
     first, second = evidence.scored.kinds[:2]
     error = 1 - rule.confidence
-    leading = PolicyCandidate(
+    leading = CertifiablePolicy(
         first, certifying_queries(rule, first, evidence), replace(rule, confidence=1 - _FIRST * error)
     )
     left = error - sum(
         _used(loss_limits(each, evidence, leading.queries, first), each) for each in leading.rule.split_by_loss()
     )
-    other = PolicyCandidate(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
+    other = CertifiablePolicy(second, certifying_queries(rule, second, evidence), replace(rule, confidence=1 - left))
     return [leading, other]
 
 
@@ -169,8 +169,8 @@ def _level(limit: LossLimit, error: float) -> float:
 
 
 def _fewest(
-    entries: Sequence[PolicyCandidate], certified: Sequence[list[CertifiedThreshold]], evidence: CalibrationQueries
-) -> tuple[PolicyCandidate, list[CertifiedThreshold], Choice]:
+    entries: Sequence[CertifiablePolicy], certified: Sequence[list[CertifiedThreshold]], evidence: CalibrationQueries
+) -> tuple[CertifiablePolicy, list[CertifiedThreshold], Choice]:
     """Take the policy that keeps the smallest share of results, by queries that fitted nothing.
 
     else the one that lacks least.

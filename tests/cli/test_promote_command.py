@@ -196,13 +196,13 @@ def test_another_promotion_meanwhile_is_not_overridden(
     copy: Path, first: str, before: str, promoted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, other = (release_with(copy / first, minute, hits(0.9, 400, kept=2 + minute)) for minute in (-1, 1))
-    judge = decision.judge
+    judge = decision.judge_rule
 
     def judged(*arguments: object) -> object:
         promote(copy, other)
         return judge(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decision, "judge", judged)
+    monkeypatch.setattr(decision, "judge_rule", judged)
     code, out, error = promoted(name)
     assert (code, out) == (2, "")
     assert f"another command made {other} current while {name} was compared with {before}" in error

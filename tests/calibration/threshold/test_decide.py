@@ -14,7 +14,7 @@ from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, bootstrap_threshold, decide_policy
-from taugate.calibration.threshold.policy_choice import PolicyCandidate
+from taugate.calibration.threshold.policy_choice import CertifiablePolicy
 from taugate.errors import InputError
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import relative
@@ -140,7 +140,7 @@ def test_taking_the_policy_that_keeps_fewest_errs_no_more_often_than_promised() 
     for _ in range(trials):
         given = two_equal_policies(rng, 321)  # for which the exact test of one policy errs in .0499 of the cases
         auto += (decide_policy(AUTO, given).tau or 0.0) > delta
-        alone = [PolicyCandidate(kind, given.calibration, AUTO) for kind in ("relative", "probability")]
+        alone = [CertifiablePolicy(kind, given.calibration, AUTO) for kind in ("relative", "probability")]
         undivided += max(each.certify(given)[0].tau or 0.0 for each in alone) > delta
     assert auto / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
     assert undivided / trials > 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
