@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
 from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.relevance.estimate import Estimated, estimate
-from taugate.calibration.relevance.fit import fit, recalibrated
+from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, fit_relevance, recalibrate
 from taugate.ingestion.dataset.beir import LabelledQuery, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
@@ -31,7 +29,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class EncodedSplit:
-    """A split of a data set as vectors. lengths: bytes of each document."""
+    """A split of a data set as vectors, with the length of each document in bytes."""
 
     name: str
     split: str
@@ -43,7 +41,7 @@ class EncodedSplit:
     def read(cls, data: Path, name: str, split: str, encoder_name: str) -> Self:
         """Encode through the project's own cache; progress goes to stdout."""
         encoder = OnnxEncoder.load(exported_encoder(encoder_name))
-        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         with tempfile.TemporaryDirectory() as spool:
             dataset = read_dataset(data / name, split, Path(spool))
             vectors = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
@@ -61,7 +59,7 @@ class SearchedSplit:
     name: str
     k: int
     queries: list[LabelledQuery]
-    units: Units
+    units: SamplingUnits
     vectors: Float32
     judged: JudgedQueries
     documents: Float32
@@ -82,18 +80,18 @@ class SearchedSplit:
             encoded.name,
             k,
             encoded.queries,
-            Units.of(clusters(encoded.queries)),
+            SamplingUnits.from_labels(clusters(encoded.queries)),
             vectors,
             local,
             corpus[retrieved],
             few,
             background.of_queries(vectors),
         )
-        parts = Parts.of(np.arange(len(vectors)), searched.units, 0)
+        parts = QueryRoles.draw(np.arange(len(vectors)), searched.units, 0)
         nothing = TopK(np.empty((0, k), np.float32), np.empty((0, k), np.int64)), vectors[:0]
         own, product = (
             searched.estimate(parts),
-            estimate(judged, vectors, nothing, parts, corpus, encoded.lengths),
+            estimate_relevance(judged, vectors, nothing, parts, corpus, encoded.lengths),
         )
         if own is None or product is None or np.abs(own.answerable - product.answerable).max() > _ROUNDING:
             raise AssertionError(f"{encoded.name}: the benchmark does not measure the product")
@@ -112,20 +110,20 @@ class SearchedSplit:
         top = self.judged.top
         return features(top.scores, self.query_background, documents[top.positions], self.k), background
 
-    def estimate(self, parts: Parts) -> Estimated | None:
+    def estimate(self, parts: QueryRoles) -> EstimatedRelevance | None:
         """`taugate.calibration.relevance.estimate` with these parts of the queries."""
         values, background = self.values(parts.fit)
         relevant = self.judged.grades >= 1
-        fitted = fit(values[parts.fit], relevant[parts.fit], parts.labels)
+        fitted = fit_relevance(values[parts.fit], relevant[parts.fit], parts.labels)
         if fitted is None:
             return None
-        model = recalibrated(fitted.model, values[parts.rest], relevant[parts.rest])
+        model = recalibrate(fitted.model, values[parts.rest], relevant[parts.rest])
         choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
-        return Estimated(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])
+        return EstimatedRelevance(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])
 
-    def scored(self, estimated: Estimated | None = None) -> Scored:
-        """Score all queries, with the model's relevance if there is one; no unanswerable ones, as no rule here looks at them."""
+    def scored(self, estimated: EstimatedRelevance | None = None) -> ScoredQueries:
+        """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""
         nothing = TopK(np.empty((0, self.k), np.float32), np.empty((0, self.k), np.int64))
         relevance = (None, None) if estimated is None else (estimated.answerable, estimated.unanswerable)
-        return Scored(self.judged, nothing, *relevance)
+        return ScoredQueries(self.judged, nothing, *relevance)

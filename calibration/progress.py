@@ -1,4 +1,4 @@
-"""What a candidate gains in time, measured beside what it would replace."""
+"""Wall-clock time: of the stages of a calibration, and of a candidate beside what it would replace."""
 
 import statistics
 import time
@@ -16,7 +16,7 @@ class Stopwatch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to a stage."""
+        """Add the time spent inside a `with` block to the stage `name`."""
         began = time.perf_counter()
         try:
             yield
@@ -24,7 +24,7 @@ class Stopwatch:
             self.add(name, time.perf_counter() - began)
 
     def add(self, name: str, seconds: float) -> None:
-        """Add seconds measured elsewhere to a stage."""
+        """Add `seconds` measured elsewhere to the stage `name`."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     @property
@@ -43,9 +43,13 @@ def speeds(
     batch: _Batch,
     lone: Sequence[_Batch],
 ) -> dict[str, float]:
-    """Queries per second of one batch, milliseconds of a query alone, each with `baseline_` in front, too.
+    """Time a candidate beside what it would replace.
 
     Medians of rounds in which the two take turns: the machine's moods are the same for both.
+
+    baseline, candidate: answer a batch of queries; batch: queries answered together; lone: batches of one query each.
+    Returns `queries_per_second` of the batch and `milliseconds` of a query alone; of the baseline with `baseline_` in
+    front.
     """
     ways = {"baseline_": baseline, "": candidate}
     batched: dict[str, list[float]] = {name: [] for name in ways}

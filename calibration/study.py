@@ -6,23 +6,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import Abstaining, abstain, of_labelled, of_off_topic
-from taugate.calibration.abstention.choose import Corpus, Side
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
+from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
+from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.metrics.bootstrap import Draw, Parts, Split
-from taugate.calibration.metrics.clusters import Labels, Units, clusters
+from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
-from taugate.calibration.metrics.measure import measure
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.measure import DrawnQueries, QueryPart, measure
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.measure import measure_query_set
-from taugate.calibration.relevance.estimate import Estimated, Evidence, estimate, relevance_record
+from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, relevance_record
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.contenders import contender
-from taugate.calibration.threshold.decide import alternatives, decide
-from taugate.calibration.threshold.strata import Strata, StrataStudy
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import alternatives, decide_policy
+from taugate.calibration.threshold.policy_choice import certifiable_policy
+from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.build import AnyIndex
@@ -37,65 +38,76 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Part:
-    """Some of the answerable queries, by position, with the random choices made for them.
+class ScoredPart(QueryPart):
+    """A part of the queries, with the similarities of its random documents.
 
-    random_scores: S_rand, (q,) float32.
+    random_scores: S_rand, (q,) float32, of each query with its random document.
     """
 
-    members: NDArray[np.int64]
-    draw: Draw
     random_scores: Float32
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found.
+    """Everything that a calibration found out.
 
-    parts: "calibration" and, with a holdout, "heldout"; roles: which of the former fit, help to choose, certify;
-    units: what counts as one draw; strata: None where none were asked for; abstention: None where no query is refused
-    as a whole; no_answer: how many queries without an answer get one.
+    index: index that was searched; scored: every labelled query with its results and decision scores; parts:
+    "calibration" and, with a holdout, "heldout"; roles: which calibration queries fit, help to choose and certify, None
+    with too few; estimated: model of relevance with its probabilities, None without one; policy: in force, as the
+    manifest has it; metrics: of each part; alternatives: rules that are not in force; relevance: reliability of the
+    model; isotropy: of the documents; query_set: what the queries are like; units: what counts as one draw among the
+    answerable queries; strata: None where none were asked for; abstention: None where no query is refused as a whole;
+    no_answer: how many queries without an answer get one.
     """
 
     index: AnyIndex
-    scored: Scored
-    parts: dict[str, Part]
-    roles: Parts | None
-    estimated: Estimated | None
+    scored: ScoredQueries
+    parts: dict[str, ScoredPart]
+    roles: QueryRoles | None
+    estimated: EstimatedRelevance | None
     policy: PolicyRecord
     metrics: dict[str, MetricsRecord]
     alternatives: list[Alternative]
     relevance: RelevanceRecord | None
     isotropy: Isotropy
     query_set: QuerySetRecord
-    units: Units
+    units: SamplingUnits
     strata: StrataRecord | None
-    abstention: Abstaining | None
+    abstention: CertifiedAbstention | None
     no_answer: NoAnswerRecord
 
     @property
     def threshold(self) -> np.float32 | None:
-        """τ as it is compared."""
+        """τ in float32, as scores are compared with it; None without a cut."""
         return None if self.policy.tau is None else np.float32(self.policy.tau)
 
 
 def study(
-    dataset: Dataset, encoded: EncodedDataset, index: AnyIndex, settings: CalibrationSettings, watch: Stopwatch
+    dataset: Dataset,
+    encoded: EncodedDataset,
+    index: AnyIndex,
+    drawn: DrawnQueries,
+    settings: CalibrationSettings,
+    watch: Stopwatch,
 ) -> Findings:
-    """Search, split, fit, decide, measure. Raises InputError where the data cannot bear what is asked."""
-    units = Units.of(clusters(dataset.answerable))
+    """Search, fit, decide and measure.
+
+    dataset: labelled queries and documents; encoded: their vectors, as they are searched; index: of the documents;
+    drawn: which queries calibrate and which are held out; settings: of the calibration; watch: stopwatch whose stages
+    grow. Raises InputError where the data cannot bear what is asked.
+    """
     with watch.stage("search"):
         judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k)
         unanswerable = index.search(encoded.unanswerable, settings.k)
-        parts = _parts(units, encoded.answerable, index, settings)
+        parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_scores(judged, parts)
-    calibration = parts["calibration"]
+    units, calibration = drawn.units, parts["calibration"]
     members = calibration.members
     with watch.stage("model"):
-        roles = Parts.asked(members, units, settings.seed)
+        roles = QueryRoles.assign(members, units, settings.seed)
         no_answer = (unanswerable, encoded.unanswerable)
         estimated = (
-            estimate(judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths)
+            estimate_relevance(judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths)
             if roles
             else None
         )
@@ -104,31 +116,33 @@ def study(
     with watch.stage("abstention"):
         abstention = _abstain(dataset, encoded, (judged.top, unanswerable), labels, members, settings)
         answering = None if abstention is None else abstention.answering
-        scored = Scored(judged, unanswerable, relevance[0], relevance[1], answering)
+        scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("query set"):
         random_scores = np.concatenate([part.random_scores for part in parts.values()])
         worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
-        evidence = Evidence(scored, members, calibration.draw.rows, roles, estimated, units, settings.seed)
-        policy, strata = decide(settings.rule, evidence), None
-        if settings.rule.strata is not None and policy.tau is not None:
-            taken = contender(settings.rule, policy.kind, evidence)
-            rule = next(taken.rule.split_by_loss())
-            asked = StrataStudy(dataset, encoded.answerable, index, evidence, taken.queries, policy.kind, rule)
-            strata = asked.certify(Strata.of(dataset, settings.rule.strata))
-            policy = asked.lowered(policy, strata)
+        queries = CalibrationQueries(
+            scored, members, calibration.resamples.rows, roles, estimated, units, settings.seed
+        )
+        policy, strata = _stratified(
+            decide_policy(settings.rule, queries), dataset, encoded.answerable, index, settings, queries
+        )
         if abstention is not None and policy.certificates and policy.tau is not None:
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})
-        others = alternatives(settings.rule, evidence, _last(parts, roles))
+        others = alternatives(settings.rule, queries, _last(parts, roles))
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
-    reliability = relevance_record(evidence, heldout)
+    reliability = (
+        relevance_record(estimated, roles, judged, units, heldout, settings.seed) if estimated and roles else None
+    )
     if len(unanswerable):
-        still_answered = of_labelled(scored, policy, Units.of(labels[len(judged) :]), abstention)
+        still_answered = answered_unanswerable(
+            scored, policy, SamplingUnits.from_labels(labels[len(judged) :]), abstention
+        )
     else:
         model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
-        still_answered = of_off_topic(index.search(off_topic, settings.k), off_topic, model, policy)
+        still_answered = answered_off_topic(index.search(off_topic, settings.k), off_topic, model, policy)
     return Findings(
         index=index,
         scored=scored,
@@ -155,29 +169,55 @@ def _abstain(
     labels: Labels,
     calibration: NDArray[np.int64],
     settings: CalibrationSettings,
-) -> Abstaining | None:
-    """The abstention policy, if one is asked for; found: of answerable and unanswerable queries; labels: of both."""
+) -> CertifiedAbstention | None:
+    """Choose and certify the abstention policy, None where none is asked for.
+
+    found: top-K of answerable and of unanswerable queries; labels: clusters of both, numbered jointly.
+    """
     if settings.abstention is None:
         return None
     answerable = len(dataset.answerable)
     return abstain(
         settings.abstention,
-        Side([query.text for query in dataset.answerable], encoded.answerable, found[0], labels[:answerable]),
-        Side([query.text for query in dataset.unanswerable], encoded.unanswerable, found[1], labels[answerable:]),
-        Corpus(encoded.documents, [document.encoded_text for document in dataset.documents]),
+        QueryGroup([query.text for query in dataset.answerable], encoded.answerable, found[0], labels[:answerable]),
+        QueryGroup([query.text for query in dataset.unanswerable], encoded.unanswerable, found[1], labels[answerable:]),
+        EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents]),
         calibration,
         settings.seed,
     )
 
 
-def _last(parts: Mapping[str, Part], roles: Parts | None) -> NDArray[np.int64]:
-    """The queries that had the least say: held-out ones, else those that the model was not fitted on."""
+def _stratified(
+    policy: PolicyRecord,
+    dataset: Dataset,
+    vectors: Float32,
+    index: AnyIndex,
+    settings: CalibrationSettings,
+    queries: CalibrationQueries,
+) -> tuple[PolicyRecord, StrataRecord | None]:
+    """Certify the policy in each stratum, where that is asked for and there is a cut; vectors: of answerable queries.
+
+    Returns the policy with a τ that holds in each, and the record of the strata.
+    """
+    rule = settings.rule
+    if rule.strata is None or policy.tau is None:
+        return policy, None
+    taken = certifiable_policy(rule, policy.kind, queries)
+    asked = StrataCertifier(
+        dataset, vectors, index, queries, taken.queries, policy.kind, next(taken.rule.split_by_loss())
+    )
+    strata = asked.certify(QueryStrata.group(dataset, rule.strata))
+    return asked.lowered(policy, strata), strata
+
+
+def _last(parts: Mapping[str, ScoredPart], roles: QueryRoles | None) -> NDArray[np.int64]:
+    """Return the queries that had the least say: held-out ones, else those that the model was not fitted on."""
     if "heldout" in parts:
         return parts["heldout"].members
     return parts["calibration"].members if roles is None else roles.rest
 
 
-def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
+def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> None:
     scores = np.concatenate([judged.top.scores.ravel(), *(part.random_scores for part in parts.values())])
     if np.ptp(scores) <= _ROUNDING:
         raise InputError(
@@ -186,20 +226,14 @@ def _check_scores(judged: JudgedQueries, parts: Mapping[str, Part]) -> None:
         )
 
 
-def _parts(units: Units, vectors: Float32, index: AnyIndex, settings: CalibrationSettings) -> dict[str, Part]:
-    """Split the queries and draw for each part, as docs/calibration.md has it; the held-out part is drawn last."""
-    rng = np.random.default_rng(settings.seed)
-    split = Split.asked(rng, units, settings)
-    parts = {}
-    for name, members in (("calibration", split.calibration), ("heldout", split.heldout)):
-        if len(members):
-            draw = Draw.of(rng, units.take(members), len(index), settings)
-            random_scores = index.score(vectors[members], draw.random_documents[:, None])[:, 0]
-            parts[name] = Part(members, draw, random_scores)
-    return parts
+def _scored(part: QueryPart, vectors: Float32, index: AnyIndex) -> ScoredPart:
+    documents = part.resamples.random_documents[:, None]
+    return ScoredPart(part.members, part.resamples, index.score(vectors[part.members], documents)[:, 0])
 
 
-def _measure(part: Part, scored: Scored, policy: PolicyRecord, settings: CalibrationSettings) -> MetricsRecord:
+def _measure(
+    part: ScoredPart, scored: ScoredQueries, policy: PolicyRecord, settings: CalibrationSettings
+) -> MetricsRecord:
     tau = None if policy.tau is None else np.float32(policy.tau)
     queries = scored.take(part.members)
-    return measure(queries, part.random_scores, part.draw, policy.kind, tau, settings.overlap_percentile)
+    return measure(queries, part.random_scores, part.resamples, policy.kind, tau, settings.overlap_percentile)

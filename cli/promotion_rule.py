@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from taugate.calibration.comparison.rule import PromotionRule
-from taugate.calibration.comparison.words import NOT_PROMOTED, PROVISIONAL, Ending
+from taugate.calibration.comparison.words import NOT_PROMOTED, PROVISIONAL, CalibrateResult
 from taugate.errors import InputError, NotPromoted, TaugateError
 from taugate.registry.promotion import promote
 
@@ -67,7 +67,7 @@ class PromotionRequest:
 
             check_current(releases, self.rule, k)
 
-    def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> Ending:
+    def carry_out(self, release: Path, say: Callable[[str], None], *, new_encoder: bool) -> CalibrateResult:
         """Promote a release, if that is wanted and its rule holds.
 
         release: the folder of the new release, which has a threshold; say: takes a line for people; new_encoder:
@@ -79,17 +79,17 @@ class PromotionRequest:
         try:
             return self._carry_out(release.parent, release.name, say, new_encoder)
         except NotPromoted as error:
-            return Ending.refused(error)
+            return CalibrateResult.refused(error)
         except (TaugateError, OSError):
             say(f"{release} is written, and is not promoted:")
             raise
 
-    def _carry_out(self, releases: Path, name: str, say: Callable[[str], None], new_encoder: bool) -> Ending:
+    def _carry_out(self, releases: Path, name: str, say: Callable[[str], None], new_encoder: bool) -> CalibrateResult:
         if self.rule is not None:
             from taugate.calibration.comparison.decision import promote_if
 
             decision = promote_if(releases, name, self.rule, new_encoder=new_encoder)
-            return Ending(0 if decision.holds else NOT_PROMOTED, decision=decision)
+            return CalibrateResult(0 if decision.holds else NOT_PROMOTED, decision=decision)
         if self.wanted and promote(releases, name, force=self.force, new_encoder=new_encoder).state == "provisional":
             say(PROVISIONAL)
-        return Ending()
+        return CalibrateResult()

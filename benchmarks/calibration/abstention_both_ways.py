@@ -16,12 +16,12 @@ from benchmarks.evidence import plot
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict, with_error
 from taugate.calibration.abstention import certify
-from taugate.calibration.abstention.certify import Certifying, certify_both
-from taugate.calibration.abstention.choose import Corpus, Side, choose_score, fit
+from taugate.calibration.abstention.certify import CertifyingScores, certify_both
+from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup, choose_score, fit_score_model
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule
 from taugate.ingestion.dataset.beir import read_dataset
@@ -44,7 +44,7 @@ _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRu
 
 
 @dataclass(frozen=True)
-class AbstentionWorld:
+class World:
     """Queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and their scores.
 
     has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
@@ -56,7 +56,7 @@ class AbstentionWorld:
     chosen: str
 
     def one_of_each(self, rng: np.random.Generator) -> Self:
-        """Draw one query of each kind from each document that has both."""
+        """Of each document that has both, one query of each kind: draws of their own, but of the same documents."""
         order = rng.permutation(len(self.labels))
         rows = []
         for kind in (True, False):
@@ -69,7 +69,7 @@ class AbstentionWorld:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     rows, gains, drawings = [], [], []
     for name in experiment.wanted(SETS):
         world = _world(experiment, name)
@@ -113,16 +113,17 @@ first, which has to be excluded. More documents with a query or two each certify
 """
 
 
-def _drawing(name: str, world: AbstentionWorld) -> str:
-    """Draw the certified errors on the whole world and the true ones by the share refused."""
+def _drawing(name: str, world: World) -> str:
+    """What is certified on the whole world, and what is true of it, by the share refused."""
     drawn = {"model, certified": "model", "best similarity, certified": "best_similarity"}
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for words, score in drawn.items():
         values = world.scores[score]
         with_answer, without = (
-            Certifying(values[mine], Units.of(world.labels[mine])) for mine in (world.has_answer, ~world.has_answer)
+            CertifyingScores(values[mine], SamplingUnits.from_labels(world.labels[mine]))
+            for mine in (world.has_answer, ~world.has_answer)
         )
-        errors = certify.Errors.of(with_answer, without, AbstentionRule(0.5).confidence_per_limit)
+        errors = certify.AnsweringErrors.from_scores(with_answer, without, AbstentionRule(0.5).confidence_per_limit)
         taus = {empty: errors.refusing(empty).tau for empty in _DRAWN}
         known = {empty: tau for empty, tau in taus.items() if tau is not None}
         lines[words] = [100 * empty for empty in known], [errors.most_answered(tau) for tau in known.values()]
@@ -137,7 +138,7 @@ def _drawing(name: str, world: AbstentionWorld) -> str:
     return plot.lines(f"abstention-{name}", title, ("answerable queries refused, %", "β"), lines, 1.0)
 
 
-def _row(experiment: Experiment, name: str, world: AbstentionWorld, rule: AbstentionRule) -> list[str]:
+def _row(experiment: Experiment, name: str, world: World, rule: AbstentionRule) -> list[str]:
     done = [_trial(world, world.chosen, rule, experiment.seed, number) for number in range(experiment.splits)]
     certified = np.array([record[0].certified for record in done])
     holds, on_the_rest = (np.array([record[at] for record in done]) for at in (1, 2))
@@ -156,7 +157,7 @@ def _row(experiment: Experiment, name: str, world: AbstentionWorld, rule: Absten
     ]
 
 
-def _gains(experiment: Experiment, name: str, world: AbstentionWorld) -> list[list[str]]:
+def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
     """β at the default γ: a limit on answers that nothing can reach leaves the threshold to γ."""
     rows = []
     for score, values in world.scores.items():
@@ -178,9 +179,9 @@ def _gains(experiment: Experiment, name: str, world: AbstentionWorld) -> list[li
 
 
 def _trial(
-    world: AbstentionWorld, score: str, rule: AbstentionRule, seed: int, number: int
+    world: World, score: str, rule: AbstentionRule, seed: int, number: int
 ) -> tuple[AbstentionRecord, bool, bool]:
-    """Certify on one draw of documents, and check whether both limits hold in the world and on the rest of it."""
+    """What is certified on one draw of documents, and whether both limits hold in the world and on the rest of it."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
@@ -193,8 +194,8 @@ def _trial(
     sides = []
     for kind in (True, False):
         mine = has_answer[rows] == kind
-        units = Units.of(world.labels[has_answer == kind])
-        sides.append(Certifying(values[rows][mine], Units(labels[mine], units.design_effect)))
+        units = SamplingUnits.from_labels(world.labels[has_answer == kind])
+        sides.append(CertifyingScores(values[rows][mine], SamplingUnits(labels[mine], units.design_effect)))
     record = certify_both(rule, sides[0], sides[1], score, [])
     limits = record.empty_answerable.upper, record.answered_unanswerable.upper
     rest = ~np.isin(world.labels, drawn)
@@ -214,23 +215,23 @@ def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple
     return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
 
 
-def _world(experiment: Experiment, name: str) -> AbstentionWorld:
+def _world(experiment: Experiment, name: str) -> World:
     certify._REFUSED = ()  # type: ignore[assignment]  # the trade-off of every draw is most of the time, and is not looked at
     encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     with tempfile.TemporaryDirectory() as spool:
         dataset = read_dataset(experiment.data / name, "test", Path(spool))
         encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
         index = FlatIndex.build(encoded.documents)
         labels, size = clusters(dataset.answerable + dataset.unanswerable), len(dataset.answerable)
         with_answer, without = (
-            Side([query.text for query in queries], vectors, index.search(vectors, K), own)
+            QueryGroup([query.text for query in queries], vectors, index.search(vectors, K), own)
             for queries, vectors, own in (
                 (dataset.answerable, encoded.answerable, labels[:size]),
                 (dataset.unanswerable, encoded.unanswerable, labels[size:]),
             )
         )
-        corpus = Corpus(encoded.documents, [document.encoded_text for document in dataset.documents])
+        corpus = EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents])
     chosen = choose_score(with_answer, without, corpus, np.arange(size), MAX_EMPTY, experiment.seed)
     rest = np.concatenate([chosen.certify_answerable, size + chosen.certify_unanswerable])
     has_answer = np.arange(len(labels)) < size
@@ -243,6 +244,6 @@ def _world(experiment: Experiment, name: str) -> AbstentionWorld:
     if chosen.score.name not in ("best_similarity", "model"):
         scores[chosen.score.name] = values[:, SIGNALS.index(chosen.score.name)]
     of_model = values[:, [SIGNALS.index(each) for each in MODEL_SIGNALS]]
-    scores["model"] = fit(of_model[learned], has_answer[learned]).log_odds(of_model)
+    scores["model"] = fit_score_model(of_model[learned], has_answer[learned]).log_odds(of_model)
     kept = {each: found[rest].astype(np.float32) for each, found in scores.items()}
-    return AbstentionWorld(labels[rest], has_answer[rest], kept, chosen.score.name)
+    return World(labels[rest], has_answer[rest], kept, chosen.score.name)

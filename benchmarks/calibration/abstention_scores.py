@@ -17,8 +17,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, with_error
 from taugate.calibration.abstention import choose
-from taugate.calibration.abstention import choose as fit
-from taugate.calibration.abstention.choose import Labelled, learn
+from taugate.calibration.abstention.choose import QueryLabels, learn_score
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
@@ -46,7 +45,7 @@ _CHOSEN = "chosen"
 
 
 @dataclass(frozen=True)
-class AbstentionQueries:
+class Asked:
     """q labelled queries of both kinds: signals (q, len(SIGNALS)), whether each has an answer, and its cluster."""
 
     values: Float64
@@ -55,13 +54,13 @@ class AbstentionQueries:
 
     @classmethod
     def read(cls, data: Path, name: str, gone: Sequence[int] | None = None) -> Self:
-        """Encode through the project's own cache; progress goes to stdout.
+        """EncodedSplit through the project's own cache; progress goes to stdout.
 
         gone: a seed, to leave half of the documents with a query out of the corpus; queries on them have no answer
         then, and others that the set labels as unanswerable are left out.
         """
         encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
-        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         with tempfile.TemporaryDirectory() as spool:
             dataset = read_dataset(data / name, "test", Path(spool))
             encoded = encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
@@ -110,17 +109,17 @@ class AbstentionQueries:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     parts = []
     for name in experiment.wanted(LABELLED):
-        asked = AbstentionQueries.read(experiment.data, name)
+        asked = Asked.read(experiment.data, name)
         if name == DESIGN:
             design, report = asked.halves([experiment.seed])
             parts += [_designed(experiment, design), _compared(experiment, f"{name}, the other half", report)]
         else:
             parts.append(_compared(experiment, name, asked))
     for name in experiment.wanted(REMOVED):
-        asked = AbstentionQueries.read(experiment.data, name, [experiment.seed, 1])
+        asked = Asked.read(experiment.data, name, [experiment.seed, 1])
         parts.append(_compared(experiment, f"{name}, half of its documents removed", asked))
     return "\n\n".join([_introduction(), *parts])
 
@@ -135,15 +134,15 @@ random splits: half of the documents calibrate, of which four tenths fit and cho
 β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over the splits."""
 
 
-def _compared(experiment: Experiment, name: str, asked: AbstentionQueries) -> str:
+def _compared(experiment: Experiment, name: str, asked: Asked) -> str:
     """Every score on the documents that did not calibrate."""
     found: dict[str, list[tuple[float, float]]] = {}
     taken: Counter[str] = Counter()
     for split in range(SPLITS):
         calibration, unseen = asked.halves([experiment.seed, split])
         everyone = np.ones(len(calibration.labels), dtype=np.bool_)
-        learnt = learn(
-            calibration.values, Labelled(calibration.has_answer, calibration.labels, everyone), MAX_EMPTY, split
+        learnt = learn_score(
+            calibration.values, QueryLabels(calibration.has_answer, calibration.labels, everyone), MAX_EMPTY, split
         )
         taken[learnt.name] += 1
         scores = {each: unseen.columns([each])[:, 0] for each in _SINGLE}
@@ -166,8 +165,8 @@ def _compared(experiment: Experiment, name: str, asked: AbstentionQueries) -> st
     return f"**{name}**: {kinds}.\n\n{table(header, rows)}"
 
 
-def _designed(experiment: Experiment, design: AbstentionQueries) -> str:
-    """Measure what the constants were chosen by."""
+def _designed(experiment: Experiment, design: Asked) -> str:
+    """What the constants were chosen by."""
     others = [
         ("as it is", MODEL_SIGNALS),
         *(
@@ -177,11 +176,11 @@ def _designed(experiment: Experiment, design: AbstentionQueries) -> str:
         *((f"and {name.replace('_', ' ')}", (*MODEL_SIGNALS, name)) for name in SIGNALS if name not in MODEL_SIGNALS),
     ]
     signals = [[name, *_budgets(experiment, design, names)] for name, names in others]
-    kept, strengths = fit._STRENGTH, []
+    kept, strengths = choose._STRENGTH, []
     for strength in _STRENGTHS:
-        fit._STRENGTH = strength
+        choose._STRENGTH = strength
         strengths.append([f"{strength:g}", *_budgets(experiment, design, MODEL_SIGNALS)])
-    fit._STRENGTH = kept
+    choose._STRENGTH = kept
     halves = [design.halves([experiment.seed, split])[1] for split in range(SPLITS)]
     best = share(float(np.mean([unseen.errors(unseen.columns(_SINGLE[:1])[:, 0])[1] for unseen in halves])))
     budgets = [f"{budget:,} queries to fit on" for budget in _BUDGETS]
@@ -196,7 +195,7 @@ inverse strength C of its penalty, and of the score chosen, by the share of quer
 {table(["share that fits and chooses", "β of the score chosen"], _shares(experiment, design))}"""
 
 
-def _budgets(experiment: Experiment, design: AbstentionQueries, names: Sequence[str]) -> list[str]:
+def _budgets(experiment: Experiment, design: Asked, names: Sequence[str]) -> list[str]:
     """β of a model on these signals, fitted on so many queries."""
     cells = []
     for budget in _BUDGETS:
@@ -208,7 +207,7 @@ def _budgets(experiment: Experiment, design: AbstentionQueries, names: Sequence[
     return cells
 
 
-def _shares(experiment: Experiment, design: AbstentionQueries) -> list[list[str]]:
+def _shares(experiment: Experiment, design: Asked) -> list[list[str]]:
     """β of what is chosen with other shares of the queries to learn from."""
     kept, rows = choose._LEARN, []
     for learns in _SHARES:
@@ -217,7 +216,7 @@ def _shares(experiment: Experiment, design: AbstentionQueries) -> list[list[str]
         for split in range(SPLITS):
             seen, unseen = design.halves([experiment.seed, split])
             everyone = np.ones(len(seen.labels), dtype=np.bool_)
-            learnt = learn(seen.values, Labelled(seen.has_answer, seen.labels, everyone), MAX_EMPTY, split)
+            learnt = learn_score(seen.values, QueryLabels(seen.has_answer, seen.labels, everyone), MAX_EMPTY, split)
             if learnt.name == "model":
                 scores = _model(seen.take(learnt.learns), unseen, MODEL_SIGNALS)
             else:
@@ -228,6 +227,6 @@ def _shares(experiment: Experiment, design: AbstentionQueries) -> list[list[str]
     return rows
 
 
-def _model(seen: AbstentionQueries, unseen: AbstentionQueries, names: Sequence[str]) -> Float64:
+def _model(seen: Asked, unseen: Asked, names: Sequence[str]) -> Float64:
     """Log-odds of the unseen queries by a model that was fitted on the seen ones."""
-    return fit.fit(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))
+    return choose.fit_score_model(seen.columns(names), seen.has_answer).log_odds(unseen.columns(names))

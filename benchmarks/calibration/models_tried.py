@@ -7,11 +7,12 @@ import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import log_loss
 
-from benchmarks.calibration.trials import LOSSES, Positions, certified, fitted_split
+from benchmarks.calibration.trials import LOSSES, Positions, certified, unseen
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import loss_steps
 from taugate.retrieval.policy.policy import keep
 
@@ -24,14 +25,14 @@ _CUTS = ("similarity", *(f"score / best^{share(a, 2)}" for a in _EXPONENTS), "re
 
 @dataclass(frozen=True)
 class Tried:
-    """Figures of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
+    """Of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
 
     log_losses: tuple[float, float]
     kept: np.ndarray
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     splits = experiment.part(SPLITS)
     tried = {
         (name, k): experiment.workers.each(experiment.searched(name, k), partial(_try, seed=experiment.seed), splits)
@@ -70,7 +71,11 @@ score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joi
 
 
 def _try(searched: SearchedSplit, number: int, seed: int) -> Tried:
-    judges, parts, estimated = fitted_split(searched, number, seed)
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    parts = QueryRoles.draw(calibration, searched.units, number)
+    estimated = searched.estimate(parts)
+    if estimated is None:
+        raise AssertionError("no set here is without relevant results")
     values, _ = searched.values(parts.fit)
     logistic = estimated.fit.model.probability(values).astype(np.float32)  # not scaled on other queries, as the trees
     relevant = searched.judged.grades >= 1
@@ -97,7 +102,7 @@ def _kept(searched: SearchedSplit, decisions: np.ndarray, certifying: Positions,
     for loss in LOSSES:
         rule = certified("similarity", "expected-loss", loss)
         steps = loss_steps(queries, decisions[certifying], rule.metric, searched.units.take(certifying))
-        tau = certify([Limited(rule.metric, steps, loss)], rule).tau
+        tau = certify([LossLimit(rule.metric, steps, loss)], rule).tau
         shares.append(float(keep(decisions[judges], None if tau is None else np.float32(tau)).mean()))
     return shares
 

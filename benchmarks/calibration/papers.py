@@ -6,12 +6,10 @@ from benchmarks.experiment import Experiment, second_encoder
 from benchmarks.markdown import share, table
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.metrics.bootstrap import Draw
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.isotropy import isotropy
-from taugate.calibration.metrics.measure import measure
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.measure import Resamples, measure
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold
 from taugate.retrieval.index.flat import FlatIndex
@@ -76,10 +74,15 @@ three releases or more of one data set.
 def _papers(encoded: EncodedSplit, settings: CalibrationSettings) -> tuple[list[str], dict[str, float]]:
     vectors, documents = encoded.vectors.answerable, encoded.vectors.documents
     judged = JudgedQueries.judge(encoded.queries, vectors, FlatIndex.build(documents), settings.k)
-    draw = Draw.of(np.random.default_rng(settings.seed), Units.of(np.arange(len(judged))), len(documents), settings)
+    draw = Resamples.draw(
+        np.random.default_rng(settings.seed),
+        SamplingUnits.from_labels(np.arange(len(judged))),
+        len(documents),
+        settings,
+    )
     random_scores = pair_similarity(vectors, documents, draw.random_documents[:, None])[:, 0]
     found = bootstrap_threshold(judged, draw.rows)
-    scored = Scored(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), None, None)
+    scored = ScoredQueries(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), None, None)
     tau = np.float32(found.tau)
     metrics = measure(scored, random_scores, draw, "similarity", tau, settings.overlap_percentile)
     spread = isotropy(documents)

@@ -8,10 +8,11 @@ from benchmarks.calibration.trials import LOSSES, certified, unseen
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.bootstrap import SHARES, Draw, Parts
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.metrics.measure import Resamples
+from taugate.calibration.metrics.splits import SHARES, QueryRoles
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import keep
 
 HEADING = "Three parts of the calibration queries"
@@ -46,15 +47,15 @@ def _kept(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
     """Share kept of each division, at each loss."""
     rng = np.random.default_rng([seed, number])
     calibration, judges = unseen(rng, searched.units)
-    rows = Draw.of(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings()).rows
+    rows = Resamples.draw(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings()).rows
     kept = []
     for shares in _TRIED:
-        parts = Parts.of(calibration, searched.units, number, shares)
+        parts = QueryRoles.draw(calibration, searched.units, number, shares)
         estimated = searched.estimate(parts)
         scored = searched.scored(estimated)
-        evidence = Evidence(scored, calibration, rows, parts, estimated, searched.units, number)
+        evidence = CalibrationQueries(scored, calibration, rows, parts, estimated, searched.units, number)
         queries = evidence.scored.take(judges)
-        policies = [decide(rule, evidence) for rule in _RULES]
+        policies = [decide_policy(rule, evidence) for rule in _RULES]
         taus = [None if each.tau is None else np.float32(each.tau) for each in policies]
         kept.append(
             [float(keep(queries.decisions(each.kind), tau).mean()) for each, tau in zip(policies, taus, strict=True)]

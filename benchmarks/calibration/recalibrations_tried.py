@@ -9,11 +9,12 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from benchmarks.calibration.trials import fitted_split
+from benchmarks.calibration.trials import unseen
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.reliability import LIKELY, Sums, expected_calibration_error
+from taugate.calibration.metrics.reliability import LIKELY, ReliabilitySums, expected_calibration_error
+from taugate.calibration.metrics.splits import QueryRoles
 from taugate.retrieval.policy.relevance import Recalibration
 
 HEADING = "Recalibrations tried"
@@ -28,7 +29,7 @@ Map = Callable[[np.ndarray], np.ndarray]
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     splits = experiment.part(SPLITS)
     rows: list[tuple[str, int, np.ndarray]] = []
     for name in experiment.wanted([*CHOSEN_ON, *SETS]):
@@ -62,7 +63,11 @@ def _row(name: str, k: int, scores: np.ndarray, which: int) -> list[object]:
 
 def _scores(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
     """Log loss, Brier score and ECE of p ≥ .2 of each map."""
-    judges, parts, estimated = fitted_split(searched, number, seed)
+    calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
+    parts = QueryRoles.draw(calibration, searched.units, number)
+    estimated = searched.estimate(parts)
+    if estimated is None:
+        raise AssertionError("no set here is without relevant results")
     values, _ = searched.values(parts.fit)
     relevant = searched.judged.grades >= 1
     odds = replace(estimated.relevance.model, recalibration=Recalibration()).log_odds(values)
@@ -73,7 +78,7 @@ def _scores(searched: SearchedSplit, number: int, seed: int) -> list[list[float]
     scores = []
     for each in fitted:
         said, true = each(odds[judges]), relevant[judges]
-        sums = Sums.of(said.astype(np.float32), true, searched.units.labels[judges])
+        sums = ReliabilitySums.by_cluster(said.astype(np.float32), true, searched.units.labels[judges])
         scores.append(
             [
                 float(log_loss(true.ravel(), np.clip(said, 1e-6, 1 - 1e-6).ravel(), labels=[False, True])),

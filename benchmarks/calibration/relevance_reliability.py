@@ -9,11 +9,11 @@ from benchmarks.calibration.trials import unseen
 from benchmarks.experiment import Experiment, second_encoder
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.reliability import Sums, expected_calibration_error
-from taugate.calibration.relevance.estimate import estimate
+from taugate.calibration.metrics.reliability import ReliabilitySums, expected_calibration_error
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import estimate_relevance
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import Logistic
@@ -36,7 +36,7 @@ _TARGET, _SECOND_TARGET = 0.02, 0.04
 
 
 @dataclass(frozen=True)
-class CalibrationErrors:
+class Errors:
     """Expected calibration error of the labels there are, and of labels drawn from the model's own probabilities."""
 
     measured: float
@@ -44,7 +44,7 @@ class CalibrationErrors:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     splits = experiment.part(SPLITS)
     second = second_encoder()
     if second is None:
@@ -83,7 +83,7 @@ fitted on all-MiniLM-L6-v2 kept ("not recalibrated").
 """
 
 
-def _row(name: str, k: int, errors: list[CalibrationErrors], target: float) -> list[str]:
+def _row(name: str, k: int, errors: list[Errors], target: float) -> list[str]:
     measured = [each.measured for each in errors]
     mean, right = float(np.mean(measured)), float(np.mean([each.if_right for each in errors]))
     spread = float(np.std(measured, ddof=1)) if len(errors) > 1 else 0.0
@@ -91,18 +91,21 @@ def _row(name: str, k: int, errors: list[CalibrationErrors], target: float) -> l
     return [name, str(k), *figures, verdict(reached=mean <= target)]
 
 
-def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> CalibrationErrors:
+def _errors(relevance: np.ndarray, grades: np.ndarray, seed: int, number: int) -> Errors:
     drawn = np.random.default_rng([seed, number, 1]).random(relevance.shape) < relevance
     alone = np.arange(len(relevance))
-    return CalibrationErrors(
-        *(expected_calibration_error(Sums.of(relevance, each, alone)) for each in (grades >= 1, drawn))
+    return Errors(
+        *(
+            expected_calibration_error(ReliabilitySums.by_cluster(relevance, each, alone))
+            for each in (grades >= 1, drawn)
+        )
     )
 
 
-def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[CalibrationErrors, Logistic]:
+def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[Errors, Logistic]:
     """Fitted on its part of the queries that calibrate, judged on the unseen ones."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    estimated = searched.estimate(Parts.of(calibration, searched.units, number))
+    estimated = searched.estimate(QueryRoles.draw(calibration, searched.units, number))
     if estimated is None:
         raise AssertionError("no set here is without relevant results")
     errors = _errors(estimated.answerable[judges], searched.judged.grades[judges], seed, number)
@@ -110,14 +113,14 @@ def _own(searched: SearchedSplit, number: int, seed: int) -> tuple[CalibrationEr
 
 
 def _kept(searched: SearchedSplit, number: int, models: list[Logistic], seed: int) -> float:
-    """Apply a model fitted on other scores with the background of these."""
+    """A model fitted on other scores, with the background of these."""
     calibration, judges = unseen(np.random.default_rng([seed, number]), searched.units)
-    values, _ = searched.values(Parts.of(calibration, searched.units, number).fit)
+    values, _ = searched.values(QueryRoles.draw(calibration, searched.units, number).fit)
     relevance = models[number].probability(values[judges]).astype(np.float32)
     return _errors(relevance, searched.judged.grades[judges], seed, number).measured
 
 
-def _across(experiment: Experiment, k: int, splits: int) -> list[CalibrationErrors]:
+def _across(experiment: Experiment, k: int, splits: int) -> list[Errors]:
     """Fitted on one split of the data set, judged on all of another."""
     train, test = experiment.encoded(TRAIN), experiment.encoded(TEST)
     vectors, unseen_vectors = train.vectors.answerable, test.vectors.answerable
@@ -126,11 +129,11 @@ def _across(experiment: Experiment, k: int, splits: int) -> list[CalibrationErro
         JudgedQueries.judge(each.queries, each.vectors.answerable, index, k) for each in (train, test)
     )
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0]), vectors[:0]
-    units = Units.of(clusters(train.queries))
+    units = SamplingUnits.from_labels(clusters(train.queries))
     errors = []
     for number in range(splits):
-        parts = Parts.of(np.arange(len(judged)), units, number)
-        estimated = estimate(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
+        parts = QueryRoles.draw(np.arange(len(judged)), units, number)
+        estimated = estimate_relevance(judged, vectors, nothing, parts, train.vectors.documents, train.lengths)
         if estimated is None:
             raise AssertionError("the training queries have relevant results")
         relevance = estimated.relevance.estimate(unseen_vectors, unseen_judged.top)

@@ -9,14 +9,13 @@ from benchmarks.calibration.trials import certified
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
 from benchmarks.searched import EncodedSplit, SearchedSplit
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.reliability import LIKELY, Sums, brier_skill, error_interval, reliability
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import Evidence
-from taugate.calibration.relevance.fit import recalibrated
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.metrics.reliability import LIKELY, ReliabilitySums, brier_skill, error_interval, reliability
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import recalibrate
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.policy import keep
@@ -99,14 +98,16 @@ class SourceCalibration:
         order = np.random.default_rng(seed).permutation(int(searched.units.labels.max()) + 1)
         held = np.isin(searched.units.labels, order[: round(0.3 * len(order))])
         calibration = np.flatnonzero(~held)
-        parts = Parts.of(calibration, searched.units, seed)
+        parts = QueryRoles.draw(calibration, searched.units, seed)
         estimated = searched.estimate(parts)
         if estimated is None:
             raise AssertionError(f"{SOURCE} has relevant results")
         rows = np.zeros((1, 1), dtype=np.int64)  # these rules look at no bootstrap
-        evidence = Evidence(searched.scored(estimated), calibration, rows, parts, estimated, searched.units, seed)
+        evidence = CalibrationQueries(
+            searched.scored(estimated), calibration, rows, parts, estimated, searched.units, seed
+        )
         rules = {policy: certified(policy, "high-probability", _LOSS) for policy in _POLICIES}
-        taus = {policy: decide(rule, evidence).tau for policy, rule in rules.items()}
+        taus = {policy: decide_policy(rule, evidence).tau for policy, rule in rules.items()}
         base = float(estimated.answerable[calibration].mean())
         return cls(estimated.relevance.model, searched.vectors[parts.fit], np.flatnonzero(held), base, taus)
 
@@ -117,7 +118,7 @@ class Shifted:
     def __init__(self, encoded: EncodedSplit, judged: JudgedQueries, asked: Float32) -> None:
         """asked: queries that say how a document scores against queries."""
         self.encoded, self.judged = encoded, judged
-        self.units = Units.of(clusters(encoded.queries))
+        self.units = SamplingUnits.from_labels(clusters(encoded.queries))
         self.relevant = judged.grades >= 1
         self.values = self.described(asked)
 
@@ -147,7 +148,7 @@ class Shifted:
         """Share of queries lost and share of results kept of each policy."""
         relevance = release.model.probability(self.values).astype(np.float32)
         nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0])
-        scored = Scored(self.judged, nothing, relevance, relevance[:0]).take(judges)
+        scored = ScoredQueries(self.judged, nothing, relevance, relevance[:0]).take(judges)
         cells = []
         for policy, tau in release.taus.items():
             kept = keep(scored.decisions(policy), None if tau is None else np.float32(tau))
@@ -165,7 +166,7 @@ class Shifted:
         own = release.model.log_odds(self.described(self.encoded.vectors.answerable[learnt]))
         few = np.random.default_rng([seed, 1]).permutation(learnt)[:_LABELLED]
         plain = replace(release.model, recalibration=Recalibration())
-        fitted = recalibrated(plain, self.values[few], self.relevant[few]).log_odds(self.values)
+        fitted = recalibrate(plain, self.values[few], self.relevant[few]).log_odds(self.values)
         shares = odds + _shift_of_classes(odds[learnt], release.base)
         errors = []
         for each in (odds, own, shares, fitted):
@@ -173,9 +174,9 @@ class Shifted:
             errors.append(error_interval(sums, sums.drawn(np.random.default_rng(seed)), LIKELY))
         return errors
 
-    def _sums(self, odds: np.ndarray, judges: np.ndarray) -> Sums:
+    def _sums(self, odds: np.ndarray, judges: np.ndarray) -> ReliabilitySums:
         relevance = (1 / (1 + np.exp(-odds[judges]))).astype(np.float32)
-        return Sums.of(relevance, self.relevant[judges], self.units.labels[judges])
+        return ReliabilitySums.by_cluster(relevance, self.relevant[judges], self.units.labels[judges])
 
 
 def _shift_of_classes(odds: np.ndarray, base: float) -> float:

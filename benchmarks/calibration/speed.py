@@ -10,15 +10,15 @@ import numpy as np
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import table, verdict
-from taugate.calibration.metrics.bootstrap import Draw, Parts
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.measure import measure
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import Evidence, estimate
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Resamples, measure
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.threshold.decide import bootstrap_threshold, decide
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import bootstrap_threshold, decide_policy
 from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
@@ -55,31 +55,31 @@ class Synthetic:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     data = Synthetic.of(np.random.default_rng(experiment.seed))
     settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=experiment.seed)
     labels = [LabelledQuery(str(row), "", {document: 1}) for row, document in enumerate(data.correct)]
     index = FlatIndex.build(data.documents)
     judged, searching = _timed(lambda: JudgedQueries.judge(labels, data.queries, index, K), 1)
     nothing = TopK(judged.top.scores[:0], judged.top.positions[:0])
-    scored = Scored(judged, nothing, None, None)
-    units = Units.of(np.arange(QUERIES))
-    draw = Draw.of(np.random.default_rng(experiment.seed), units, DOCUMENTS, settings)
+    scored = ScoredQueries(judged, nothing, None, None)
+    units = SamplingUnits.from_labels(np.arange(QUERIES))
+    draw = Resamples.draw(np.random.default_rng(experiment.seed), units, DOCUMENTS, settings)
     (tau, psi, metrics), papers = _timed(lambda: _papers(scored, data, draw), _ROUNDS)
     certified = ThresholdRule("risk-control", "similarity")
     everything = np.arange(QUERIES)
-    evidence = Evidence(scored, everything, draw.rows, None, None, units, experiment.seed)
-    _, certifying = _timed(lambda: decide(certified, evidence), _ROUNDS)
-    parts = Parts.of(everything, units, experiment.seed)
+    evidence = CalibrationQueries(scored, everything, draw.rows, None, None, units, experiment.seed)
+    _, certifying = _timed(lambda: decide_policy(certified, evidence), _ROUNDS)
+    parts = QueryRoles.draw(everything, units, experiment.seed)
     lengths = np.full(DOCUMENTS, 1000)
     estimated, fitting = _timed(
-        lambda: estimate(judged, data.queries, (nothing, data.queries[:0]), parts, data.documents, lengths), 1
+        lambda: estimate_relevance(judged, data.queries, (nothing, data.queries[:0]), parts, data.documents, lengths), 1
     )
     if estimated is None:
         raise AssertionError("the synthetic data have relevant results")
-    chosen = Scored(judged, nothing, estimated.answerable, estimated.unanswerable)
-    evidence = Evidence(chosen, everything, draw.rows, parts, estimated, units, experiment.seed)
-    _, choosing = _timed(lambda: decide(ThresholdRule("risk-control", "auto"), evidence), _ROUNDS)
+    chosen = ScoredQueries(judged, nothing, estimated.answerable, estimated.unanswerable)
+    evidence = CalibrationQueries(chosen, everything, draw.rows, parts, estimated, units, experiment.seed)
+    _, choosing = _timed(lambda: decide_policy(ThresholdRule("risk-control", "auto"), evidence), _ROUNDS)
     oracle, literal = _timed(lambda: _transcribe(data, experiment.seed), 1)
     same = _same(oracle, tau, psi, metrics)
     rows = [
@@ -102,7 +102,7 @@ as the papers describe it; Taugate searches once and then counts how often each 
 """
 
 
-def _papers(scored: Scored, data: Synthetic, draw: Draw) -> tuple[float, int, MetricsRecord]:
+def _papers(scored: ScoredQueries, data: Synthetic, draw: Resamples) -> tuple[float, int, MetricsRecord]:
     found = bootstrap_threshold(scored.judged, draw.rows)
     random_scores = pair_similarity(data.queries, data.documents, draw.random_documents[:, None])[:, 0]
     tau = np.float32(found.tau)

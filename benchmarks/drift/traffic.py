@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from benchmarks.checkout import environment
-from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
 from taugate.retrieval.index.top_k import Index
@@ -87,7 +87,7 @@ def heldout(data: Path, name: str, release: Release) -> dict[str, set[str]]:
             relevant.setdefault(query, set()).add(document)
     answerable = [record for record in _records(data / name) if record["_id"] in relevant]
     drawn = release.manifest.bootstrap
-    split = Split.of(np.random.default_rng(drawn.seed), len(answerable), drawn.holdout)
+    split = HoldoutSplit.by_query(np.random.default_rng(drawn.seed), len(answerable), drawn.holdout)
     return {answerable[row]["text"]: relevant[answerable[row]["_id"]] for row in split.heldout}
 
 

@@ -8,7 +8,7 @@ from benchmarks.evidence.verdicts import of_documents, passed
 from benchmarks.evidence.worlds import changed
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.rules import CONFIDENCE
 
@@ -48,7 +48,7 @@ def _fewest(margin: float) -> int:
     return next(
         count
         for count in range(1, 10_000)
-        if least_loss(Units(np.repeat(np.arange(count), 2), 2.0), CONFIDENCE) <= margin
+        if least_loss(SamplingUnits(np.repeat(np.arange(count), 2), 2.0), CONFIDENCE) <= margin
     )
 
 

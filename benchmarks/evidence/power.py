@@ -10,7 +10,7 @@ from benchmarks.evidence.verdicts import Test, check, of_documents, of_queries, 
 from benchmarks.evidence.worlds import FALLS, Drawn, Fall, Structure, changed, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.metrics.bootstrap import Split
+from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import MARGIN, CalibrationSettings
@@ -78,7 +78,7 @@ def _parts(structure: Structure, seed: int) -> Iterator[tuple[str, Structure]]:
     """Return the structure with all of the queries, and with those that calibrate."""
     yield "all", structure
     units = structure.units
-    split = Split.by_document(np.random.default_rng(seed), units.labels, CalibrationSettings().holdout)
+    split = HoldoutSplit.by_document(np.random.default_rng(seed), units.labels, CalibrationSettings().holdout)
     yield "calibrating", Structure(structure.name, units.take(split.calibration).sizes())
 
 

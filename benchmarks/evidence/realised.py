@@ -13,10 +13,10 @@ from benchmarks.evidence.verdicts import ALPHA
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import PolicyChoice
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.retrieval.policy.policy import decision_scores, keep
 
 HEADING = "Realised loss of certified cuts"
@@ -37,7 +37,7 @@ _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 @dataclass(frozen=True)
 class Realised:
-    """Figures of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
+    """Of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
 
     certified: bool
     unseen: float
@@ -47,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """Results of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
+    """What came of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class RealisedRow:
+class Row:
     """One set, policy and δ over all splits; before: empty where there is none; anew: shares above δ, now and before."""
 
     name: str
@@ -71,7 +71,7 @@ class RealisedRow:
         return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
 
     def cells(self) -> list[str]:
-        """Format the cells of the table: now, and before in brackets."""
+        """Of the table: now, and before in brackets."""
         pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
         pairs += [self.anew] if self.anew else []
         pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
@@ -85,7 +85,7 @@ class RealisedRow:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     fixed, fitted = [], []
     splits = experiment.part(_SPLITS_FITTED)
     for name in experiment.wanted(SETS):
@@ -136,7 +136,7 @@ The model is fitted in each split, and only queries that it has not seen certify
 """
 
 
-def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[RealisedRow]:
+def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that are fixed beforehand: all calibration queries certify."""
     units, single, everything = searched.units, _one_by_one(len(searched.queries)), np.arange(len(searched.queries))
     members = np.split(np.argsort(units.labels, kind="stable"), np.cumsum(units.sizes())[:-1])
@@ -158,12 +158,12 @@ def _fixed(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[R
             if number < _CHECKED:
                 _check(searched, kind, calibration, taus[0])
     return [
-        RealisedRow(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
+        Row(name, kind, loss, each.now, each.before, tuple(np.mean(each.anew, axis=0).tolist()))
         for (kind, loss), each in done.items()
     ]
 
 
-def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[RealisedRow]:
+def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[Row]:
     """Policies that fit a model, by the product's own decision."""
     done = {(policy, loss): Done() for policy in _FITTED for loss in LOSSES}
     single = _one_by_one(len(searched.queries))
@@ -173,28 +173,30 @@ def _fitted(name: str, searched: SearchedSplit, splits: int, seed: int) -> list[
         evidence = gather(searched, calibration, rng, number)
         kinds = evidence.scored.kinds
         stairs = {kind: Staircase.of(searched, evidence.scored.decisions(kind), max(LOSSES)) for kind in kinds}
-        if evidence.parts is None:
+        if evidence.roles is None:
             raise AssertionError("a calibration with a model splits its queries")
-        rest = evidence.parts.rest
+        rest = evidence.roles.rest
         before = stairs["probability"].taus(rest, single.take(rest), LOSSES)
         for (policy, loss), each in done.items():
-            found = decide(certified(policy, "high-probability", loss), evidence)
+            found = decide_policy(certified(policy, "high-probability", loss), evidence)
             each.now.append(_realised(stairs["relative" if found.kind == "none" else found.kind], found.tau, others))
             if policy == "probability":
                 each.before.append(_realised(stairs["probability"], before[LOSSES.index(loss)], others))
-    return [RealisedRow(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
+    return [Row(name, policy, loss, each.now, each.before) for (policy, loss), each in done.items()]
 
 
-def _one_by_one(queries: int) -> Units:
-    return Units.of(np.arange(queries))
+def _one_by_one(queries: int) -> SamplingUnits:
+    return SamplingUnits.from_labels(np.arange(queries))
 
 
-def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, Units]:
+def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
     """Queries of documents drawn with replacement; a document that is drawn twice is two."""
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
-    return np.concatenate(drawn[:enough]), Units.of(np.repeat(np.arange(len(sizes[:enough])), sizes[:enough]))
+    return np.concatenate(drawn[:enough]), SamplingUnits.from_labels(
+        np.repeat(np.arange(len(sizes[:enough])), sizes[:enough])
+    )
 
 
 def _realised(stair: Staircase, tau: float | None, others: Positions) -> Realised:
@@ -206,13 +208,15 @@ def _check(
     searched: SearchedSplit, kind: Literal["similarity", "relative"], calibration: Positions, taus: list[float | None]
 ) -> None:
     """Raises AssertionError where the product decides otherwise."""
-    evidence = Evidence(searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0)
-    if taus != [decide(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
+    evidence = CalibrationQueries(
+        searched.scored(), calibration, np.zeros((1, 1), np.int64), None, None, searched.units, 0
+    )
+    if taus != [decide_policy(certified(kind, "high-probability", loss), evidence).tau for loss in LOSSES]:
         raise AssertionError(f"{searched.name}: the benchmark does not measure the product")
 
 
-def _price(rows: Sequence[RealisedRow]) -> str:
-    """Describe which cuts are lost where documents are the unit."""
+def _price(rows: Sequence[Row]) -> str:
+    """What is no longer cut, where documents are the unit."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""
@@ -225,7 +229,7 @@ def _price(rows: Sequence[RealisedRow]) -> str:
     )
 
 
-def _targets(rows: Sequence[RealisedRow], splits: int) -> str:
+def _targets(rows: Sequence[Row], splits: int) -> str:
     """The largest shares, and whether they are what was wanted."""
     allowed = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / splits))
     figures = {

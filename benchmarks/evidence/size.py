@@ -24,7 +24,7 @@ from benchmarks.evidence.verdicts import (
 from benchmarks.evidence.worlds import AT_WORST, FALLS, LARGEST, WITH_GAINS, Drawn, Fall, Structure, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.risk.bounds import Statement
+from taugate.calibration.risk.e_values import Statement
 
 HEADING = "Size: a true loss exactly at the margin"
 TRIALS = 2000

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from benchmarks.evidence.verdicts import passed
 from benchmarks.searched import SearchedSplit
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.bounds import log_e, worst_of_queries
+from taugate.calibration.risk.e_values import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -41,7 +41,7 @@ class Staircase:
         low = np.where(best <= highest, best, np.inf).astype(np.float32)
         return cls(decisions, low, bool((low == best).all()))
 
-    def taus(self, rows: NDArray[np.int64], units: Units, deltas: tuple[float, ...]) -> list[float | None]:
+    def taus(self, rows: NDArray[np.int64], units: SamplingUnits, deltas: tuple[float, ...]) -> list[float | None]:
         """τ for each δ, certified by the queries at these positions; None where there is none."""
         best = self.best[rows]
         lost = np.flatnonzero(best < np.inf)

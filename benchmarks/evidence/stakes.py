@@ -37,7 +37,7 @@ Terms = NDArray[np.float64]  # (trials, documents) mean losses
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     rng = np.random.default_rng([experiment.seed, 3])
     rows, short = [], dict.fromkeys(_MIXTURES, 0.0)
     for documents, margin in _CASES:
@@ -87,7 +87,7 @@ def _worlds(rng: np.random.Generator, documents: int, margin: float) -> Iterator
 
 
 def _power(terms: Terms, margin: float, stakes: tuple[float, ...], weights: tuple[float, ...]) -> float:
-    """Compute the power of the e-value by document (`calibration/risk/bounds.py`) with these stakes; a stake of 1 is all but that."""
+    """Of the e-value by document (`calibration/risk/e_values.py`) with these stakes; a stake of 1 is all but that."""
     rows, columns = np.nonzero(terms)
     wealth = []
     for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):

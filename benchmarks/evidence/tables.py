@@ -11,7 +11,7 @@ PAGE = experiment_page(
     module="benchmarks.evidence.tables",
     title="# Evidence by document: how often it errs, what it can show",
     introduction="""\
-Where queries share documents, gate, promotion and certificates count documents ([gate](../gate.md), `calibration/risk/bounds.py`).
+Where queries share documents, gate, promotion and certificates count documents ([gate](../gate.md), `calibration/risk/e_values.py`).
 A document here is a cluster: the queries that share a relevant document, and those they share others with in turn.
 The line under each heading says how to measure it again.""",
     sections={

@@ -7,8 +7,8 @@ from benchmarks.evidence.verdicts import ALPHA
 from benchmarks.evidence.worlds import Structure, structures
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.comparison.judge import loss
-from taugate.calibration.comparison.rule import Sample
+from taugate.calibration.comparison.judge import mean_difference
+from taugate.calibration.comparison.rule import QuantitySample
 from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "Size of promotion with other queries"
@@ -49,14 +49,14 @@ def _passes(
     passes = 0
     for _ in range(_TRIALS):
         old, new = (_sample(rng, structure, labels, accuracy, whole) for accuracy in (_ACCURACY, _ACCURACY - margin))
-        passes += loss(old, new, CONFIDENCE).most <= margin
+        passes += mean_difference(old, new, CONFIDENCE).most <= margin
     return passes / _TRIALS
 
 
 def _sample(
     rng: np.random.Generator, structure: Structure, labels: NDArray[np.int64], accuracy: float, whole: float
-) -> Sample:
+) -> QuantitySample:
     together = rng.random(len(structure.sizes)) < whole
     of_document = (rng.random(len(structure.sizes)) < accuracy)[labels]
     hits = np.where(together[labels], of_document, rng.random(len(labels)) < accuracy)
-    return Sample(hits.astype(np.float64), rng.integers(0, 2**63, len(labels)).astype(np.uint64), labels)
+    return QuantitySample(hits.astype(np.float64), rng.integers(0, 2**63, len(labels)).astype(np.uint64), labels)

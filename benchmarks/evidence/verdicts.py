@@ -6,14 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.evidence.worlds import Drawn, Structure
-from taugate.calibration.comparison.judge import loss
-from taugate.calibration.comparison.rule import Sample
-from taugate.calibration.gate.gate import Candidate, Outcome, judge
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.mean_loss import Losses
+from taugate.calibration.comparison.judge import mean_difference
+from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.bounds import log_e, log_wealth, worst_of_documents, worst_of_queries
-from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.risk.certify import LossLimit, certify
+from taugate.calibration.risk.e_values import log_e, log_wealth, worst_of_documents, worst_of_queries
+from taugate.calibration.risk.paired import QueryLosses
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import CONFIDENCE, ThresholdRule
 from taugate.calibration.settings.settings import GateSettings
@@ -25,12 +26,12 @@ ALPHA = 1 - CONFIDENCE
 
 
 def passed(p_values: PValues) -> NDArray[np.bool_]:
-    """Mark the trials in which the mean loss is said to be below the margin."""
+    """Where the mean loss is said to be below the margin."""
     return p_values <= ALPHA * (1 + 1e-9)
 
 
 def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
-    """Return True if the test passes where nothing is lost."""
+    """Whether the test passes where nothing is lost."""
     sizes = structure.sizes[None]
     return bool(passed(test(Drawn(sizes, np.zeros_like(sizes)), margin))[0])
 
@@ -62,7 +63,9 @@ def tilted(drawn: Drawn, margin: float) -> PValues:
     found = []
     for sizes, sums in zip(drawn.sizes, drawn.sums, strict=True):
         keys, counts = np.unique(sizes * 100_000 + sums + 50_000, return_counts=True)
-        kinds = Losses((keys % 100_000 - 50_000).astype(float), (keys // 100_000).astype(float), counts.astype(float))
+        kinds = QueryLosses(
+            (keys % 100_000 - 50_000).astype(float), (keys // 100_000).astype(float), counts.astype(float)
+        )
         found.append(kinds.p_value(margin))
     return np.array(found)
 
@@ -84,11 +87,11 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
     for trial, sums in enumerate(drawn.sums):
         losses = _spread(structure.sizes, sums)
         before = (losses >= 0).astype(np.float64)
-        outcomes = [Outcome(each, each) for each in (before, before - losses)]
-        (record,) = judge(outcomes[0], [Candidate("tried", "precision", outcomes[1])], units, GateSettings(margin))
+        outcomes = [RankingOutcomes(each, each) for each in (before, before - losses)]
+        (record,) = judge(outcomes[0], [GateCandidate("tried", "precision", outcomes[1])], units, GateSettings(margin))
         texts = np.arange(len(losses)).astype(np.uint64)
-        sound, changed = (Sample(each.accuracy, texts, units.labels) for each in outcomes)
-        found = loss(sound, changed, CONFIDENCE)
+        sound, changed = (QuantitySample(each.accuracy, texts, units.labels) for each in outcomes)
+        found = mean_difference(sound, changed, CONFIDENCE)
         said = [record.admitted, found.most <= margin]
         if said != [expected[trial]] * 2 or (record.admitted and ("query" in (record.statement or "")) != also[trial]):
             raise AssertionError(f"{structure.name}: the benchmark does not measure the gate")
@@ -96,11 +99,11 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
             raise AssertionError(f"{structure.name}: the benchmark does not measure the certificate")
 
 
-def _cut(losses: NDArray[np.float64], units: Units, margin: float) -> bool:
-    """Return True if the cut that answers the lost queries with nothing is certified."""
+def _cut(losses: NDArray[np.float64], units: SamplingUnits, margin: float) -> bool:
+    """Whether the cut is certified that answers the queries lost with nothing."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
     return (
-        certify([Limited("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau
+        certify([LossLimit("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau
         == 1
     )
 

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiment import Experiment
-from taugate.calibration.metrics.clusters import Units, clusters
-from taugate.calibration.risk.bounds import Statement
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.risk.e_values import Statement
 from taugate.ingestion.dataset.beir import read_dataset
 
 Counts = NDArray[np.int64]  # queries, with a sign where some are gained
@@ -32,25 +32,22 @@ _HELD = 4.0  # where only the largest documents lose they have so many times the
 
 @dataclass(frozen=True)
 class Structure:
-    """The documents of a data set, as the number of queries that share each.
-
-    sizes: (d,) queries of each document.
-    """
+    """sizes: (d,) queries of each document."""
 
     name: str
     sizes: Counts
 
     @classmethod
     def read(cls, data: Path, name: str) -> Self:
-        """Read the structure of a data set's answerable queries."""
+        """Of a data set's answerable queries."""
         with tempfile.TemporaryDirectory() as spool:
             labels = clusters(read_dataset(data / name, "test", Path(spool)).answerable)
         return cls(name, np.bincount(labels).astype(np.int64))
 
     @property
-    def units(self) -> Units:
-        """Label its queries, document by document."""
-        return Units.of(np.repeat(np.arange(len(self.sizes)), self.sizes))
+    def units(self) -> SamplingUnits:
+        """Of its queries, document by document."""
+        return SamplingUnits.from_labels(np.repeat(np.arange(len(self.sizes)), self.sizes))
 
 
 def structures(experiment: Experiment) -> list[Structure]:
@@ -61,7 +58,7 @@ def structures(experiment: Experiment) -> list[Structure]:
 
 @dataclass(frozen=True)
 class Fall:
-    """The way in which a mean loss falls on documents.
+    """How a mean loss falls on documents.
 
     whole: share of it that falls on whole documents, the rest on single queries; gains: queries gained for each that
     is lost on balance; on: all documents, the largest ones, or as the bound for queries has it at worst.
@@ -75,7 +72,7 @@ class Fall:
     def draw(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
     ) -> "Drawn":
-        """Draw so many trials with the sizes as they are; mean: of the average document's or of the average query's loss."""
+        """So many trials with the sizes as they are; mean: of the average document's or of the average query's loss."""
         chances = np.broadcast_to(self._whole(structure.sizes, mean, statement), len(structure.sizes))
         places = np.broadcast_to(np.arange(len(chances)), (trials, len(chances)))
         return self._draw(rng, structure.sizes, chances, mean, places)
@@ -83,7 +80,7 @@ class Fall:
     def draw_anew(
         self, rng: np.random.Generator, structure: Structure, mean: float, statement: Statement, trials: int
     ) -> "Drawn":
-        """Draw trials in which the documents themselves are drawn with replacement, with their losses."""
+        """The same where the documents themselves are drawn with replacement in each trial, with what befalls them."""
         chances = np.broadcast_to(self._whole(structure.sizes, mean, statement), len(structure.sizes))
         places = rng.integers(0, len(chances), size=(trials, len(chances)))
         return self._draw(rng, structure.sizes, chances, mean, places)
@@ -117,17 +114,14 @@ class Fall:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Simulated trials, (trials, d).
-
-    sizes: queries of each document, sums: queries lost less queries gained; (trials, d) each.
-    """
+    """sizes: queries of each document, sums: queries lost less queries gained; (trials, d) each."""
 
     sizes: Counts
     sums: Counts
 
 
 def changed(rng: np.random.Generator, sizes: Counts, share: float, trials: int, *, whole: bool) -> Drawn:
-    """Lose a share of the answers and gain as many, query by query or whole documents at a time."""
+    """A share of the answers is lost and as many are gained, query by query or whole documents at a time."""
     drawn = np.broadcast_to(sizes, (trials, len(sizes)))
     each = np.ones_like(drawn) if whole else drawn
     lost = rng.binomial(each, share)

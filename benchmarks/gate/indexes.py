@@ -4,9 +4,10 @@ import time
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.gate.gate import Candidate, Trial, judge
-from taugate.calibration.gate.indexes import built, recall, search_gain
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.gate.baseline import SearchTrial
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.gate.indexes import build_index, recall, search_gain
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.index import build as building
 from taugate.retrieval.index.approximate import ApproximateIndex
@@ -24,19 +25,19 @@ _GRAPHS = ((32, 100), (32, 200), (32, 400), (64, 200))
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     encoded = experiment.encoded(SET)
-    trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    flat, gate = FlatIndex.build(trial.documents), GateSettings(MARGIN)
+    trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
+    flat, gate = trial.exact, GateSettings(MARGIN)
     exact = flat.search(trial.vectors, trial.depth)
-    baseline, units = trial.outcome(flat), Units.of(clusters(trial.queries))
+    baseline, units = trial.outcomes(flat), SamplingUnits.from_labels(clusters(trial.queries))
     kinds, widths, fewest, fastest = [], [], 0.0, 0.0
     for kind in _KINDS:
         began = time.perf_counter()
-        index = built(kind, trial, flat, MARGIN)
+        index = build_index(kind, trial, MARGIN)
         seconds = time.perf_counter() - began
-        gain = search_gain(trial, flat, index)
-        (record,) = judge(baseline, [Candidate(kind, "index", trial.outcome(index), gain)], units, gate)
+        gain = search_gain(trial, index)
+        (record,) = judge(baseline, [GateCandidate(kind, "index", trial.outcomes(index), gain)], units, gate)
         smaller = gain["baseline_bytes_per_document"] / gain["bytes_per_document"]
         faster = gain["baseline_milliseconds"] / gain["milliseconds"]
         if record.admitted:
@@ -85,18 +86,20 @@ What an approximate index misses of the exact top 10, and what that costs.
 """
 
 
-def _widths(index: ApproximateIndex, trial: Trial, flat: FlatIndex, exact: TopK, accuracy: float) -> list[list[str]]:
+def _widths(
+    index: ApproximateIndex, trial: SearchTrial, flat: FlatIndex, exact: TopK, accuracy: float
+) -> list[list[str]]:
     rows = []
     for breadth in _BREADTHS[index.kind]:
         index.breadth = breadth
         missed = 1 - recall(index, flat, trial.vectors, exact)
-        lost = accuracy - trial.outcome(index).accuracy.mean()
+        lost = accuracy - trial.outcomes(index).accuracy.mean()
         ratio = f"{lost / missed:.2f}" if missed else ""
         rows.append([index.kind, str(breadth), share(missed, 4), f"{lost:+.4f}", ratio])
     return rows
 
 
-def _graph(edges: int, candidates: int, trial: Trial, flat: FlatIndex, exact: TopK) -> list[str]:
+def _graph(edges: int, candidates: int, trial: SearchTrial, flat: FlatIndex, exact: TopK) -> list[str]:
     """Built by the product's own code with other constants."""
     before = building._EDGES, building._EDGE_CANDIDATES
     building._EDGES, building._EDGE_CANDIDATES = edges, candidates

@@ -7,7 +7,7 @@ from scipy import stats
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table, verdict
-from taugate.calibration.metrics.mean_loss import Losses
+from taugate.calibration.risk.paired import QueryLosses
 
 HEADING = "The gate itself"
 _ALPHA = 0.05
@@ -83,7 +83,7 @@ def _admitted(queries: int, margin: float, lost: int, won: int) -> bool:
         return False
     counts = np.array([lost, won, queries - lost - won], dtype=float)
     there = counts > 0
-    losses = Losses(np.array([1.0, -1.0, 0.0])[there], np.ones(int(there.sum())), counts[there])
+    losses = QueryLosses(np.array([1.0, -1.0, 0.0])[there], np.ones(int(there.sum())), counts[there])
     return losses.p_value(margin) <= _ALPHA
 
 

@@ -24,8 +24,9 @@ from benchmarks.gate import openvino_runtime, rounding
 from benchmarks.markdown import share, table
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
 from taugate.calibration.export.int8 import quantize
-from taugate.calibration.gate.gate import Candidate, Trial, judge
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.gate.baseline import SearchTrial
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import MARGIN, GateSettings
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
 
@@ -89,8 +90,8 @@ def section(experiment: Experiment) -> str:
     source = exported_encoder(DEFAULT_ENCODER)
     float32 = OnnxEncoder.load(source)
     texts = [query.text for query in encoded.queries]
-    trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
-    baseline, units = trial.outcome(), Units.of(clusters(encoded.queries))
+    trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
+    baseline, units = trial.outcomes(), SamplingUnits.from_labels(clusters(encoded.queries))
     with tempfile.TemporaryDirectory() as folder:
         encoders = {"float32": float32}
         for number, (name, write) in enumerate(_WAYS.items()):
@@ -110,8 +111,8 @@ def section(experiment: Experiment) -> str:
         paces, lone_paces = _paces(encoders, texts), _paces(lone_thread, texts)
         for name, encoder in encoders.items():
             vectors = encoder.encode(texts, "query")
-            moved = Trial(encoded.queries, vectors, encoded.vectors.documents, _K)
-            (record,) = judge(baseline, [Candidate(name, "precision", moved.outcome())], units, GateSettings())
+            moved = SearchTrial.build(encoded.queries, vectors, encoded.vectors.documents, _K)
+            (record,) = judge(baseline, [GateCandidate(name, "precision", moved.outcomes())], units, GateSettings())
             alone = np.vstack([encoder.encode([text], "query") for text in texts[:100]])
             rows.append(
                 [

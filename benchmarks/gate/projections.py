@@ -10,9 +10,10 @@ from benchmarks.gate.comparisons import FITS, Fit
 from benchmarks.markdown import share, table
 from benchmarks.searched import EncodedSplit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
-from taugate.calibration.gate.gate import DEPTH, Candidate, Outcome, Trial, judge
+from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.projection import cross_validated
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
 from taugate.calibration.metrics.ranking import grades_of
 from taugate.calibration.settings.settings import GateSettings
@@ -35,10 +36,10 @@ _K = 5
 
 
 @dataclass(frozen=True)
-class ProjectionFigures:
-    """Figures of one projection: the outcome and recall@10 of each query, and the documents' isotropy."""
+class Measured:
+    """One way of projecting: what each query got, recall@10 of each, and the documents' isotropy."""
 
-    outcome: Outcome
+    outcome: RankingOutcomes
     recall: np.ndarray
     spread: Isotropy
 
@@ -50,12 +51,12 @@ def encoders() -> list[tuple[str, str]]:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     asked = [(name, encoder, title) for encoder, title in encoders() for name in experiment.wanted(SETS)]
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:
         encoded, row = experiment.encoded(name, encoder), [name, title]
-        trial = Trial(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
+        trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
         base = _plain(trial)
         ways = {way: _measured(trial, fit, experiment.seed) for way, fit in FITS.items()}
         parts["ndcg"].append(
@@ -104,13 +105,13 @@ Retention .9 alone, margin .005, 95 %: with the upper limit of the loss.
 """
 
 
-def _plain(trial: Trial) -> ProjectionFigures:
+def _plain(trial: SearchTrial) -> Measured:
     positions = FlatIndex.build(trial.documents).search(trial.vectors, trial.depth).positions
-    outcome = Outcome.of(trial.queries, positions, trial.k)
-    return ProjectionFigures(outcome, _recall(trial, positions), isotropy(trial.documents))
+    outcome = RankingOutcomes.judge(trial.queries, positions, trial.k)
+    return Measured(outcome, _recall(trial, positions), isotropy(trial.documents))
 
 
-def _measured(trial: Trial, fit: Fit, seed: int) -> ProjectionFigures:
+def _measured(trial: SearchTrial, fit: Fit, seed: int) -> Measured:
     """Cross-validated; isotropy under the projection fitted on all queries."""
     rng = np.random.default_rng([seed, 4])
     count = len(trial.queries)
@@ -121,19 +122,19 @@ def _measured(trial: Trial, fit: Fit, seed: int) -> ProjectionFigures:
         index = FlatIndex.build(projection.apply(trial.documents))
         positions[fold] = index.search(projection.apply(trial.vectors[fold]), trial.depth).positions
     whole = fit(trial.vectors, trial.documents, rng).apply(trial.documents)
-    return ProjectionFigures(Outcome.of(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole))
+    return Measured(
+        RankingOutcomes.judge(trial.queries, positions, trial.k), _recall(trial, positions), isotropy(whole)
+    )
 
 
-def _recall(trial: Trial, positions: np.ndarray) -> np.ndarray:
+def _recall(trial: SearchTrial, positions: np.ndarray) -> np.ndarray:
     """Share of each query's relevant documents among its first 10."""
     found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
     shares: np.ndarray = found / np.array([len(query.relevant) for query in trial.queries])
     return shares
 
 
-def _changes(
-    base: ProjectionFigures, ways: dict[str, ProjectionFigures], of: Callable[[ProjectionFigures], np.ndarray]
-) -> list[str]:
+def _changes(base: Measured, ways: dict[str, Measured], of: Callable[[Measured], np.ndarray]) -> list[str]:
     return [_percent(of(each), of(base)) for each in ways.values()]
 
 
@@ -142,14 +143,17 @@ def _percent(values: np.ndarray, base: np.ndarray) -> str:
 
 
 def _summary(rows: list[list[str]]) -> list[str]:
-    """Count the improved rows by column."""
+    """How many rows are improved, by column."""
     columns = list(zip(*rows, strict=True))[3:]
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 
 
-def _judged(encoded: EncodedSplit, base: Outcome, after: Outcome) -> list[str]:
+def _judged(encoded: EncodedSplit, base: RankingOutcomes, after: RankingOutcomes) -> list[str]:
     (record,) = judge(
-        base, [Candidate("query PCA", "projection", after)], Units.of(clusters(encoded.queries)), GateSettings()
+        base,
+        [GateCandidate("query PCA", "projection", after)],
+        SamplingUnits.from_labels(clusters(encoded.queries)),
+        GateSettings(),
     )
     cells = []
     for each in (record.accuracy, record.ndcg):

@@ -10,8 +10,8 @@ from scipy import stats
 
 from benchmarks.experiment import Experiment
 from benchmarks.markdown import share, table
-from taugate.calibration.comparison.judge import loss
-from taugate.calibration.comparison.rule import Sample
+from taugate.calibration.comparison.judge import mean_difference
+from taugate.calibration.comparison.rule import QuantitySample
 from taugate.calibration.settings.rules import CONFIDENCE
 
 HEADING = "Promotion by rule"
@@ -68,7 +68,7 @@ def _paired(margin: float, queries: int) -> float:
         before, after = np.zeros(queries), np.zeros(queries)
         before[:lost] = 1
         after[lost : lost + won] = 1
-        return loss(_sample(before), _sample(after), CONFIDENCE).most <= margin
+        return mean_difference(_sample(before), _sample(after), CONFIDENCE).most <= margin
 
     total, fewest = 0.0, 0
     for lost in _outcomes(queries, _CHANGED):
@@ -84,7 +84,7 @@ def _unpaired(margin: float, queries: int) -> float:
 
     def holds(old: int, new: int) -> bool:
         hits = np.arange(queries)
-        return loss(_sample(hits < old), _sample(hits < new, queries), CONFIDENCE).most <= margin
+        return mean_difference(_sample(hits < old), _sample(hits < new, queries), CONFIDENCE).most <= margin
 
     outcomes = _outcomes(queries, _ACCURACY)
     total, fewest = 0.0, bisect_left(range(queries + 1), True, key=partial(holds, outcomes.start))
@@ -107,6 +107,6 @@ def _outcomes(queries: int, p: float) -> range:
     return range(low, high + 1)
 
 
-def _sample(values: np.ndarray, first: int = 0) -> Sample:
+def _sample(values: np.ndarray, first: int = 0) -> QuantitySample:
     queries = np.arange(len(values))
-    return Sample(values.astype(np.float64), (first + queries).astype(np.uint64), queries)
+    return QuantitySample(values.astype(np.float64), (first + queries).astype(np.uint64), queries)

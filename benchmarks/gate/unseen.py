@@ -1,19 +1,18 @@
 """`--projection auto` on queries that it has not seen: where it is worse than no projection, and by how much."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from benchmarks.experiment import Experiment
 from benchmarks.gate.projections import SETS, encoders
 from benchmarks.markdown import share, table, verdict
 from benchmarks.searched import EncodedSplit
-from taugate.calibration.gate.gate import Candidate, Trial, judge
-from taugate.calibration.gate.projection import admit_projection
-from taugate.calibration.metrics.bootstrap import Split
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.projection import try_projection
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.settings.settings import MARGIN, CandidateSettings, GateSettings
-from taugate.retrieval.release.records import GateRecord
+from taugate.retrieval.encoder.encoder import OnnxEncoder
 
 HEADING = "Projections on unseen queries"
 _SPLITS, _HOLDOUT, _K = 5, 0.3, 5
@@ -21,14 +20,14 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """The section of the page."""
     gate = GateSettings(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():
         for name in experiment.wanted(SETS):
             encoded = experiment.encoded(name, encoder)
             splits = _SPLITS if len(encoded.vectors.documents) <= _LARGE else _FEW_SPLITS
-            drawn = [_split(encoded, seed, gate) for seed in range(splits)]
+            drawn = [_split(encoded, encoder, seed, gate) for seed in range(splits)]
             chosen = [retention for retention, _, _ in drawn if retention is not None]
             losses = np.array([[accuracy, ndcg] for _, accuracy, ndcg in drawn])
             means.append(losses.mean(axis=0).max())
@@ -49,25 +48,22 @@ No set loses more than the margin, {share(MARGIN)}, on average: the largest loss
 """
 
 
-def _split(encoded: EncodedSplit, seed: int, gate: GateSettings) -> tuple[float | None, float, float]:
+def _split(encoded: EncodedSplit, encoder: str, seed: int, gate: GateSettings) -> tuple[float | None, float, float]:
     """The retention chosen, and the loss of accuracy and NDCG on the queries held out."""
-    split = Split.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
+    split = HoldoutSplit.by_document(np.random.default_rng(seed), clusters(encoded.queries), _HOLDOUT)
     trial, unseen = (_trial(encoded, part) for part in (split.calibration, split.heldout))
-    baseline, units = trial.outcome(), Units.of(clusters(trial.queries))
-
-    def judged(candidates: Sequence[Candidate]) -> list[GateRecord]:
-        return judge(baseline, candidates, units, gate)
-
-    found = admit_projection(trial, encoded.vectors, CandidateSettings(projection="auto"), seed, judged)
-    if found.projection is None or found.record is None:
+    baseline = GateBaseline.judge(split.calibration, SamplingUnits.from_labels(clusters(trial.queries)), trial)
+    before = GateState.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
+    _, state = try_projection(baseline, before, CandidateSettings(projection="auto"), seed, gate)
+    found = state.admitted
+    if found.projection is None or found.projection_record is None:
         return None, 0.0, 0.0
-    before = unseen.outcome()
-    moved = Trial(unseen.queries, found.encoded.answerable[split.heldout], found.encoded.documents, _K)
-    after = moved.outcome()
-    losses = (getattr(before, name).mean() - getattr(after, name).mean() for name in ("accuracy", "ndcg"))
-    return found.record.retention, *losses
+    queries, documents = found.encoded.answerable[split.heldout], found.encoded.documents
+    base, after = unseen.outcomes(), SearchTrial.build(unseen.queries, queries, documents, _K).outcomes()
+    losses = (getattr(base, name).mean() - getattr(after, name).mean() for name in ("accuracy", "ndcg"))
+    return found.projection_record.retention, *losses
 
 
-def _trial(encoded: EncodedSplit, members: np.ndarray) -> Trial:
+def _trial(encoded: EncodedSplit, members: np.ndarray) -> SearchTrial:
     queries = [encoded.queries[position] for position in members.tolist()]
-    return Trial(queries, encoded.vectors.answerable[members], encoded.vectors.documents, _K)
+    return SearchTrial.build(queries, encoded.vectors.answerable[members], encoded.vectors.documents, _K)

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.gate.million import _JITTER, _MARGIN, _tiled
-from taugate.calibration.gate.indexes import Indexed, kinds_asked, recall, set_breadth
+from taugate.calibration.gate.baseline import index_record
+from taugate.calibration.gate.indexes import kinds_asked, recall, set_breadth
 from taugate.registry.promotion import promote
 from taugate.registry.writer import write
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
@@ -67,7 +68,7 @@ def tiled_release(source: Path, vectors: np.ndarray, queries: np.ndarray, count:
 
         facts = manifest.model_dump(exclude={"schema_version", "release_id", "created_at", "parent", "files"})
         facts["data"]["documents"] = count
-        facts["index"] = Indexed.of(index, found, _DEPTH).record.model_dump() if kinds else facts["index"]
+        facts["index"] = index_record(index, found, _DEPTH).model_dump() if kinds else facts["index"]
         facts["index"]["documents"] = count
         facts["relevance"] = None
         promote(releases, write(releases, facts, fill).release_id)

@@ -17,24 +17,20 @@ docs/benchmarks/abstention.md counts how often both hold where they are of the s
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.abstention import words
-from taugate.calibration.abstention.choose import Chosen, Corpus, Side, choose_score
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.scored import Answering, Scored
-from taugate.calibration.risk.certify import Certified, Limited, certify, upper_limit
+from taugate.calibration.abstention.choose import ChosenScore, EncodedCorpus, QueryGroup, choose_score
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import AnsweredQueries
+from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
-from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
-from taugate.retrieval.index.top_k import TopK
+from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.retrieval.policy.abstention import AnswerRule
-from taugate.retrieval.policy.policy import Mask, decision_scores, keep
-from taugate.retrieval.policy.relevance import Relevance
-from taugate.retrieval.release.manifest import PolicyRecord
-from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, NoAnswerRecord, ScoreCandidate, TradeOff
+from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
 
 # Shares of answerable queries refused for which the report says what can be certified of the other error.
@@ -42,45 +38,55 @@ _REFUSED = (0.01, 0.02, 0.05, 0.10, 0.20, 0.30, 0.50)
 
 
 @dataclass(frozen=True)
-class Certifying:
-    """The scores of the queries of one kind that certify, (q,) float32, and what counts as one draw among them."""
+class CertifyingScores:
+    """Scores of the queries of one kind that certify.
+
+    scores: (q,) float32; units: what counts as one draw among the q queries.
+    """
 
     scores: Float32
-    units: Units
+    units: SamplingUnits
 
 
 @dataclass(frozen=True)
-class Errors:
-    """Both errors as staircases that rise: refusals with τ, answers with −τ; confidence: of each of the two."""
+class AnsweringErrors:
+    """Both errors as functions of τ.
+
+    refused: share of answerable queries refused, which rises with τ; answered: share of unanswerable queries answered,
+    which rises with −τ; confidence: of each error by itself.
+    """
 
     refused: LossSteps
     answered: LossSteps
     confidence: float
 
     @classmethod
-    def of(cls, answerable: Certifying, unanswerable: Certifying, confidence: float) -> Self:
-        """confidence: of each error by itself."""
+    def from_scores(cls, answerable: CertifyingScores, unanswerable: CertifyingScores, confidence: float) -> Self:
+        """Build both staircases.
+
+        answerable, unanswerable: the queries of each kind that certify; confidence: of each error by itself.
+        """
         return cls(
             LossSteps.of_empty(answerable.scores[:, None], answerable.units),
             LossSteps.of_empty(-unanswerable.scores[:, None], unanswerable.units),
             confidence,
         )
 
-    def refusing(self, most: float) -> Certified:
-        """The largest τ at which at most so many answerable queries are refused."""
-        return certify([Limited("refused", self.refused, most)], self._rule(most))
+    def refusing(self, most: float) -> CertifiedThreshold:
+        """Certify the largest τ at which at most a share `most` of answerable queries is refused."""
+        return certify([LossLimit("refused", self.refused, most)], self._rule(most))
 
-    def answering(self, most: float) -> Certified:
-        """The smallest τ at which at most so many unanswerable queries are answered."""
-        found = certify([Limited("answered", self.answered, most)], self._rule(most))
-        return found if found.tau is None else Certified(_turned(found.tau), found.certificates)
+    def answering(self, most: float) -> CertifiedThreshold:
+        """Certify the smallest τ at which at most a share `most` of unanswerable queries is answered."""
+        found = certify([LossLimit("answered", self.answered, most)], self._rule(most))
+        return found if found.tau is None else CertifiedThreshold(_turned(found.tau), found.certificates)
 
     def most_refused(self, tau: float) -> float:
-        """Upper limit of the share of answerable queries refused."""
+        """Return the upper limit of the share of answerable queries refused at `tau`."""
         return upper_limit(self.refused, tau, self.confidence)
 
     def most_answered(self, tau: float) -> float:
-        """Upper limit of the share of unanswerable queries answered."""
+        """Return the upper limit of the share of unanswerable queries answered at `tau`."""
         return upper_limit(self.answered, _turned(tau), self.confidence)
 
     def _rule(self, most: float) -> ThresholdRule:
@@ -88,15 +94,22 @@ class Errors:
 
 
 def certify_both(
-    rule: AbstentionRule, answerable: Certifying, unanswerable: Certifying, score: str, candidates: list[ScoreCandidate]
+    rule: AbstentionRule,
+    answerable: CertifyingScores,
+    unanswerable: CertifyingScores,
+    score: str,
+    candidates: list[ScoreCandidate],
 ) -> AbstentionRecord:
-    """τ with what is known of both errors; score: its name, candidates: those that it was chosen from.
+    """Certify one τ for both errors, and write down what is known of it.
 
-    Of every τ that has both limits the one that refuses the fewest answerable queries. Where there is none, the largest
-    at which refusals are certified; where not even these can be, the largest at which none of the certifying queries
-    is refused.
+    Of every τ that has both limits it is the one that refuses the fewest answerable queries. Where there is none, it is
+    the largest at which refusals are certified; where not even these can be, the largest at which none of the
+    certifying queries is refused.
+
+    rule: both limits, and the confidence of the two together; answerable, unanswerable: the queries of each kind that
+    certify; score: name of the score; candidates: scores that it was chosen from.
     """
-    errors = Errors.of(answerable, unanswerable, rule.confidence_per_limit)
+    errors = AnsweringErrors.from_scores(answerable, unanswerable, rule.confidence_per_limit)
     refusing, answering = errors.refusing(rule.refusal_limit), errors.answering(rule.max_answered)
     lowest = answering.tau
     highest = float(answerable.scores.min()) if refusing.tau is None else refusing.tau
@@ -133,46 +146,53 @@ def certify_both(
     )
 
 
-def _tradeoff(errors: Errors) -> list[TradeOff]:
-    """Of the shares refused that can be certified at all."""
+def _tradeoff(errors: AnsweringErrors) -> list[TradeOff]:
+    """Certify the other error at each share of refusals that can be certified at all."""
     found = ((most, errors.refusing(most).tau) for most in _REFUSED)
     return [TradeOff(empty=most, answered=errors.most_answered(tau)) for most, tau in found if tau is not None]
 
 
 def _turned(tau: float) -> float:
-    """The same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
+    """Return the same threshold seen from the other side: score ≥ τ is −score < this, and back; both in float32."""
     return float(np.nextafter(np.float32(-tau), np.float32(np.inf)))
 
 
 @dataclass(frozen=True)
-class Abstaining:
-    """The score with the scores of all queries, and what the manifest says of the policy."""
+class CertifiedAbstention:
+    """An abstention policy with the scores of all queries.
 
-    chosen: Chosen
+    chosen: the score, and what it gives to every query; record: what the manifest says of the policy.
+    """
+
+    chosen: ChosenScore
     record: AbstentionRecord
 
     @property
     def rule(self) -> AnswerRule:
-        """As it is served."""
+        """Score and threshold, as they are served."""
         return AnswerRule(self.chosen.score, self.record.tau)
 
     @property
-    def answering(self) -> Answering:
-        """Who is answered, of the queries of both kinds."""
-        return Answering(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
+    def answering(self) -> AnsweredQueries:
+        """Scores of the queries of both kinds, with the threshold that answers them."""
+        return AnsweredQueries(self.chosen.answerable, self.chosen.unanswerable, np.float32(self.record.tau))
 
 
 def abstain(
     rule: AbstentionRule,
-    answerable: Side,
-    unanswerable: Side,
-    corpus: Corpus,
+    answerable: QueryGroup,
+    unanswerable: QueryGroup,
+    corpus: EncodedCorpus,
     calibration: NDArray[np.int64],
     seed: int,
-) -> Abstaining:
-    """Choose and certify; calibration: positions of the answerable queries that may have a say."""
+) -> CertifiedAbstention:
+    """Choose the score by which queries are refused, and certify its threshold.
+
+    rule: both limits; answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions
+    of the answerable queries that may have a say; seed: of the calibration.
+    """
     chosen = choose_score(answerable, unanswerable, corpus, calibration, rule.refusal_limit, seed)
-    return Abstaining(
+    return CertifiedAbstention(
         chosen,
         certify_both(
             rule,
@@ -189,43 +209,6 @@ def abstain(
     )
 
 
-def _certifying(scores: NDArray[np.float32], side: Side, rows: NDArray[np.int64]) -> Certifying:
-    """Those that had no say in the score, by the clusters of all queries of their kind."""
-    return Certifying(scores[rows], Units.of(side.labels).take(rows))
-
-
-def of_labelled(scored: Scored, policy: PolicyRecord, units: Units, abstention: Abstaining | None) -> NoAnswerRecord:
-    """Of the labelled unanswerable queries, those of them that had no say in a score; units: of all of them.
-
-    Where an abstention policy was certified on these very queries, what it certified is the limit.
-    """
-    tau = None if policy.tau is None else np.float32(policy.tau)
-    answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
-    if abstention is None:
-        return _record("unanswerable", answered, units)
-    rows = abstention.chosen.certify_unanswerable
-    found = _record("unanswerable", answered[rows], units.take(rows))
-    if not abstention.record.certified:
-        return found
-    return found.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
-
-
-def of_off_topic(top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord) -> NoAnswerRecord:
-    """Of questions from quite another field, searched and cut as any query is; vectors: (n, d); top: (n, K)."""
-    estimated = None if relevance is None else relevance.estimate(vectors, top)
-    decisions = decision_scores(policy.kind, top.scores, estimated)
-    kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
-    answered: Mask = np.any(kept, axis=1)
-    return _record("off_topic", answered, Units.of(np.arange(len(vectors))))
-
-
-def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: Units) -> NoAnswerRecord:
-    """An answer is the loss here: its staircase has one step, between the queries answered and the others."""
-    steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
-    return NoAnswerRecord(
-        asked=asked,
-        queries=len(answered),
-        answered=float(answered.mean()),
-        upper=upper_limit(steps, 0.5, CONFIDENCE),
-        evidence=units.record,
-    )
+def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:
+    """Take the scores of queries that had no say, with the clusters of all queries of their kind."""
+    return CertifyingScores(scores[rows], SamplingUnits.from_labels(side.labels).take(rows))

@@ -1,19 +1,20 @@
-"""Which score decides whether a query is answered: the one by which fewest unanswerable queries are.
+"""Choose the score that decides whether a query is answered: the one by which fewest unanswerable queries are.
 
 Four tenths of the queries, by whole documents, fit the model and choose among the scores; a question that has no answer
 is about a document as well, and stays with the others about it. The rest had no say, and certifies (`certify`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from threadpoolctl import threadpool_limits
 
+from taugate.calibration.metrics.splits import cluster_folds
+from taugate.calibration.relevance.model import fit_logistic
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, SIGNALS, AnswerScore, ScoreName, Signals, signals_of
 from taugate.retrieval.policy.relevance import Float64, Logistic
@@ -21,48 +22,8 @@ from taugate.retrieval.vectors.similarity import Float32
 
 # The inverse strength of the ridge penalty on standardised signals. docs/benchmarks/abstention.md has what others gave.
 _STRENGTH = 0.3
-_FOLDS = 5
-# A signal that is the same for every query (the margin, with K = 1) carries nothing and must not be divided by nothing.
-_SMALLEST_SCALE = 1e-9
-
-
-def fit(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
-    """Fit on q queries of both kinds; values: (q, F) signals.
-
-    Both kinds weigh the same, however many there are of each: what counts is how they are ordered, and the share of
-    unanswerable queries that a team labels says nothing of what users ask. One thread: the same data give the same
-    bits.
-    """
-    center, scale = values.mean(axis=0), values.std(axis=0)
-    scale = np.where(scale < _SMALLEST_SCALE, 1.0, scale)
-    regression = LogisticRegression(C=_STRENGTH, class_weight="balanced", max_iter=1000)
-    with threadpool_limits(limits=1):
-        regression.fit((values - center) / scale, answerable)
-    return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
-
-
-def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[np.int64]) -> Float64:
-    """Log-odds of each query by a model that has seen no query on its documents, (q,).
-
-    labels: (q,) clusters, numbered at random, so that every fifth of them is as good as any. Not a number where a fold
-    leaves only one kind to learn from.
-    """
-    odds = np.full(len(values), np.nan)
-    for rest, fold in _folds(labels):
-        if answerable[rest].any() and not answerable[rest].all():
-            odds[fold] = fit(values[rest], answerable[rest]).log_odds(values[fold])
-    return odds
-
-
-def _folds(labels: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Queries of the other folds, and of each fold: whole clusters."""
-    for fold in range(_FOLDS):
-        inside = labels % _FOLDS == fold
-        yield ~inside, inside
-
-
 # Of the queries, to fit and to choose: with a half or more of them the score is hardly better on unseen documents, with
-# a quarter worse (docs/benchmarks/abstention.md). As with the cut (calibration.relevance.parts), most certify.
+# a quarter worse (docs/benchmarks/abstention.md). As with the cut (calibration/metrics/splits.py), most certify.
 _LEARN = 0.4
 # With fewer of a kind the standard error of a share is .09 or more, √(.25/30), and nothing can be told apart.
 _FEWEST = 30
@@ -73,10 +34,11 @@ _RESAMPLES = 200
 
 
 @dataclass(frozen=True)
-class Side:
-    """n queries of one kind: texts, vectors (n, d) float32, their (n, K) top-K, and labels (n,), of their clusters.
+class QueryGroup:
+    """The n queries of one kind, answerable or unanswerable.
 
-    Clusters are numbered jointly: the same number on both sides is the same documents.
+    texts: n of them; vectors: (n, d) float32; top: (n, K) results; labels: (n,) clusters, numbered jointly with those
+    of the other kind: the same number on both sides is the same documents.
     """
 
     texts: Sequence[str]
@@ -86,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class EncodedCorpus:
     """N documents: vectors (N, d) float32, and texts as they are encoded."""
 
     vectors: Float32
@@ -94,12 +56,12 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A score that was considered, on the queries that choose, none of which it was fitted on.
+class ScoreComparison:
+    """A score that was considered, measured on the queries that choose, none of which it was fitted on.
 
-    auroc: probability that an answerable query's is above an unanswerable one's, ties count half; answered: share of
-    the unanswerable queries that are answered at the threshold that refuses γ of the answerable ones, with its standard
-    error by document.
+    name: of the score; auroc: probability that an answerable query's is above an unanswerable one's, ties count half;
+    answered: share of the unanswerable queries that are answered at the threshold that refuses γ of the answerable
+    ones; standard_error: of that share, by document.
     """
 
     name: ScoreName
@@ -109,11 +71,12 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The score, with what it gives to all answerable queries, (n,), and to all unanswerable ones, (u,), float32.
+class ChosenScore:
+    """The chosen score, with what it gives to every query.
 
-    certify_answerable, certify_unanswerable: positions of the queries that had no say, ascending; candidates: the
-    scores considered, the simplest first; curves: scores of both kinds, of the chosen score and of the best similarity.
+    score: as it is served; answerable: (n,) and unanswerable: (u,) float32, scores of all queries; certify_answerable,
+    certify_unanswerable: positions of the queries that had no say, ascending; candidates: the scores considered, the
+    simplest first; curves: scores of both kinds, of the chosen score and of the best similarity.
     """
 
     score: AnswerScore
@@ -121,13 +84,16 @@ class Chosen:
     unanswerable: Float32
     certify_answerable: NDArray[np.int64]
     certify_unanswerable: NDArray[np.int64]
-    candidates: list[Candidate]
+    candidates: list[ScoreComparison]
     curves: Mapping[str, tuple[Float32, Float32]]
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """q queries of both kinds, (q,) each: whether it has an answer, its cluster, and whether it may have a say."""
+class QueryLabels:
+    """Labels of q queries of both kinds.
+
+    has_answer: (q,) whether it has an answer; labels: (q,) its cluster; may: (q,) whether it may have a say.
+    """
 
     has_answer: NDArray[np.bool_]
     labels: NDArray[np.int64]
@@ -135,28 +101,35 @@ class Labelled:
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """Which score it is, its model if it has one, the scores considered, and which queries had a say, (q,)."""
+class LearntScore:
+    """The outcome of the choice.
+
+    name: of the score; model: None unless the score is the model; candidates: the scores considered; learns: (q,) which
+    queries had a say.
+    """
 
     name: ScoreName
     model: Logistic | None
-    candidates: list[Candidate]
+    candidates: list[ScoreComparison]
     learns: NDArray[np.bool_]
 
 
 def choose_score(
-    answerable: Side,
-    unanswerable: Side,
-    corpus: Corpus,
+    answerable: QueryGroup,
+    unanswerable: QueryGroup,
+    corpus: EncodedCorpus,
     calibration: NDArray[np.int64],
     empty: float,
     seed: int,
-) -> Chosen:
-    """Choose on some of the queries, and score all of them.
+) -> ChosenScore:
+    """Choose a score on some of the queries, and score all of them.
 
-    calibration: positions of the answerable queries that may have a say; empty: γ, the share of answerable queries that
-    may be refused. With fewer than 30 of a kind to learn from it is the best similarity, which nobody chose, and every
-    query certifies. One thread and a generator of its own, `numpy.random.default_rng([seed, 5])`.
+    With fewer than 30 of a kind to learn from it is the best similarity, which nobody chose, and every query certifies.
+    One thread, and a generator of its own, `numpy.random.default_rng([seed, 5])`.
+
+    answerable, unanswerable: all queries of each kind; corpus: the documents; calibration: positions of the answerable
+    queries that may have a say; empty: γ, the share of answerable queries that may be refused; seed: of the
+    calibration.
     """
     size, k = len(answerable.labels), answerable.top.scores.shape[1]
     labels = np.concatenate([answerable.labels, unanswerable.labels])
@@ -168,12 +141,12 @@ def choose_score(
         values = np.concatenate(
             [signals.values(SIGNALS, side.texts, side.vectors, side.top) for side in (answerable, unanswerable)]
         )
-        learnt = learn(values, Labelled(has_answer, labels, may), empty, seed)
+        learnt = learn_score(values, QueryLabels(has_answer, labels, may), empty, seed)
         score = AnswerScore(learnt.name, signals.needed(learnt.name), learnt.model)
         scores = score.from_values(_columns(values, signals_of(learnt.name)))
     best = values[:, SIGNALS.index("best_similarity")].astype(np.float32)
     certifies = np.flatnonzero(may & ~learnt.learns)
-    return Chosen(
+    return ChosenScore(
         score,
         scores[:size],
         scores[size:],
@@ -184,10 +157,14 @@ def choose_score(
     )
 
 
-def learn(values: Float64, queries: Labelled, empty: float, seed: int) -> Learnt:
-    """Choose from signals, (q, len(SIGNALS)): `choose_score` less what it costs to work them out."""
+def learn_score(values: Float64, queries: QueryLabels, empty: float, seed: int) -> LearntScore:
+    """Choose a score from signals that are worked out already, as `choose_score` does.
+
+    values: (q, len(SIGNALS)) float64; queries: their labels; empty: γ, the share of answerable queries that may be
+    refused; seed: of the calibration.
+    """
     rng = np.random.default_rng([seed, 5])
-    order, learns = _learning(queries.labels, queries.may, rng)
+    order, learns = _learning_queries(queries.labels, queries.may, rng)
     has_answer = queries.has_answer
     if min(learns[has_answer].sum(), learns[~has_answer].sum()) < _FEWEST:
         learns[:] = False
@@ -196,32 +173,53 @@ def learn(values: Float64, queries: Labelled, empty: float, seed: int) -> Learnt
     if learns.any():
         considered = _considered(values[asked], has_answer[asked], order[asked])
     name, candidates = _compare(considered, has_answer[asked], order[asked], empty, rng)
-    model = fit(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
-    return Learnt(name, model, candidates, learns)
+    model = fit_score_model(_columns(values[learns], MODEL_SIGNALS), has_answer[learns]) if name == "model" else None
+    return LearntScore(name, model, candidates, learns)
 
 
-def _learning(
+def _learning_queries(
     labels: NDArray[np.int64], may: NDArray[np.bool_], rng: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Clusters numbered at random, (q,), and which queries learn: whole clusters, up to a share of those that may."""
+    """Number clusters at random, (q,), and take whole ones to learn from, up to a share of the queries that may."""
     names, places = np.unique(labels, return_inverse=True)
     order: NDArray[np.int64] = rng.permutation(len(names))[places]
     up_to = np.cumsum(np.bincount(order, weights=may))
     return order, may & (up_to <= _LEARN * may.sum())[order]
 
 
-def _columns(values: Float64, names: Sequence[str]) -> Float64:
-    """Some of the signals, (q, len(names))."""
-    return values[:, [SIGNALS.index(name) for name in names]]
-
-
 def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[ScoreName, Float64]:
-    """Scores of the queries that choose, the simplest first; the model only where each fold can be left out."""
+    """Score the queries that choose, the simplest score first; the model only where each fold can be left out."""
     scores: dict[ScoreName, Float64] = {
         name: values[:, SIGNALS.index(name)] for name in get_args(ScoreName) if name in SIGNALS
     }
     odds = out_of_fold(_columns(values, MODEL_SIGNALS), has_answer, labels)
     return scores if np.isnan(odds).any() else {**scores, "model": odds}
+
+
+def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
+    """Fit the model of whether a query has an answer.
+
+    Both kinds weigh the same, however many there are of each: what counts is how they are ordered, and the share of
+    unanswerable queries that a team labels says nothing of what users ask. One thread: the same data give the same
+    bits.
+
+    values: (q, F) float64 signals of queries of both kinds; answerable: (q,).
+    """
+    with threadpool_limits(limits=1):
+        return fit_logistic(values, answerable, _STRENGTH, "balanced")
+
+
+def out_of_fold(values: Float64, answerable: NDArray[np.bool_], labels: NDArray[np.int64]) -> Float64:
+    """Return the log-odds of each query, (q,), by a model that has seen no query on its documents.
+
+    values: (q, F) float64 signals; answerable: (q,); labels: (q,) clusters, numbered at random, so that every fifth of
+    them is as good as any. NaN where a fold leaves only one kind to learn from.
+    """
+    odds = np.full(len(values), np.nan)
+    for rest, fold in cluster_folds(labels):
+        if answerable[rest].any() and not answerable[rest].all():
+            odds[fold] = fit_score_model(values[rest], answerable[rest]).log_odds(values[fold])
+    return odds
 
 
 def _compare(
@@ -230,8 +228,8 @@ def _compare(
     labels: NDArray[np.int64],
     empty: float,
     rng: np.random.Generator,
-) -> tuple[ScoreName, list[Candidate]]:
-    """The simplest score that is no worse than the best by more than one standard error, nor worse than a simpler one.
+) -> tuple[ScoreName, list[ScoreComparison]]:
+    """Take the simplest score no worse than the best by more than one standard error, nor worse than a simpler one.
 
     Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning", 2nd ed., §7.10; the error is that of the
     difference, by resampled documents, as queries on one are answered and refused together. What is compared is the
@@ -245,7 +243,9 @@ def _compare(
     shares = {name: _answered(each, has_answer, counts[both], near) for name, each in scores.items()}
     at = _NEAR.index(1.0)
     candidates = [
-        Candidate(name, float(roc_auc_score(has_answer, scores[name])), float(share[at][0]), float(share[at][1:].std()))
+        ScoreComparison(
+            name, float(roc_auc_score(has_answer, scores[name])), float(share[at][0]), float(share[at][1:].std())
+        )
         for name, share in shares.items()
     ]
     means = {name: np.mean(share, axis=0) for name, share in shares.items()}
@@ -262,7 +262,7 @@ def _compare(
 def _answered(
     scores: Float64, has_answer: NDArray[np.bool_], counts: Float64, refused: Sequence[float]
 ) -> list[Float64]:
-    """Shares of unanswerable queries answered at the thresholds that refuse at most so much of the answerable ones.
+    """Return shares of unanswerable queries answered, at thresholds that refuse at most so much of the answerable ones.
 
     counts: (r, q), how often each resample has each query, both kinds in each. Returns (r,) for each share refused.
     """
@@ -280,6 +280,11 @@ def _answered(
 
 
 def _below(counts: Float64, scores: Float64) -> Float64:
-    """Queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
+    """Count the queries among the n lowest scores, for n from 0 to all of them, (r, q + 1)."""
     rising = counts[:, np.argsort(scores, kind="stable")]
     return np.concatenate([np.zeros((len(counts), 1)), np.cumsum(rising, axis=1)], axis=1)
+
+
+def _columns(values: Float64, names: Sequence[str]) -> Float64:
+    """Take some of the signals by name, (q, len(names))."""
+    return values[:, [SIGNALS.index(name) for name in names]]

@@ -1,4 +1,4 @@
-"""What is said of queries without an answer: to whoever decides, in one sentence, and to whoever calibrates."""
+"""Sentences about queries without an answer: one for whoever decides, and more for whoever calibrates."""
 
 import math
 
@@ -18,7 +18,7 @@ _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 
 
 def headline(record: NoAnswerRecord) -> str:
-    """How many questions without an answer get one, for people who read no further."""
+    """Say how many questions without an answer get one, for people who read no further; record: what was measured."""
     if record.asked == "off_topic":
         count = round(record.answered * record.queries)
         return (
@@ -29,7 +29,7 @@ def headline(record: NoAnswerRecord) -> str:
 
 
 def evidence(record: NoAnswerRecord) -> str:
-    """What the headline rests on."""
+    """Say what the headline rests on; record: what was measured."""
     most = ""
     if record.upper < 1:  # all of them is no limit
         most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
@@ -45,7 +45,11 @@ def evidence(record: NoAnswerRecord) -> str:
 
 
 def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, certified: bool) -> str:
-    """What is certified of both errors."""
+    """Say what is certified of both errors.
+
+    answered, refused: limits of the two errors; confidence: of both together; certified: whether both limits asked for
+    hold.
+    """
     first = f"at most {most_percent(answered.asked if certified and answered.asked else answered.upper)} of "
     first += "unanswerable queries are answered"
     limit = refused.asked if certified and refused.asked is not None else refused.upper
@@ -63,7 +67,10 @@ def guarantee(answered: ErrorLimit, refused: ErrorLimit, confidence: float, *, c
 
 
 def remedy(record: AbstentionRecord, data: DataRecord) -> str:
-    """Why the limits asked for cannot be had together, what can, and how many labels it takes where these are few."""
+    """Say why the limits asked for cannot be had together, what can, and how many labels it takes where these are few.
+
+    record: of the abstention policy; data: how many queries of each kind are labelled.
+    """
     answered, refused = record.answered_unanswerable, record.empty_answerable
     labels = [
         f"with {limit.queries:,} certifying {kind} queries {name} {limit.asked:g} cannot be certified even without an "
@@ -99,7 +106,7 @@ def _rounded_up(share: float) -> float:
 
 
 def _labelled(limit: ErrorLimit, labelled: int) -> int:
-    """Labels it takes in all, of which only some certify."""
+    """Return how many labels it takes in all, of which only some certify."""
     return math.ceil((limit.queries_needed or 0) * labelled / limit.queries)
 
 

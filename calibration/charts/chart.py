@@ -17,11 +17,15 @@ WIDTH, HEIGHT = 420.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 396.0, 28.0, 234.0
 _DIGIT = 8.0  # width of a digit of 14 units
 _ROOM = 15.0  # between the centres of a dot's label and of whatever is near it
+_AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
 
 
 @dataclass(frozen=True)
 class Dot:
-    """A marked point: `label` is written beside it, `hint` is said by a screen reader and shown under a mouse."""
+    """A marked point.
+
+    x, y: its values; label: written beside it; hint: said by a screen reader and shown under a mouse.
+    """
 
     x: float
     y: float
@@ -31,7 +35,10 @@ class Dot:
 
 @dataclass
 class Chart:
-    """name: of letters, unique on the page; title and description: for those who do not see the drawing."""
+    """A drawing on two axes, to which marks are added one by one.
+
+    name: of letters, unique on the page; title, description: for those who do not see the drawing; x, y: its axes.
+    """
 
     name: str
     title: str
@@ -41,32 +48,45 @@ class Chart:
     _marks: list[Markup] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """The pixel of a point."""
+        """Return the pixel of a point; x, y: its values."""
         return self.x.place(x, LEFT, RIGHT), self.y.place(y, BOTTOM, TOP)
 
     def line(self, xs: Iterable[float], ys: Iterable[float], series: str) -> None:
-        """A line through points."""
+        """Draw a line through points; xs, ys: their values; series: its class in the style sheet."""
         self._add('<path class="line {}" d="{}"/>', series, self._path(xs, ys))
 
     def steps(self, xs: Sequence[float], ys: Sequence[float], series: str) -> None:
-        """A staircase: each y holds from its x to the next."""
+        """Draw a staircase: each y holds from its x to the next.
+
+        xs, ys: as many; series: its class in the style sheet.
+        """
         corners = [(x, y) for at, x in enumerate(xs) for y in ([ys[at - 1], ys[at]] if at else [ys[0]])]
         self.line([x for x, _ in corners], [y for _, y in corners], series)
 
     def band(self, xs: Sequence[float], lower: Sequence[float], upper: Sequence[float], series: str) -> None:
-        """The area between two lines over the same xs."""
+        """Draw the area between two lines over the same xs.
+
+        xs: values; lower, upper: of the two lines at each; series: its class in the style sheet.
+        """
         path = self._path([*xs, *reversed(xs)], [*lower, *reversed(upper)])
         self._add('<path class="band {}" d="{}Z"/>', series, path)
 
     def bar(self, left: float, right: float, height: float, label: str, series: str) -> None:
-        """A bar from 0 with its label on top."""
+        """Draw a bar from 0 with its label on top.
+
+        left, right: its ends on the x axis; height: its value; label: on top; series: its class in the style sheet.
+        """
         (x0, y0), (x1, y1) = self.at(left, height), self.at(right, 0)
         sizes = (_px(x0 + 2), _px(y0), _px(x1 - x0 - 4), _px(y1 - y0))
         self._add('<rect class="bar {}" x="{}" y="{}" width="{}" height="{}"/>', series, *sizes)
         self._text("small", "middle", (x0 + x1) / 2, y0 - 4, label)
 
     def upright(self, x: float, label: str, kind: str, *, low: bool = False) -> None:
-        """A vertical mark over the whole height; its label, if any, is at the top, or low."""
+        """Draw a vertical mark over the whole height.
+
+        x: its value; label: at the top, or low; none where it is empty; kind: its class in the style sheet; low:
+        whether the label is at the bottom.
+        """
         px, _ = self.at(x, self.y.low)
         self._add('<path class="mark {}" d="M{} {}V{}"/>', kind, _px(px), _px(TOP), _px(BOTTOM))
         if not label:
@@ -75,12 +95,12 @@ class Chart:
         self._text("label", anchor, px + shift, BOTTOM - 8 if low else TOP + 13, label)
 
     def level(self, y: float, kind: str) -> None:
-        """A horizontal mark over the whole width."""
+        """Draw a horizontal mark over the whole width; y: its value; kind: its class in the style sheet."""
         _, py = self.at(self.x.low, y)
         self._add('<path class="mark {}" d="M{} {}H{}"/>', kind, _px(LEFT), _px(py), _px(RIGHT))
 
     def dots(self, dots: Sequence[Dot]) -> None:
-        """Dots with labels that keep clear of each other and of the other dots, as far as there is room."""
+        """Draw dots with labels that keep clear of each other and of the other dots, as far as there is room."""
         taken = [self.at(dot.x, dot.y) for dot in dots]
         for dot, (px, py) in zip(dots, list(taken), strict=True):
             self._add(
@@ -93,7 +113,7 @@ class Chart:
                 self._text("label", "middle", spot[0], spot[1] + 5, dot.label)
 
     def svg(self) -> Markup:
-        """The drawing. Same calls, same characters."""
+        """Return the drawing; same calls, same characters."""
         head = Markup(
             '<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-labelledby="{}-title {}-desc">'
             '<title id="{}-title">{}</title><desc id="{}-desc">{}</desc>'
@@ -128,16 +148,13 @@ class Chart:
         self._marks.append(Markup(pattern).format(*values))  # noqa: S704 (the patterns are ours, values are escaped)
 
 
-_AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
-
-
-def _px(value: float) -> str:
-    return f"{value:z.1f}"
-
-
 @dataclass(frozen=True)
-class Key:
-    """One entry of a legend; mark: line, band, dot, mark or bar, as in the drawing; series: its class."""
+class LegendEntry:
+    """One entry of a legend.
+
+    mark: line, band, dot, mark or bar, as in the drawing; series: its class in the style sheet; text: what it stands
+    for.
+    """
 
     mark: str
     series: str
@@ -145,7 +162,7 @@ class Key:
 
     @property
     def swatch(self) -> Markup:
-        """A small sample of the line."""
+        """Small sample of the mark."""
         shapes = {
             "line": '<path class="line {}" d="M1 7H33"/>',
             "mark": '<path class="mark {}" d="M1 7H33"/>',
@@ -158,13 +175,20 @@ class Key:
 
 @dataclass(frozen=True)
 class Figure:
-    """caption: what is drawn, in a few words."""
+    """A drawing with its legend.
+
+    caption: what is drawn, in a few words; svg: the drawing; keys: the legend.
+    """
 
     caption: str
     svg: Markup
-    keys: list[Key]
+    keys: list[LegendEntry]
 
     @classmethod
-    def of(cls, chart: Chart, keys: list[Key]) -> "Figure":
-        """The chart's title is its caption."""
+    def from_chart(cls, chart: Chart, keys: list[LegendEntry]) -> "Figure":
+        """Take a chart's title as the caption; chart: drawn whole; keys: the legend."""
         return cls(chart.title, chart.svg(), keys)
+
+
+def _px(value: float) -> str:
+    return f"{value:z.1f}"

@@ -1,4 +1,4 @@
-"""How numbers are written on the page and in a terminal: the same value gives the same characters, and never −0."""
+"""How numbers and rules are written on a page and in a terminal: one way for each, and never −0."""
 
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval, Method, Statement
@@ -7,33 +7,33 @@ NOTHING = "–"
 
 
 def fixed(value: float | None, digits: int = 4) -> str:
-    """So many digits after the point; a dash for what is not known."""
+    """Write `value` with so many `digits` after the point; a dash for None."""
     return NOTHING if value is None else f"{value:z.{digits}f}"
 
 
 def signed(value: float, digits: int = 4) -> str:
-    """A difference, with its sign unless it rounds to nothing."""
+    """Write a difference with its sign, unless it rounds to nothing; value: of it; digits: after the point."""
     text = f"{value:+z.{digits}f}"
     return text.removeprefix("+") if float(text) == 0 else text
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share in 0…1 as percent; the space does not break."""
+    """Write a share in 0…1 as percent, with a space that does not break; value: of it; digits: after the point."""
     return NOTHING if value is None else f"{100 * value:z.{digits}f}\u00a0%"
 
 
 def count(value: int | None) -> str:
-    """A whole number, with commas."""
+    """Write a whole number, `value`, with commas; a dash for None."""
     return NOTHING if value is None else f"{value:,}"
 
 
 def brief(value: int) -> str:
-    """A whole number for a narrow place: thousands above 9,999."""
+    """Write a whole number, `value`, for a narrow place: thousands above 9,999."""
     return count(value) if value < 10_000 else f"{value / 1000:.0f}k"
 
 
 def spread(value: Interval, digits: int = 4) -> str:
-    """The 95 % interval around a mean."""
+    """Write the 95 % interval around a mean; value: the interval; digits: after the point."""
     return f"({fixed(value.lower, digits)}–{fixed(value.upper, digits)})"
 
 
@@ -61,7 +61,7 @@ PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
 
 
 def rule_name(method: Method, statement: Statement | None) -> str:
-    """The rule that gives a threshold."""
+    """Name the rule that gives a threshold; method, statement: of its policy."""
     if method == "bootstrap":
         return "The papers' rule (bootstrap)"
     if method == "non-inferiority":

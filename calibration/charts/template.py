@@ -1,4 +1,4 @@
-"""The templates of all pages: one style sheet, one way to write numbers."""
+"""The templates of all pages, with one style sheet and one way to write numbers."""
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
@@ -6,9 +6,11 @@ from taugate.calibration.charts import numbers
 
 
 def template(package: str, name: str) -> Template:
-    """A template of a package, with the macros and the style sheet of this one.
+    """Load a template of a package, with the macros and the style sheet of this one.
 
     Everything is escaped: queries and documents are other people's text.
+
+    package: dotted name; name: of the template's file in it.
     """
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.charts", ".")]),

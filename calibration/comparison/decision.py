@@ -1,10 +1,10 @@
-"""A release that is promoted where a rule holds: what is read, compared and moved, in this order."""
+"""Promote a release where a rule holds: what is read, compared and moved, in this order."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from taugate.calibration.comparison.judge import Measured, Verdict, judge
+from taugate.calibration.comparison.judge import ClauseVerdict, MeasuredRelease, judge_rule
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.registry import promotion
@@ -20,47 +20,49 @@ Reason = Literal["first release", "same content"]
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What became of a release under a rule.
+class PromotionDecision:
+    """The outcome of a promotion under a rule.
 
-    current: the release that it was compared with, None before the first; reason: why it holds without verdicts;
-    optimistic: ids of those releases that had no held-out queries, whose figures are of the queries that chose their
-    threshold; provisional: whether the release is.
+    rule: that was asked for; name: of the release; current: the release that it was compared with, None before the
+    first; verdicts: one for each clause; reason: why it holds without verdicts; optimistic: ids of those releases that
+    had no held-out queries, whose figures are of the queries that chose their threshold; provisional: whether the
+    release is.
     """
 
     rule: PromotionRule
     name: str
     current: str | None
-    verdicts: list[Verdict]
+    verdicts: list[ClauseVerdict]
     reason: Reason | None = None
     optimistic: tuple[str, ...] = ()
     provisional: bool = False
 
     @property
     def judged(self) -> PromotionRule:
-        """The rule with the margins that were judged by."""
+        """Rule with the margins that were judged by."""
         return PromotionRule(tuple(verdict.clause for verdict in self.verdicts)) if self.verdicts else self.rule
 
     @property
     def holds(self) -> bool:
-        """Whether every clause does."""
+        """True where every clause holds."""
         return all(verdict.finding == "holds" for verdict in self.verdicts)
 
     @property
     def promoted(self) -> bool:
-        """Whether it became current: what has the same content takes nobody's place, and no service loads it anew."""
+        """True where it became current: the same content takes nobody's place, and no service loads it anew."""
         return self.holds and self.reason != "same content"
 
 
 def promote_if(
     releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None = None, *, new_encoder: bool = False
-) -> Decision:
+) -> PromotionDecision:
     """Promote a release where the rule holds against the current one; before the first release it does.
 
     One of the same content as the current release holds, and stays what it is.
 
-    trusted, new_encoder: as of `promote`. Raises InputError where the two cannot be compared, NotPromoted where limits
-    of refusals are not certified, and NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
+    releases: the directory of releases; name: of the release; rule: to hold; trusted, new_encoder: as of `promote`.
+    Raises InputError where the two cannot be compared, NotPromoted where limits of refusals are not certified, and
+    NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
     """
     decision = _decide(releases, name, rule, trusted)
     if decision.promoted:
@@ -72,7 +74,7 @@ def promote_if(
 def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
     """Find out before the work of a calibration what would keep its release from being compared.
 
-    k: that it is going to have. Raises InputError or ReleaseError.
+    releases: the directory of releases; rule: to hold; k: K of the new release. Raises InputError or ReleaseError.
     """
     current = current_id(releases) if releases.is_dir() else None
     if current is None:
@@ -87,7 +89,7 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
         measured.sample(clause.quantity)
 
 
-def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> Decision:
+def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
     current = current_id(releases)
     new = _measured(releases, name, trusted)
     if new.manifest.policy.kind == "none":
@@ -104,15 +106,17 @@ def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys
         )
     provisional = new.manifest.state == "provisional"
     if current is None:
-        return Decision(rule, name, current, [], "first release", provisional=provisional)
+        return PromotionDecision(rule, name, current, [], "first release", provisional=provisional)
     if current[-12:] == name[-12:]:  # the content digest: what is the same cannot be worse
-        return Decision(rule, name, current, [], "same content")
+        return PromotionDecision(rule, name, current, [], "same content")
     old = _measured(releases, current)
     optimistic = tuple(each.manifest.release_id for each in (old, new) if "heldout" not in each.manifest.metrics)
-    return Decision(rule, name, current, judge(rule, old, new), optimistic=optimistic, provisional=provisional)
+    return PromotionDecision(
+        rule, name, current, judge_rule(rule, old, new), optimistic=optimistic, provisional=provisional
+    )
 
 
-def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> Measured:
+def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> MeasuredRelease:
     release = find(releases, name)
     manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:
@@ -120,4 +124,4 @@ def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> 
             f"{release}: was written before releases said what each query got, and no rule can be asked of it; "
             "calibrate again with --no-promote, and promote the new release without a rule once"
         )
-    return Measured(manifest, Outcomes.load(release / OUTCOMES, manifest.policy.k))
+    return MeasuredRelease(manifest, Outcomes.load(release / OUTCOMES, manifest.policy.k))

@@ -1,4 +1,4 @@
-"""Whether a rule holds between two releases, clause by clause.
+"""Judge a promotion rule between two releases, clause by clause.
 
 A clause holds when the data show, with the confidence, that the new release is not worse than the current one by more
 than the margin: non-inferiority, not "no significant difference", which few queries would always give. All clauses have
@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, Sample
-from taugate.calibration.metrics.clusters import Unit, Units
-from taugate.calibration.risk.paired import least_loss, more, paired_losses
+from taugate.calibration.comparison.rule import MARGIN, QUANTITIES, Clause, PromotionRule, QuantitySample
+from taugate.calibration.metrics.clusters import SamplingUnits, Unit
+from taugate.calibration.risk.paired import least_loss, paired_losses, sample_size_factor
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError
@@ -23,73 +23,23 @@ from taugate.retrieval.release.outcomes import Outcomes
 from taugate.retrieval.release.records import GateStatement
 
 Test = Literal["paired", "two samples"]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How much worse: the mean found, −1 … 1 and below 0 where it is better, and the most it is with a confidence.
-
-    units: of the new release's queries; most_of_queries: the most that the average query has become worse, where
-    `most` is that of the average document and both were asked the same; least: the most it would be had nothing
-    changed, None of two samples, where that depends on what was found.
-    """
-
-    mean: float
-    most: float
-    test: Test
-    units: Units
-    most_of_queries: float | None
-    least: float | None
-
-
-def loss(old: Sample, new: Sample, confidence: float) -> Difference:
-    """By how much the mean of `new` is below that of `old`; each has a query at least."""
-    units = Units.of(new.labels)
-    if np.array_equal(old.query, new.query):
-        losses = old.values - new.values
-        found, least = paired_losses(losses, units), least_loss(units, confidence)
-        of_queries = None
-        if units.unit == "document":
-            of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
-        return Difference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
-    # Both by document where one is, so that the two means are of the same thing.
-    effect = max(units.design_effect, Units.of(old.labels).design_effect)
-    units = replace(units, design_effect=effect)
-    before, missed = paired_losses(old.values, Units(old.labels, effect)), paired_losses(1 - new.values, units)
-    mean = before.mean - (1 - missed.mean)
-    room = (each.upper_limit(confidence) - each.mean for each in (before, missed))
-    return Difference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
-
-
-def queries_needed(old: Sample, new: Sample, margin: float, confidence: float) -> int | None:
-    """So many queries like these would show that no more than the margin is lost.
-
-    None for two samples, and where no number would.
-    """
-    if not np.array_equal(old.query, new.query):
-        return None
-    found = paired_losses(old.values - new.values, Units.of(new.labels))
-    factor = more(found, margin, 1 - confidence)
-    return None if factor is None else math.ceil(factor * len(new))
-
-
 Finding = Literal["holds", "not shown", "worse"]
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A release as it is judged."""
+class MeasuredRelease:
+    """A release as it is judged: its manifest, and the outcomes of its queries."""
 
     manifest: Manifest
     outcomes: Outcomes
 
     @property
     def k(self) -> int:
-        """Results that a query has."""
+        """Number of results that a query has."""
         return self.manifest.policy.k
 
-    def sample(self, name: str) -> Sample:
-        """A quantity of each query. Raises InputError where the release has no query of that kind."""
+    def sample(self, name: str) -> QuantitySample:
+        """Read a quantity of each query, by `name`; raises InputError where the release has no query of that kind."""
         found = QUANTITIES[name](self.outcomes, self.k)
         if not len(found):
             raise InputError(
@@ -100,13 +50,15 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """One clause: means of both releases over queries, how much worse the new one is at most, and what that says.
+class ClauseVerdict:
+    """The verdict on one clause.
 
-    clause: with its margin; widened: from the default, as these queries cannot show less; finding: "worse" where the
-    mean itself is worse by more than the margin, "not shown" where only the limit is; unit: of whose mean `most`
-    speaks; statement: of whose mean the clause holds; least: the most it would be had nothing changed; needed: so many
-    queries would tell; queries: of the current release and of the new one, documents: of the new one.
+    clause: with its margin; widened: from the default, as these queries cannot show less; current, new: means of both
+    releases over queries; most: how much worse the new one is at most; confidence: of that limit; finding: "worse"
+    where the mean itself is worse by more than the margin, "not shown" where only the limit is; test: paired or of two
+    samples; unit: of whose mean `most` speaks; statement: of whose mean the clause holds; least: the most it would be
+    had nothing changed; needed: so many queries would tell; queries: of the current release and of the new one;
+    documents: of the new one.
     """
 
     clause: Clause
@@ -125,8 +77,29 @@ class Verdict:
     documents: int
 
 
-def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict]:
-    """A verdict for each clause. Raises InputError where the two cannot be compared."""
+@dataclass(frozen=True)
+class MeanDifference:
+    """The difference of two means: how much worse the new release is.
+
+    mean: the difference found, −1…1, below 0 where it is better; most: the most it is, with a confidence; test: paired
+    or of two samples; units: of the new release's queries; most_of_queries: the most that the average query has become
+    worse, where `most` is that of the average document and both were asked the same; least: the most it would be had
+    nothing changed, None of two samples, where that depends on what was found.
+    """
+
+    mean: float
+    most: float
+    test: Test
+    units: SamplingUnits
+    most_of_queries: float | None
+    least: float | None
+
+
+def judge_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelease) -> list[ClauseVerdict]:
+    """Judge each clause of a rule.
+
+    rule: clauses; current, new: the two releases. Raises InputError where the two cannot be compared.
+    """
     if current.k != new.k:
         raise InputError(
             f"{new.manifest.release_id}: has K = {new.k}, the current release {current.manifest.release_id} "
@@ -135,16 +108,16 @@ def judge(rule: PromotionRule, current: Measured, new: Measured) -> list[Verdict
     return [_verdict(clause, current.sample(clause.quantity), new.sample(clause.quantity)) for clause in rule.clauses]
 
 
-def _verdict(clause: Clause, current: Sample, new: Sample) -> Verdict:
+def _verdict(clause: Clause, current: QuantitySample, new: QuantitySample) -> ClauseVerdict:
     ways = (current, new) if clause.way == "lower" else (_turned(current), _turned(new))
-    found = loss(*ways, CONFIDENCE)
+    found = mean_difference(*ways, CONFIDENCE)
     margin = clause.margin
     if margin is None:
         margin = MARGIN if found.least is None else default_margin(MARGIN, found.least)
     finding: Finding = "worse" if found.mean > margin else "not shown"
     if found.most <= margin:
         finding = "holds"
-    return Verdict(
+    return ClauseVerdict(
         clause=replace(clause, margin=margin),
         widened=clause.margin is None and margin > MARGIN,
         current=float(current.values.mean()),
@@ -162,13 +135,48 @@ def _verdict(clause: Clause, current: Sample, new: Sample) -> Verdict:
     )
 
 
-def _statement(found: Difference, margin: float) -> GateStatement:
-    """The average query's where queries are the units, the average document's, or both."""
+def _statement(found: MeanDifference, margin: float) -> GateStatement:
+    """Say whose mean it is: the average query's where queries are the units, the average document's, or both."""
     if found.most_of_queries is not None and found.most_of_queries <= margin:
         return "document and query"
     return found.units.unit
 
 
-def _turned(sample: Sample) -> Sample:
-    """What must not rise, as what must not fall."""
+def _turned(sample: QuantitySample) -> QuantitySample:
+    """Turn a quantity that must not rise into one that must not fall."""
     return replace(sample, values=1 - sample.values)
+
+
+def mean_difference(old: QuantitySample, new: QuantitySample, confidence: float) -> MeanDifference:
+    """Measure by how much the mean of `new` is below that of `old`.
+
+    old, new: one number of each query, one query at least; confidence: of the limit. The same queries are paired.
+    """
+    units = SamplingUnits.from_labels(new.labels)
+    if np.array_equal(old.query, new.query):
+        losses = old.values - new.values
+        found, least = paired_losses(losses, units), least_loss(units, confidence)
+        of_queries = None
+        if units.unit == "document":
+            of_queries = paired_losses(losses, units, "query").upper_limit(confidence)
+        return MeanDifference(found.mean, found.upper_limit(confidence), "paired", units, of_queries, least)
+    # Both by document where one is, so that the two means are of the same thing.
+    effect = max(units.design_effect, SamplingUnits.from_labels(old.labels).design_effect)
+    units = replace(units, design_effect=effect)
+    before, missed = paired_losses(old.values, SamplingUnits(old.labels, effect)), paired_losses(1 - new.values, units)
+    mean = before.mean - (1 - missed.mean)
+    room = (each.upper_limit(confidence) - each.mean for each in (before, missed))
+    return MeanDifference(mean, min(1.0, mean + math.hypot(*room)), "two samples", units, None, None)
+
+
+def queries_needed(old: QuantitySample, new: QuantitySample, margin: float, confidence: float) -> int | None:
+    """Count the queries like these that would show that no more than the margin is lost.
+
+    old, new: one number of each query; margin: of the mean; confidence: of the limit. None for two samples, and where
+    no number would.
+    """
+    if not np.array_equal(old.query, new.query):
+        return None
+    found = paired_losses(old.values - new.values, SamplingUnits.from_labels(new.labels))
+    factor = sample_size_factor(found, margin, 1 - confidence)
+    return None if factor is None else math.ceil(factor * len(new))

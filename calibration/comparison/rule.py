@@ -15,10 +15,11 @@ from taugate.retrieval.release.outcomes import Outcomes
 
 
 @dataclass(frozen=True)
-class Sample:
+class QuantitySample:
     """One number of each query, in 0…1.
 
-    values: (n,); query: (n,) which query it is of; labels: (n,) clusters of queries that share a document.
+    values: (n,) float64; query: (n,) uint64, which query it is of; labels: (n,) clusters of queries that share a
+    document.
     """
 
     values: NDArray[np.float64]
@@ -29,21 +30,24 @@ class Sample:
         return len(self.values)
 
 
-Reading = Callable[[Outcomes, int], Sample]
+QuantityReader = Callable[[Outcomes, int], QuantitySample]
 
 
-def _answerable(value: Callable[[Outcomes, int], NDArray[np.generic]]) -> Reading:
-    return lambda each, k: Sample(value(each, k).astype(np.float64), each.query, each.cluster)
+def _answerable(value: Callable[[Outcomes, int], NDArray[np.generic]]) -> QuantityReader:
+    return lambda each, k: QuantitySample(value(each, k).astype(np.float64), each.query, each.cluster)
 
 
-def _unanswerable_empty(each: Outcomes, k: int) -> Sample:
-    """No document answers them, so that each is a draw of its own."""
+def _unanswerable_empty(each: Outcomes, k: int) -> QuantitySample:
+    """Say of each unanswerable query whether it got nothing.
+
+    no document answers them, so that each is a draw of its own.
+    """
     empty = (each.unanswerable_kept == 0).astype(np.float64)
-    return Sample(empty, each.unanswerable, np.arange(len(empty)))
+    return QuantitySample(empty, each.unanswerable, np.arange(len(empty)))
 
 
 # Without more words accuracy and NDCG are those of what users get, at τ. The second argument is K.
-QUANTITIES: dict[str, Reading] = {
+QUANTITIES: dict[str, QuantityReader] = {
     "accuracy": _answerable(lambda each, k: each.hit_kept),
     "NDCG": _answerable(lambda each, k: each.ndcg_kept),
     "kept share": _answerable(lambda each, k: each.kept / k),
@@ -58,7 +62,7 @@ _NAMES = {name.casefold(): name for name in QUANTITIES} | {name.casefold(): of f
 
 
 def quantity(name: str) -> str | None:
-    """The quantity of a name, whatever its case; None where there is none of it."""
+    """Find the quantity of a name, whatever its case; None where there is none of that name."""
     return _NAMES.get(name.casefold())
 
 
@@ -76,7 +80,8 @@ _KNOWN = ", ".join(QUANTITIES)
 class Clause:
     """A quantity of the new release is not lower, or not higher, than the current one's by more than a margin.
 
-    margin: None where the rule names none: then MARGIN, or the least that the queries can show (docs/promotion.md).
+    quantity: its name; way: "lower" or "higher", what it must not be; margin: None where the rule names none: then
+    MARGIN, or the least that the queries can show (docs/promotion.md).
     """
 
     quantity: str
@@ -89,13 +94,17 @@ class Clause:
 
 @dataclass(frozen=True)
 class PromotionRule:
-    """Clauses that all have to hold."""
+    """A promotion rule; clauses: all of them have to hold."""
 
     clauses: tuple[Clause, ...]
 
     @classmethod
     def parse(cls, text: str, option: str) -> Self:
-        """Raises InputError, which names the option and the word that cannot be read."""
+        """Read a rule.
+
+        text: clauses with "and" between; option: name of the option, for the message. Raises InputError, which names
+        the option and the word that cannot be read.
+        """
         try:
             parts = re.split(r"\s*\band\b\s*", " ".join(text.split()), flags=re.IGNORECASE)
             return cls(tuple(_clause(part) for part in parts))
@@ -103,12 +112,12 @@ class PromotionRule:
             raise InputError(f'{option} "{_shown(text)}": {error}') from error
 
     def __str__(self) -> str:
-        """As it is recorded: every margin said."""
+        """Write the rule as it is recorded: every margin said."""
         return " and ".join(map(str, self.clauses))
 
 
 def _clause(text: str) -> Clause:
-    """Raises ValueError with what is wrong, and what would be right."""
+    """Read one clause; raises ValueError with what is wrong, and what would be right."""
     found = _CLAUSE.fullmatch(text)
     if not text:
         raise ValueError(f'a clause is missing; give one such as {_EXAMPLES}, with "and" between two')

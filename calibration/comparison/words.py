@@ -1,4 +1,4 @@
-"""What a promotion rule came to, for people and as JSON."""
+"""What a promotion came to: exit codes, lines for people, and JSON."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,31 +12,41 @@ from taugate.errors import NotPromoted
 from taugate.retrieval.release.manifest import Manifest
 
 if TYPE_CHECKING:  # what compares needs the extra `calibration`, and every command knows these words
-    from taugate.calibration.comparison.decision import Decision
+    from taugate.calibration.comparison.decision import PromotionDecision
+    from taugate.calibration.comparison.judge import ClauseVerdict
 
 NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; there is one, and something else is against it
+_REASONS = {
+    "first release": "no release is current, and there is nothing to compare with",
+    "same content": "the same content as the current release, which stays",
+}
+PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
 
 
 @dataclass(frozen=True)
-class Ending:
-    """code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two.
+class CalibrateResult:
+    """The end of a calibration, for the command line.
 
+    code: the exit code; said: why the release is not promoted, and what to do; reason: the same in a word or two;
     decision: where a promotion rule was asked, which says the rest.
     """
 
     code: int = 0
     said: str | None = None
     reason: str | None = None
-    decision: "Decision | None" = None
+    decision: "PromotionDecision | None" = None
 
     @classmethod
     def refused(cls, error: NotPromoted) -> Self:
-        """By the rules of `registry/promotion.py`."""
+        """End without promotion, by the rules of `registry/promotion.py`; error: what they said."""
         return cls(NOT_PROMOTED, f"{error}. The release is written, and is not promoted.", error.rule)
 
 
-def unfit(manifest: Manifest, rule: ThresholdRule) -> Ending | None:
-    """Why a release is not offered for promotion, whatever is current; None where it is. rule: what was asked for."""
+def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
+    """Say why a release is not offered for promotion, whatever is current; None where it is.
+
+    manifest: of the release; rule: that was asked for.
+    """
     record = manifest.abstention
     unlimited = None if record is None or record.certified else refusals_remedy(record, manifest.data)
     if manifest.policy.kind == "none":
@@ -45,26 +55,17 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> Ending | None:
         ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
         refusals = "" if unlimited is None else f" Of refusals: {unlimited}"
         said = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and is not promoted."
-        return Ending(NO_CUT, said, "no cut")
+        return CalibrateResult(NO_CUT, said, "no cut")
     if unlimited is not None:
-        return Ending(NOT_PROMOTED, f"{unlimited} The release is written, and is not promoted.", "abstention")
+        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release is written, and is not promoted.", "abstention")
     return None
 
 
-if TYPE_CHECKING:  # what compares needs the extra `calibration`, and these words are known to every command
-    from taugate.calibration.comparison.decision import Decision
-    from taugate.calibration.comparison.judge import Verdict
+def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
+    """Say what each clause came to, and what to do; returns the exit code.
 
-_REASONS = {
-    "first release": "no release is current, and there is nothing to compare with",
-    "same content": "the same content as the current release, which stays",
-}
-
-PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
-
-
-def report(decision: "Decision", say: Callable[[str], object]) -> int:
-    """Say what each clause came to, and what to do. Returns the exit code."""
+    decision: of the promotion; say: told one line at a time.
+    """
     for line in _lines(decision):
         say(line)
     if decision.holds:
@@ -77,22 +78,11 @@ def report(decision: "Decision", say: Callable[[str], object]) -> int:
     return NOT_PROMOTED
 
 
-def _lines(decision: "Decision") -> list[str]:
-    """One line a clause, after what limits their worth."""
-    found = [
-        f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
-        for name in decision.optimistic
-    ]
-    if decision.reason is not None:
-        found.append(f"promotion: {_REASONS[decision.reason]}")
-    for verdict in decision.verdicts:
-        found += [_widened(verdict)] if verdict.widened else []
-        found.append(_line(verdict))
-    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
+def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
+    """Return the object `promotion` of `taugate calibrate --json`.
 
-
-def as_json(rule: PromotionRule, ending: Ending) -> dict[str, Any]:
-    """The object `promotion` of `taugate calibrate --json`; without a decision something else was against it."""
+    rule: that was asked for; ending: how the calibration ended; without a decision something else was against it.
+    """
     decision = ending.decision
     if decision is None:
         return {"rule": str(rule), "current": None, "promoted": False, "reason": ending.reason, "clauses": []}
@@ -105,35 +95,21 @@ def as_json(rule: PromotionRule, ending: Ending) -> dict[str, Any]:
     }
 
 
-def _clause(verdict: "Verdict") -> dict[str, Any]:
-    return {
-        "quantity": verdict.clause.quantity,
-        "not": verdict.clause.way,
-        "margin": verdict.clause.margin,
-        "widened": verdict.widened,
-        "current": verdict.current,
-        "new": verdict.new,
-        "worse_by_at_most": verdict.most,
-        "confidence": verdict.confidence,
-        "finding": verdict.finding,
-        "test": verdict.test,
-        "unit": verdict.unit,
-        "statement": verdict.statement,
-        "could_have_shown": verdict.least,
-        "queries_needed": verdict.needed,
-        "queries": list(verdict.queries),
-    }
+def _lines(decision: "PromotionDecision") -> list[str]:
+    """Return one line for each clause, after what limits their worth."""
+    found = [
+        f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
+        for name in decision.optimistic
+    ]
+    if decision.reason is not None:
+        found.append(f"promotion: {_REASONS[decision.reason]}")
+    for verdict in decision.verdicts:
+        found += [_widened(verdict)] if verdict.widened else []
+        found.append(_line(verdict))
+    return [*found, PROVISIONAL] if decision.promoted and decision.provisional else found
 
 
-def _widened(verdict: "Verdict") -> str:
-    clause = verdict.clause
-    return (
-        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
-        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
-    )
-
-
-def _line(verdict: "Verdict") -> str:
+def _line(verdict: "ClauseVerdict") -> str:
     clause, (before, after) = verdict.clause, verdict.queries
     queries = f"{after:,} queries" if verdict.test == "paired" else f"{before:,} and {after:,} queries"
     if verdict.unit == "document":
@@ -154,8 +130,36 @@ def _line(verdict: "Verdict") -> str:
     return line
 
 
-def _limit(verdict: "Verdict") -> str:
+def _limit(verdict: "ClauseVerdict") -> str:
     way = verdict.clause.way
     if verdict.most >= 0:
         return f"{way} by at most {fixed(verdict.most)}"
     return f"{'higher' if way == 'lower' else 'lower'} by at least {fixed(-verdict.most)}"
+
+
+def _widened(verdict: "ClauseVerdict") -> str:
+    clause = verdict.clause
+    return (
+        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
+        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
+    )
+
+
+def _clause(verdict: "ClauseVerdict") -> dict[str, Any]:
+    return {
+        "quantity": verdict.clause.quantity,
+        "not": verdict.clause.way,
+        "margin": verdict.clause.margin,
+        "widened": verdict.widened,
+        "current": verdict.current,
+        "new": verdict.new,
+        "worse_by_at_most": verdict.most,
+        "confidence": verdict.confidence,
+        "finding": verdict.finding,
+        "test": verdict.test,
+        "unit": verdict.unit,
+        "statement": verdict.statement,
+        "could_have_shown": verdict.least,
+        "queries_needed": verdict.needed,
+        "queries": list(verdict.queries),
+    }

@@ -1,4 +1,4 @@
-"""What a second calibration need not compute again: exported encoders and embeddings, on disk.
+"""A cache of embeddings on disk, so that a second calibration need not compute them again.
 
 Every vector depends on its text alone, so a run that finds some of them here gives the same bytes as one that does not.
 """
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, truncated INTEGER, v
 
 @dataclass(frozen=True, slots=True)
 class CachedEmbedding:
-    """A vector (d,) float32, and whether its text was longer than the encoder reads."""
+    """One embedding; vector: (d,) float32; truncated: whether its text was longer than the encoder reads."""
 
     vector: Float32
     truncated: bool
@@ -35,6 +35,8 @@ class EmbeddingCache:
 
     SQLite: safe against kill -9 and against two calibrations at once. A cache that cannot be used is as good as none,
     so its own failures never end a calibration; `failure` says what happened.
+
+    path: of the SQLite file; dimension: d, of the vectors.
     """
 
     def __init__(self, path: Path, dimension: int) -> None:
@@ -48,8 +50,11 @@ class EmbeddingCache:
             self._give_up(f"{path}: {error}")
 
     @classmethod
-    def of(cls, encoder_sha256: str, dimension: int) -> Self:
-        """The cache of an encoder, by its digest and by what decides the last bits of what it computes."""
+    def for_encoder(cls, encoder_sha256: str, dimension: int) -> Self:
+        """Open the cache of an encoder, by its digest and by what decides the last bits of what it computes.
+
+        encoder_sha256: digest of its files; dimension: d, of its vectors.
+        """
         machine = sha256(f"{version('onnxruntime')} {_processor()}".encode()).hexdigest()
         return cls(cache_folder() / "embeddings" / f"{encoder_sha256[:32]}-{machine[:12]}.sqlite", dimension)
 
@@ -59,7 +64,7 @@ class EmbeddingCache:
         return sha256(text.encode()).digest()
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, CachedEmbedding]:
-        """Those of `keys` that are known."""
+        """Look up `keys`; those that are not known are left out."""
         found: dict[bytes, CachedEmbedding] = {}
         try:
             for key in keys:
@@ -76,7 +81,7 @@ class EmbeddingCache:
         return found
 
     def put(self, embeddings: Mapping[bytes, CachedEmbedding]) -> None:
-        """Add embeddings in one transaction."""
+        """Add embeddings by key, in one transaction."""
         rows: Iterable[tuple[bytes, bool, bytes]] = (
             (key, each.truncated, each.vector.tobytes()) for key, each in embeddings.items()
         )
@@ -93,7 +98,7 @@ class EmbeddingCache:
 
 
 def _processor() -> str:
-    """What instructions the processor has: onnxruntime chooses its code, and so its order of sums, by them."""
+    """Return the processor's instructions: onnxruntime chooses its code, and so its order of sums, by them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(("flags", "Features")))

@@ -1,4 +1,4 @@
-"""Every text of a data set as a vector, with a word on what was cut off and what the cache saved."""
+"""Encode every text of a data set, and say what was cut off and what the cache saved."""
 
 import sys
 import time
@@ -36,7 +36,10 @@ class Embeddings:
 
 
 def encode(encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache) -> Embeddings:
-    """Embed `total` texts in order; one that occurs twice, or was embedded by an earlier run, is encoded once."""
+    """Embed texts in order; one that occurs twice, or was embedded by an earlier run, is encoded once.
+
+    encoder: that embeds; texts: `total` of them; total: how many; role: query or document; cache: of this encoder.
+    """
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
     remaining = iter(texts)
@@ -70,10 +73,11 @@ def encode(encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, c
 
 @dataclass(frozen=True)
 class EncodedDataset:
-    """Vectors in the order of the data set, each (n, d) float32.
+    """Vectors of a data set, in its order.
 
-    off_topic: those of questions that no document answers, none where the data set has unanswerable queries of its own;
-    lengths: (N,) bytes of each document's text, title included; truncated_documents: longer than the encoder reads.
+    documents: (N, d), answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic are questions that no
+    document answers, none where the data set has unanswerable queries of its own; lengths: (N,) bytes of each
+    document's text, title included; truncated_documents: longer than the encoder reads.
     """
 
     documents: Float32
@@ -87,7 +91,11 @@ class EncodedDataset:
 def encode_dataset(
     dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, say: Callable[[str], None], watch: Stopwatch
 ) -> EncodedDataset:
-    """Encode documents and queries; the time spent in the encoder is added to the stage "encode"."""
+    """Encode documents and queries.
+
+    dataset: documents and queries; encoder: that embeds; cache: of this encoder; say: told one line of progress or
+    warning at a time; watch: stopwatch whose stage "encode" grows by the time spent in the encoder.
+    """
     documents = encode(
         encoder, (document.encoded_text for document in dataset.documents), len(dataset.documents), "document", cache
     )

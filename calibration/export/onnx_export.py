@@ -24,7 +24,6 @@ from taugate.retrieval.encoder.encoder import CONFIG, MODEL, TOKENIZER, EncoderC
 from taugate.retrieval.release.golden import TOLERANCE
 
 _SENTENCE = "The threshold of a retrieval system decides which of the passages it has found are worth reading. "
-
 PROBES = [
     "?",
     "threshold",
@@ -41,53 +40,7 @@ PROBES = [
     "naïve café — “quoted” … 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 🙂",
     *(_SENTENCE * repeats for repeats in (1, 2, 4, 8, 16, 64)),
 ]
-
-
 _WEIGHTS, _AXIS = "taugate/weights", "taugate/axis"
-
-
-def sum_tokens_by_product(path: Path) -> None:
-    """Rewrite every sum over the tokens of (batch, tokens, features), in place, as a product with the attention mask.
-
-    What is summed there is zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a
-    batch in another order than that of a single text, which shows in the last bits; its products have one order. (It
-    would turn a transpose and a sum over the last axis back into what was there.)
-    """
-    model = onnx.load(path)
-    sums = _token_sums(model)
-    nodes = [
-        helper.make_node("Cast", ["attention_mask"], [f"{_WEIGHTS}/cast"], to=TensorProto.FLOAT),
-        helper.make_node("Unsqueeze", [f"{_WEIGHTS}/cast", _AXIS], [_WEIGHTS]),
-    ]
-    for node in model.graph.node:
-        if node.output[0] in sums:
-            product = f"{node.output[0]}/product"
-            nodes.append(helper.make_node("MatMul", [_WEIGHTS, node.input[0]], [product]))
-            nodes.append(helper.make_node("Squeeze", [product, _AXIS], [node.output[0]]))
-        else:
-            nodes.append(node)
-    if sums:
-        del model.graph.node[:]
-        model.graph.node.extend(nodes)
-        model.graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [1]))
-        onnx.save(model, path)
-
-
-def _token_sums(model: onnx.ModelProto) -> set[str]:
-    """Outputs of the ReduceSum nodes that drop axis 1 of three."""
-    inferred = shape_inference.infer_shapes(model).graph.value_info
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in inferred}
-    tensors = {each.name: each for each in model.graph.initializer}
-    tensors |= {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
-    found = set()
-    for node in model.graph.node:
-        if node.op_type == "ReduceSum" and ranks.get(node.input[0]) == 3:
-            drops = any(attribute.name == "keepdims" and attribute.i == 0 for attribute in node.attribute)
-            if drops and node.input[1] in tensors and numpy_helper.to_array(tensors[node.input[1]]).tolist() == [1]:
-                found.add(node.output[0])
-    return found
-
-
 # The graph must not move a similarity by more than a golden query may differ: |Δs| ≤ |Δv| = √(2(1 − cos)).
 MAX_COSINE_DIFFERENCE = TOLERANCE**2 / 2
 # Queries that come together are encoded 4 to 9 % faster than without padding, as more of them share a batch, and a lone
@@ -96,10 +49,11 @@ _PAD_MULTIPLE = 4
 
 
 def export(folder: Path, name: str, revision: str, target: Path) -> None:
-    """Write model.onnx, tokenizer.json and encoder.json into the empty folder `target`.
+    """Write model.onnx, tokenizer.json and encoder.json into an empty folder.
 
-    Raises EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and
-    PyTorch differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
+    folder: of the sentence-transformers model; name, revision: that are recorded; target: the empty folder. Raises
+    EncoderError, naming the module, when the model is of a kind that has no such graph, or when the graph and PyTorch
+    differ by more than MAX_COSINE_DIFFERENCE on the probe texts.
     """
     model = load_model(folder, name)
     refuse_unknown_modules(model, name)
@@ -144,14 +98,14 @@ def _write_config(config: EncoderConfig, target: Path) -> None:
 
 
 def _depends_on_company(encoder: OnnxEncoder) -> bool:
-    """Whether a text alone in its batch gets other bits than the same text in company."""
+    """Say whether a text alone in its batch gets other bits than the same text in company."""
     pairs = encoder.encode([probe for probe in PROBES for _ in range(2)], "document")[::2]
     alone = np.concatenate([encoder.encode([probe], "document") for probe in PROBES])
     return not np.array_equal(pairs, alone)
 
 
 def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> float:
-    """Largest 1 − cosine between PyTorch and the graph, as query and as document, over the probe texts.
+    """Return the largest 1 − cosine between PyTorch and the graph, as query and as document, over the probe texts.
 
     As ½|a − b|², which is the same for unit vectors, exact for small angles, and 0 where both are the zero vector.
     """
@@ -159,3 +113,47 @@ def _cosine_difference(model: SentenceTransformer, encoder: OnnxEncoder) -> floa
     if encoder.config.query_prompt != encoder.config.document_prompt:
         pairs.append((model.encode_document(PROBES, normalize_embeddings=True), encoder.encode(PROBES, "document")))
     return max(float(((a.astype(np.float64) - b) ** 2).sum(axis=1).max()) / 2 for a, b in pairs)
+
+
+def sum_tokens_by_product(path: Path) -> None:
+    """Rewrite every sum over the tokens of (batch, tokens, features), in place, as a product with the attention mask.
+
+    What is summed there is zero outside the mask, so the product is the same sum. onnxruntime adds the middle axis of a
+    batch in another order than that of a single text, which shows in the last bits; its products have one order. (It
+    would turn a transpose and a sum over the last axis back into what was there.)
+
+    path: of the ONNX file.
+    """
+    model = onnx.load(path)
+    sums = _token_sums(model)
+    nodes = [
+        helper.make_node("Cast", ["attention_mask"], [f"{_WEIGHTS}/cast"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", [f"{_WEIGHTS}/cast", _AXIS], [_WEIGHTS]),
+    ]
+    for node in model.graph.node:
+        if node.output[0] in sums:
+            product = f"{node.output[0]}/product"
+            nodes.append(helper.make_node("MatMul", [_WEIGHTS, node.input[0]], [product]))
+            nodes.append(helper.make_node("Squeeze", [product, _AXIS], [node.output[0]]))
+        else:
+            nodes.append(node)
+    if sums:
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        model.graph.initializer.append(helper.make_tensor(_AXIS, TensorProto.INT64, [1], [1]))
+        onnx.save(model, path)
+
+
+def _token_sums(model: onnx.ModelProto) -> set[str]:
+    """Find the outputs of the ReduceSum nodes that drop axis 1 of three."""
+    inferred = shape_inference.infer_shapes(model).graph.value_info
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in inferred}
+    tensors = {each.name: each for each in model.graph.initializer}
+    tensors |= {node.output[0]: node.attribute[0].t for node in model.graph.node if node.op_type == "Constant"}
+    found = set()
+    for node in model.graph.node:
+        if node.op_type == "ReduceSum" and ranks.get(node.input[0]) == 3:
+            drops = any(attribute.name == "keepdims" and attribute.i == 0 for attribute in node.attribute)
+            if drops and node.input[1] in tensors and numpy_helper.to_array(tensors[node.input[1]]).tolist() == [1]:
+                found.add(node.output[0])
+    return found

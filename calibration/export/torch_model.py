@@ -1,4 +1,4 @@
-"""A sentence-transformers model as a graph of two inputs, traced by PyTorch."""
+"""Take a sentence-transformers model apart, and trace it with PyTorch as a graph of two inputs."""
 
 import contextlib
 import io
@@ -16,10 +16,11 @@ from taugate.errors import EncoderError
 _FIRST = {"Transformer", "StaticEmbedding"}
 _LATER = {"Pooling", "Dense", "Normalize", "Dropout"}
 _NO_LIMIT = 2**31 - 1  # tokens; StaticEmbedding reads texts of any length
+_OPSET = 17  # the lowest with LayerNormalization as one operator
 
 
 def load_model(folder: Path, name: str) -> SentenceTransformer:
-    """The model in `folder`, on the CPU. Raises EncoderError when there is none."""
+    """Load the model in `folder` on the CPU; name: for the message. Raises EncoderError when there is none."""
     logging.getLogger("transformers").setLevel(logging.ERROR)
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over the weights of one small file
@@ -29,7 +30,10 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
 
 
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
-    """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone."""
+    """Raise EncoderError, naming the module, for a model that has no graph of ids and mask alone.
+
+    model: to export; name: for the message.
+    """
     for position, module in enumerate(model):
         name_of_kind = kind(module)
         if name_of_kind not in (_LATER if position else _FIRST):
@@ -45,25 +49,11 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
             )
 
 
-def kind(module: object) -> str:
-    """Class name: module classes move between versions of sentence-transformers, their names do not."""
-    return type(module).__name__
-
-
-def pooling(model: SentenceTransformer) -> str:
-    """How token vectors become one; a static embedding takes their mean."""
-    modules: list[Any] = list(model)
-    modes = next((module.pooling_mode for module in modules if kind(module) == "Pooling"), "mean")
-    return modes if isinstance(modes, str) else "+".join(modes)
-
-
-def is_transformer(model: SentenceTransformer) -> bool:
-    """Whether its tokens go through a transformer, and not straight to their mean."""
-    return kind(model[0]) == "Transformer"
-
-
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
-    """The fast tokenizer with truncation set as the model has it, and its maximum length in tokens."""
+    """Return the fast tokenizer with truncation set as the model has it, and its maximum length in tokens.
+
+    model: to export; name: for the message. Raises EncoderError where it has no fast tokenizer.
+    """
     fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if not isinstance(fast, Tokenizer):
         kind = type(model.tokenizer).__name__
@@ -79,45 +69,39 @@ def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]
     return tokenizer, max_length
 
 
+def pooling(model: SentenceTransformer) -> str:
+    """Return how token vectors become one; a static embedding takes their mean; model: to export."""
+    modules: list[Any] = list(model)
+    modes = next((module.pooling_mode for module in modules if kind(module) == "Pooling"), "mean")
+    return modes if isinstance(modes, str) else "+".join(modes)
+
+
 def prompt_of(model: SentenceTransformer, *names: str) -> str:
-    """The prompt that encode_query and encode_document would use: the role's own, else the default one."""
+    """Return the prompt that encode_query and encode_document would use: the role's own, else the default one.
+
+    model: to export; names: of the role's prompt, the first that is there.
+    """
     prompts = model.prompts
     chosen = next((name for name in names if name in prompts), model.default_prompt_name)
     return (prompts.get(chosen) if chosen else None) or ""
 
 
-_OPSET = 17  # the lowest with LayerNormalization as one operator
+def is_transformer(model: SentenceTransformer) -> bool:
+    """Say whether the tokens of a model go through a transformer, and not straight to their mean."""
+    return kind(model[0]) == "Transformer"
 
 
-class _SentenceEmbedding(torch.nn.Module):
-    """(input_ids, attention_mask) → unit vectors; what SentenceTransformer.encode does to a padded batch."""
-
-    def __init__(self, model: SentenceTransformer) -> None:
-        super().__init__()
-        self.steps: Any = torch.nn.ModuleList(model)  # of classes that say little about their attributes
-        self.truncate_dim: int | None = model.truncate_dim
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        first, *later = self.steps
-        if kind(first) == "StaticEmbedding":
-            features = {"sentence_embedding": _bag_mean(first.embedding.weight, input_ids, attention_mask)}
-        else:
-            features = first({"input_ids": input_ids, "attention_mask": attention_mask})
-        for module in later:
-            features = module(features)
-        vector: torch.Tensor = features["sentence_embedding"][:, : self.truncate_dim]
-        unit = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
-        return vector if unit else torch.nn.functional.normalize(vector, dim=-1)
-
-
-def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean of the token vectors under the mask: EmbeddingBag without its offsets, which ONNX cannot batch."""
-    weights = mask.unsqueeze(-1).to(weight.dtype)
-    return (weight[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)
+def kind(module: object) -> str:
+    """Return the class name of a module: classes move between versions of sentence-transformers, their names do not."""
+    return type(module).__name__
 
 
 def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, name: str) -> None:
-    """Trace the model into an ONNX file. Raises EncoderError, naming the module, when it cannot be traced."""
+    """Trace the model into an ONNX file.
+
+    model: to export; tokenizer: whose tokens it is traced with; path: of the file; name: for the message. Raises
+    EncoderError, naming the module, when it cannot be traced.
+    """
     lengths = [len(ids) for ids in (encoding.ids for encoding in tokenizer.encode_batch(["a short text", "b"]))]
     ids = torch.ones((2, max(lengths)), dtype=torch.long)
     mask = torch.tensor([[1] * length + [0] * (max(lengths) - length) for length in lengths])
@@ -144,3 +128,30 @@ def write_graph(model: SentenceTransformer, tokenizer: Tokenizer, path: Path, na
         raise EncoderError(
             f"encoder {name!r}: module 0 ({architecture}) cannot be exported to ONNX: {str(error).splitlines()[0]}"
         ) from error
+
+
+class _SentenceEmbedding(torch.nn.Module):
+    """(input_ids, attention_mask) → unit vectors; what SentenceTransformer.encode does to a padded batch."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.steps: Any = torch.nn.ModuleList(model)  # of classes that say little about their attributes
+        self.truncate_dim: int | None = model.truncate_dim
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        first, *later = self.steps
+        if kind(first) == "StaticEmbedding":
+            features = {"sentence_embedding": _bag_mean(first.embedding.weight, input_ids, attention_mask)}
+        else:
+            features = first({"input_ids": input_ids, "attention_mask": attention_mask})
+        for module in later:
+            features = module(features)
+        vector: torch.Tensor = features["sentence_embedding"][:, : self.truncate_dim]
+        unit = kind(self.steps[-1]) == "Normalize" and self.truncate_dim is None
+        return vector if unit else torch.nn.functional.normalize(vector, dim=-1)
+
+
+def _bag_mean(weight: torch.Tensor, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the mean of token vectors under the mask: EmbeddingBag without its offsets, which ONNX cannot batch."""
+    weights = mask.unsqueeze(-1).to(weight.dtype)
+    return (weight[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)

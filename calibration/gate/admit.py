@@ -1,22 +1,21 @@
-"""What is made cheaper: each way is tried, judged by the gate, and kept where it is admitted.
+"""Try everything cheaper that is asked for, one kind after the other, and keep what the gate admits.
 
-One kind after the other, precision, projection, index: what is tried next stands on what was admitted before, and is
-always judged against the exact, unprojected, float32 baseline, so that the whole of what will serve has passed. The
-gate's error is divided among the kinds asked for (Bonferroni).
+Precision comes first, then projection, then index. Each step starts from what was admitted before it and is judged
+against the one exact, unprojected, float32 baseline, so that the whole of what will serve has passed. The gate's error
+is divided among the kinds asked for (Bonferroni).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import replace
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.gate.gate import Candidate, Trial, gate_line, judge
-from taugate.calibration.gate.indexes import Indexed, admit_index, kinds_asked
-from taugate.calibration.gate.precision import admits_int8, golden_tolerance, in_int8
-from taugate.calibration.gate.projection import RETENTIONS, Projected, admit_projection
-from taugate.calibration.metrics.bootstrap import Split
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.gate.baseline import Admitted, GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.gate import gate_line
+from taugate.calibration.gate.indexes import kinds_asked, try_indexes
+from taugate.calibration.gate.precision import golden_tolerance, try_int8
+from taugate.calibration.gate.projection import RETENTIONS, try_projection
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import QueryPart
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.risk.paired import least_loss
 from taugate.calibration.settings.settings import (
@@ -28,98 +27,63 @@ from taugate.calibration.settings.settings import (
 )
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.index.build import AnyIndex
-from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.release.manifest import IndexRecord
-from taugate.retrieval.release.records import GateRecord, ProjectionRecord
-from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.release.records import GateRecord
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """What will serve.
-
-    encoder: of queries; encoded: as it is searched; projection with its record: None without one; gate: all that was
-    tried; golden_tolerance: how far scores may be from these on another processor; float32: what an encoder in int8 was
-    made of.
-    """
-
-    encoder: OnnxEncoder
-    encoded: EncodedDataset
-    projection: Projection | None
-    projection_record: ProjectionRecord | None
-    index: AnyIndex
-    index_record: IndexRecord
-    gate: list[GateRecord]
-    golden_tolerance: float = TOLERANCE
-    float32: OnnxEncoder | None = None
-
-
-def admit(
+def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
     encoded: EncodedDataset,
     encoder: OnnxEncoder,
+    part: QueryPart,
     settings: CalibrationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
 ) -> Admitted:
-    """Try what the settings ask for. Raises EncoderError where int8 cannot be had."""
-    cheaper, units = settings.candidates, Units.of(clusters(dataset.answerable))
-    # As `study` splits them.
-    members = Split.asked(np.random.default_rng(settings.seed), units, settings).calibration
+    """Try what the settings ask for.
+
+    dataset: data set that is calibrated on; encoded: its vectors, by `encoder`, which is in float32; part: the
+    calibration queries; settings: of the calibration; say: told one line of progress or warning at a time; watch:
+    stopwatch whose stages "encode" and "gate" grow. Raises EncoderError where int8 is asked for and this encoder cannot
+    have it.
+    """
+    cheaper, members, units = settings.candidates, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
-    records: list[GateRecord] = []
-
-    def trial(encoded: EncodedDataset) -> Trial:
-        return Trial(queries, encoded.answerable[members], encoded.documents, settings.k)
-
+    trial = SearchTrial.build(queries, encoded.answerable[members], encoded.documents, settings.k)
+    state = GateState.exact(encoder, encoded, trial)
     if not cheaper.requested:
-        indexed = Indexed.exact(trial(encoded))
-        return Admitted(encoder, encoded, None, None, indexed.index, indexed.record, records)
+        return state.admitted
     with watch.stage("gate"):
-        baseline, calibrating = trial(encoded).outcome(), units.take(members)
+        baseline = GateBaseline.judge(members, units, trial)
     kinds = kinds_asked(cheaper.index, len(dataset.documents))
-    gate = _gate(cheaper, calibrating, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
-
-    def judged(candidates: Sequence[Candidate]) -> list[GateRecord]:
-        found = judge(baseline, candidates, calibrating, gate)
-        for record in found:
-            say(gate_line(record))
-        records.extend(found)
-        return found
-
-    float32, exact_queries, tolerance = encoder, encoded.answerable[members], TOLERANCE
+    gate = _gate(cheaper, units, max(1, len(kinds), cheaper.projection == "auto" and len(RETENTIONS)), say)
+    tried: list[GateRecord] = []
     if "precision" in cheaper.requested:
-        tried = in_int8(dataset, encoded, encoder, watch)
-        with watch.stage("gate"):
-            if admits_int8(trial(tried.encoded), encoder, tried.encoder, cheaper.precision, judged):
-                encoder, encoded = tried.encoder, tried.encoded
+        records, state = try_int8(baseline, state, dataset, cheaper.precision, gate, watch)
+        tried += _told(records, say)
     with watch.stage("gate"):
-        projected = Projected(encoded, None, None, None)
         if "projection" in cheaper.requested:
-            projected = admit_projection(trial(encoded), encoded, cheaper, settings.seed, judged)
-        indexed = admit_index(trial(projected.encoded), projected.outcome, kinds, gate.margin or MARGIN, judged)
-        if encoder.config.precision == "int8":
-            projection = projected.projection
-            before = projection.apply(exact_queries) if projection else exact_queries
-            tolerance = golden_tolerance(before, projected.encoded.answerable[members], indexed.index, settings.k)
-    return Admitted(
-        encoder,
-        projected.encoded,
-        projected.projection,
-        projected.record,
-        indexed.index,
-        indexed.record,
-        records,
-        tolerance,
-        None if encoder is float32 else float32,
-    )
+            records, state = try_projection(baseline, state, cheaper, settings.seed, gate)
+            tried += _told(records, say)
+        if kinds:
+            records, state = try_indexes(baseline, state, kinds, gate)
+            tried += _told(records, say)
+        return replace(state.admitted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
 
 
-def _gate(cheaper: CandidateSettings, units: Units, candidates: int, say: Callable[[str], None]) -> GateSettings:
-    """The error divided among what is asked for, and a margin that these queries can show where none is asked for.
+def _told(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence[GateRecord]:
+    for record in records:
+        say(gate_line(record))
+    return records
 
-    candidates: of the kind that has most of them, among which Holm's method divides the error once more.
+
+def _gate(
+    cheaper: CandidateSettings, units: SamplingUnits, candidates: int, say: Callable[[str], None]
+) -> GateSettings:
+    """Divide the error among what is asked for, and choose a margin that these queries can show where none is given.
+
+    cheaper: what is asked for; units: what counts as one draw among the calibration queries; candidates: candidates
+    of the kind that has most of them, among which Holm's method divides the error once more; say: told of a margin
+    that was widened, or that can hardly be shown.
     """
     confidence = 1 - (1 - cheaper.gate.confidence) / len(cheaper.requested)
     margin, least = cheaper.gate.margin, least_loss(units, 1 - (1 - confidence) / candidates)

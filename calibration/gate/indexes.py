@@ -1,14 +1,13 @@
-"""Which index serves: exact in float32, unless the gate admits what was asked for."""
+"""The index that serves: exact in float32, unless the gate admits a cheaper one that was asked for."""
 
 import math
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
-from taugate.calibration.gate.gate import Candidate, Judge, Outcome, Trial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import speeds
-from taugate.calibration.settings.settings import IndexChoice
+from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
@@ -16,7 +15,7 @@ from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.top_k import Index, TopK
-from taugate.retrieval.release.manifest import IndexRecord
+from taugate.retrieval.release.records import GateRecord
 from taugate.retrieval.vectors.projection import Projection
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -24,52 +23,7 @@ from taugate.retrieval.vectors.similarity import Float32
 # that an eighth of the margin is lost and the rest is left for chance (docs/benchmarks/gate.md).
 _MISSED = 0.25
 _BREADTHS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-
-
-def recall(index: Index, flat: FlatIndex, queries: Float32, exact: TopK) -> float:
-    """Mean share of the exact top-K that `index` finds; a document as similar as the last of them will do as well."""
-    found = index.search(queries, exact.positions.shape[1]).positions
-    return float(np.mean(flat.score(queries, found) >= exact.scores[:, -1:]))
-
-
-def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, depth: int, margin: float) -> None:
-    """The first of growing breadths with the recall at `depth` that a margin wants, the widest where none has it.
-
-    flat: exact search of the same documents.
-    """
-    exact = flat.search(queries, depth)
-    for breadth in _BREADTHS:
-        if breadth >= index.least_breadth(depth):
-            index.breadth = breadth
-            everything = index.breadth < breadth  # there are no more lists
-            if everything or recall(index, flat, queries, exact) >= 1 - _MISSED * margin:
-                return
-
-
 _TIMED, _LONE = 256, 64  # queries together, and one by one
-
-
-def search_gain(
-    trial: Trial, flat: FlatIndex, index: AnyIndex, projection: Projection | None = None
-) -> dict[str, float]:
-    """Queries of the trial to `flat`, of its documents, and through the projection, where there is one, to `index`.
-
-    bytes_per_document: of the file that every search reads; disk_bytes_per_document: of all files.
-    """
-    lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
-    gain = speeds(
-        lambda vectors: flat.search(vectors, trial.k),
-        lambda vectors: index.search(projection.apply(vectors) if projection else vectors, trial.k),
-        trial.vectors[:_TIMED],
-        lone,
-    )
-    for name, each in (("baseline_", flat), ("", index)):
-        memory, disk = sizes(each)
-        gain[f"{name}bytes_per_document"] = memory / len(each)
-        gain[f"{name}disk_bytes_per_document"] = disk / len(each)
-    return gain
-
-
 # What `auto` tries, the preferred first, in a corpus of at most so many documents. Encoding a query takes some 4 ms;
 # exact search of 10,000 documents takes less than half of that, int8 of 100,000 as much, and from 1,000,000 on a graph
 # takes minutes to build and 1.8 GB of memory, codes a tenth (384 dimensions on 2 cores, docs/benchmarks/gate.md).
@@ -81,30 +35,13 @@ _AUTO: tuple[tuple[float, tuple[Kind, ...]], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Indexed:
-    """The index that serves, and what the manifest says of it."""
-
-    index: AnyIndex
-    record: IndexRecord
-
-    @classmethod
-    def exact(cls, trial: Trial) -> Self:
-        """The baseline's."""
-        return cls.of(FlatIndex.build(trial.documents))
-
-    @classmethod
-    def of(cls, index: AnyIndex, recall: float | None = None, depth: int | None = None) -> Self:
-        """recall: share of the exact top `depth` that it finds."""
-        breadth = index.breadth if isinstance(index, ApproximateIndex) else None
-        record = IndexRecord(
-            kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
-        )
-        return cls(index, record)
-
-
 def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
-    """What is tried, the preferred first; empty for exact search. Raises InputError with too few documents."""
+    """Return the kinds of index to try, the preferred one first; none for exact search.
+
+    asked: kind that was asked for, or "auto"; documents: N, of the corpus.
+
+    Raises InputError where there are too few documents to train what is asked for.
+    """
     if asked == "auto":
         return next(kinds for most, kinds in _AUTO if documents <= most)
     if asked == "ivf-pq" and documents < FEWEST_FOR_CODES:
@@ -115,36 +52,99 @@ def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
     return () if asked == "flat" else (asked,)
 
 
-def admit_index(trial: Trial, unseen: Outcome | None, kinds: tuple[Kind, ...], margin: float, judged: Judge) -> Indexed:
-    """The first of the kinds that is admitted, exact search where none is.
+def try_indexes(
+    baseline: GateBaseline, state: GateState, kinds: tuple[Kind, ...], gate: GateSettings
+) -> tuple[list[GateRecord], GateState]:
+    """Build and judge an index of each kind, and take the first that is admitted.
 
-    trial: the calibration queries; unseen: their outcome by exact search with projections that had not seen them, where
-    there is a projection. What an index changes is then added to it: the projection here was fitted on these queries.
+    What an index changes is measured against exact search of the same vectors. Where there is a projection it is added
+    to what the projection loses of queries that it was not fitted on: the one that serves was fitted on these queries.
+
+    baseline: baseline to judge against; state: what serves so far, by exact search; kinds: kinds of index, the
+    preferred one first; gate: margin and confidence.
+
+    Returns a record for each kind, and what serves from here on: `state` itself where the gate admits none.
     """
-    flat = FlatIndex.build(trial.documents)
-    if not kinds:
-        return Indexed.of(flat)
-    exact = flat.search(trial.vectors, trial.depth)
-    before = Outcome.of(trial.queries, exact.positions, trial.k)
-    tried = [built(kind, trial, flat, margin) for kind in kinds]
+    trial, margin = state.trial, gate.margin or MARGIN
+    exact = trial.exact.search(trial.vectors, trial.depth)
+    before = RankingOutcomes.judge(trial.queries, exact.positions, trial.k)
+    indexes = [build_index(kind, trial, margin) for kind in kinds]
     candidates = [
-        Candidate(
-            _name(each), "index", (unseen or before).moved(before, trial.outcome(each)), search_gain(trial, flat, each)
+        GateCandidate(
+            _name(index),
+            "index",
+            (state.outcomes or before).shifted(before, trial.outcomes(index)),
+            search_gain(trial, index),
         )
-        for each in tried
+        for index in indexes
     ]
-    for index, record in zip(tried, judged(candidates), strict=True):
+    records = judge(baseline.outcomes, candidates, baseline.units, gate)
+    for index, record in zip(indexes, records, strict=True):
         if record.admitted:
-            return Indexed.of(index, recall(index, flat, trial.vectors, exact), trial.depth)
-    return Indexed.of(flat)
+            return records, state.with_index(index, recall(index, trial.exact, trial.vectors, exact))
+    return records, state
 
 
-def built(kind: Kind, trial: Trial, flat: FlatIndex, margin: float) -> AnyIndex:
-    """An index of the trial's documents, as wide as the margin wants it; flat: exact search of the same."""
+def build_index(kind: Kind, trial: SearchTrial, margin: float) -> AnyIndex:
+    """Build an index of the trial's documents, as broad as the margin wants it.
+
+    kind: kind of index; trial: documents, and the queries that choose the breadth; margin: loss that the gate
+    allows.
+    """
     index = build(kind, trial.documents)
     if isinstance(index, ApproximateIndex):
-        set_breadth(index, flat, trial.vectors, trial.depth, margin)
+        set_breadth(index, trial.exact, trial.vectors, trial.depth, margin)
     return index
+
+
+def set_breadth(index: ApproximateIndex, flat: FlatIndex, queries: Float32, depth: int, margin: float) -> None:
+    """Set the first of growing breadths that has the recall a margin wants, the widest where none has it.
+
+    index: index whose breadth is set; flat: exact search of the same documents; queries: (q, d) float32; depth:
+    results that recall is measured at; margin: loss that the gate allows.
+    """
+    exact = flat.search(queries, depth)
+    for breadth in _BREADTHS:
+        if breadth >= index.least_breadth(depth):
+            index.breadth = breadth
+            everything = index.breadth < breadth  # there are no more lists
+            if everything or recall(index, flat, queries, exact) >= 1 - _MISSED * margin:
+                return
+
+
+def recall(index: Index, flat: FlatIndex, queries: Float32, exact: TopK) -> float:
+    """Return the mean share of the exact top-K that an index finds.
+
+    A document as similar as the last of the exact top-K will do as well.
+
+    index: index that is measured; flat: exact search of the same documents; queries: (q, d) float32; exact: (q, K)
+    results of `flat`.
+    """
+    found = index.search(queries, exact.positions.shape[1]).positions
+    return float(np.mean(flat.score(queries, found) >= exact.scores[:, -1:]))
+
+
+def search_gain(trial: SearchTrial, index: AnyIndex, projection: Projection | None = None) -> dict[str, float]:
+    """Measure the size and speed of an index beside exact search.
+
+    trial: queries and documents, with their exact index; index: index that is measured; projection: projection that
+    queries go through before it, None without one.
+
+    Returns speeds as `speeds` names them; `bytes_per_document` of the file that every search reads, and
+    `disk_bytes_per_document` of all files; of exact search with `baseline_` in front.
+    """
+    lone = [trial.vectors[row : row + 1] for row in range(min(_LONE, len(trial.vectors)))]
+    gain = speeds(
+        lambda vectors: trial.exact.search(vectors, trial.k),
+        lambda vectors: index.search(projection.apply(vectors) if projection else vectors, trial.k),
+        trial.vectors[:_TIMED],
+        lone,
+    )
+    for name, each in (("baseline_", trial.exact), ("", index)):
+        memory, disk = sizes(each)
+        gain[f"{name}bytes_per_document"] = memory / len(each)
+        gain[f"{name}disk_bytes_per_document"] = disk / len(each)
+    return gain
 
 
 def _name(index: AnyIndex) -> str:

@@ -1,21 +1,21 @@
-"""Queries encoded in int8 where the gate admits it. Documents stay as the float32 encoder has them: they cost once."""
+"""Queries are encoded in int8 where the gate admits it; documents stay in float32, as they are encoded only once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.encoding.source import int8_encoder
-from taugate.calibration.gate.gate import Candidate, Judge, Trial
+from taugate.calibration.gate.baseline import GateBaseline, GateState
+from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import Stopwatch, speeds
-from taugate.calibration.settings.settings import PrecisionChoice
+from taugate.calibration.settings.settings import GateSettings, PrecisionChoice
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.index.build import AnyIndex
 from taugate.retrieval.release.golden import TOLERANCE
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.release.records import GateRecord
 
 _TIMED, _LONE = 256, 32  # queries, of them one by one: a few seconds on two cores
 # More than a busy machine mistakes, and less than int8 gains where the processor has instructions for it
@@ -23,50 +23,71 @@ _TIMED, _LONE = 256, 32  # queries, of them one by one: a few seconds on two cor
 _FASTER = 1.2
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """An encoder with the data set as its queries and the float32 encoder's documents are."""
+def try_int8(
+    baseline: GateBaseline,
+    state: GateState,
+    dataset: Dataset,
+    precision: PrecisionChoice,
+    gate: GateSettings,
+    watch: Stopwatch,
+) -> tuple[list[GateRecord], GateState]:
+    """Encode the queries with int8 weights, and judge what they find.
 
-    encoder: OnnxEncoder
-    encoded: EncodedDataset
+    With `auto`, int8 also has to be clearly faster than float32 in the same run.
 
+    baseline: baseline to judge against; state: what serves so far, with a float32 encoder; dataset: data set
+    whose queries are encoded; precision: "int8" or "auto"; gate: margin and confidence; watch: stopwatch whose
+    stages "encode" and "gate" grow.
 
-def in_int8(dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, watch: Stopwatch) -> Encoded:
-    """The queries once more, by the encoder with int8 weights."""
-    int8 = OnnxEncoder.load(int8_encoder(encoder.folder))
-    labelled = dataset.answerable + dataset.unanswerable
-    cache = EmbeddingCache.of(int8.sha256, int8.config.dimension)
-    queries = encode(int8, (query.text for query in labelled), len(labelled), "query", cache)
-    off_topic = encode(int8, dataset.off_topic, len(dataset.off_topic), "query", cache)
-    watch.add("encode", queries.seconds + off_topic.seconds)
-    count = len(dataset.answerable)
-    answerable, unanswerable = queries.vectors[:count], queries.vectors[count:]
-    moved = replace(encoded, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic.vectors)
-    return Encoded(int8, moved)
+    Returns the one record, and what serves from here on: `state` itself where int8 is not used.
 
-
-def admits_int8(trial: Trial, float32: OnnxEncoder, int8: OnnxEncoder, asked: PrecisionChoice, judged: Judge) -> bool:
-    """Whether int8 is to be used; trial: the calibration queries as int8 encodes them.
-
-    With `auto` it also has to be clearly faster than float32 in the same run.
+    Raises EncoderError where the encoder has nothing to quantise.
     """
-    texts = [query.text for query in trial.queries[:_TIMED]]
-    (record,) = judged([Candidate("int8", "precision", trial.outcome(), _gain(texts, float32, int8))])
-    faster = record.gain["queries_per_second"] > _FASTER * record.gain["baseline_queries_per_second"]
-    return record.admitted and (faster or asked == "int8")
+    int8 = OnnxEncoder.load(int8_encoder(state.admitted.encoder.folder))
+    encoded = _encode_queries(dataset, state.admitted.encoded, int8, watch)
+    with watch.stage("gate"):
+        moved = state.with_queries(int8, encoded, encoded.answerable[baseline.members])
+        texts = [query.text for query in moved.trial.queries[:_TIMED]]
+        gain = _encoding_speeds(texts, state.admitted.encoder, int8)
+        candidate = GateCandidate("int8", "precision", moved.trial.outcomes(), gain)
+        (record,) = judge(baseline.outcomes, [candidate], baseline.units, gate)
+        faster = gain["queries_per_second"] > _FASTER * gain["baseline_queries_per_second"]
+        used = record.admitted and (faster or precision == "int8")
+        return [record], moved if used else state
 
 
-def golden_tolerance(float32: Float32, int8: Float32, index: AnyIndex, k: int) -> float:
-    """How far scores in int8 may be from what another processor gives: twice as far as any of float32 is.
+def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
+    """Return how far scores may be from what another processor gives: in int8 twice as far as any of float32 is.
 
     An activation that is rounded the other way, as another processor's last bit may have it, changes everything behind
-    it by as much as rounding itself does (docs/benchmarks/gate.md). float32, int8: (q, d) the same queries.
+    it by as much as rounding itself does (docs/benchmarks/gate.md).
+
+    baseline: baseline with the calibration queries in float32; state: what serves, with the same queries by its
+    own encoder.
     """
-    difference = index.search(float32, k).scores - index.search(int8, k).scores
+    if state.admitted.float32 is None:
+        return TOLERANCE
+    projection, float32 = state.admitted.projection, baseline.trial.vectors
+    exact = state.admitted.index.search(projection.apply(float32) if projection else float32, baseline.trial.k)
+    difference = exact.scores - state.admitted.index.search(state.trial.vectors, baseline.trial.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 
 
-def _gain(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:
+def _encode_queries(
+    dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, watch: Stopwatch
+) -> EncodedDataset:
+    """Encode the queries of `encoded` once more; its documents stay."""
+    labelled = dataset.answerable + dataset.unanswerable
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache)
+    watch.add("encode", queries.seconds + off_topic.seconds)
+    count = len(dataset.answerable)
+    answerable, unanswerable = queries.vectors[:count], queries.vectors[count:]
+    return replace(encoded, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic.vectors)
+
+
+def _encoding_speeds(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:
     def encoding(encoder: OnnxEncoder) -> Callable[[Sequence[str]], object]:
         return lambda batch: encoder.encode(batch, "query")
 

@@ -1,4 +1,4 @@
-"""One calibration from data set to release. `calibrate` reads top to bottom in the order in which it happens."""
+"""One calibration, from data set to release: `calibrate` reads top to bottom in the order in which it happens."""
 
 import os
 import tempfile
@@ -10,16 +10,15 @@ from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.encoding.source import AskedEncoder, exported_encoder
 from taugate.calibration.gate.admit import admit
 from taugate.calibration.gate.indexes import kinds_asked
-from taugate.calibration.job.artifact import Contents, golden_queries, outcomes
-from taugate.calibration.job.facts import manifest_facts
-from taugate.calibration.metrics.bootstrap import (
-    FEWEST_QUERIES,  # to judge by the gate, and to fit a projection on, as well
-)
+from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study import study
-from taugate.calibration.threshold.strata import Strata
+from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.ingestion.dataset.location import local_folder
@@ -35,7 +34,10 @@ _MOST_SIMILARITIES = 50_000_000  # 200 times the default, and about 1 GB while C
 
 
 def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
-    """Raise InputError with too few queries or documents for what is asked, or too much asked of them."""
+    """Raise InputError with too few queries or documents for what is asked, or too much asked of them.
+
+    dataset: labelled queries and documents; settings: of the calibration.
+    """
     if settings.k > len(dataset.documents):
         raise InputError(f"--k {settings.k}: the corpus has only {len(dataset.documents)} documents; give a smaller K")
     if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
@@ -44,21 +46,23 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
             f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
         )
     answerable = len(dataset.answerable)
-    if answerable == round(settings.holdout * answerable):
+    members = answerable - held_out(answerable, settings.holdout)
+    if not members:
         raise InputError(
             f"--holdout {settings.holdout}: leaves none of the {answerable} answerable queries to calibrate on; "
             "label more queries or give a smaller share"
         )
-    members, asked = answerable - round(settings.holdout * answerable), settings.candidates.requested
-    if asked and members < FEWEST_QUERIES:
+    asked = settings.candidates.requested
+    if asked and members < FEWEST_CALIBRATING:  # to judge by the gate, and to fit a projection on
         name, value = next(iter(asked.items()))
         raise InputError(
-            f"--{name} {value}: needs at least {FEWEST_QUERIES} answerable queries to calibrate on, there are "
+            f"--{name} {value}: needs at least {FEWEST_CALIBRATING} answerable queries to calibrate on, there are "
             f"{members}; label more, or leave the option out"
         )
-    kinds_asked(settings.candidates.index, len(dataset.documents))
+    if "index" in asked:
+        kinds_asked(settings.candidates.index, len(dataset.documents))
     if settings.rule.strata is not None:
-        Strata.of(dataset, settings.rule.strata)
+        QueryStrata.group(dataset, settings.rule.strata)
     if settings.abstention is not None:
         settings.abstention.check(dataset)
 
@@ -73,8 +77,11 @@ def calibrate(
 ) -> Manifest:
     """Read a data set, measure, choose a threshold and write a release into `releases`; it is not promoted.
 
-    data: a folder or a URL; say: told one line of progress or warning at a time. Raises InputError, EncoderError or
-    ReleaseError; then nothing has been written. One calibration at a time in a directory.
+    One calibration at a time in a directory.
+
+    data: a folder or a URL; releases: the directory of releases; asked: encoder that was asked for; settings: of the
+    calibration; say: told one line of progress or warning at a time; watch: stopwatch whose stages grow. Raises
+    InputError, EncoderError or ReleaseError; then nothing has been written.
     """
     _check_releases(releases, say)
     asked.check_name(releases)
@@ -85,21 +92,24 @@ def calibrate(
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
-        cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+        cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
-        admitted = admit(dataset, encoded, encoder, settings, say, watch)
-        found = study(dataset, admitted.encoded, admitted.index, settings, watch)
+        drawn = DrawnQueries.draw(
+            SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
+        )
+        admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], settings, say, watch)
+        found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
             facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
-            contents = Contents(
+            contents = ReleaseContents(
                 admitted.encoder.folder,
                 None if admitted.float32 is None else admitted.float32.folder,
                 Path(spool),
                 golden_queries(dataset, found),
-                outcomes(dataset, found),
+                query_outcomes(dataset, found),
                 found,
                 admitted.projection,
                 report,
@@ -117,7 +127,10 @@ def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
 
 
 def _parent(releases: Path) -> Manifest | None:
-    """The promoted release's manifest, for the report; a broken one must not keep a new release from being written."""
+    """Read the promoted release's manifest, for the report.
+
+    a broken one must not keep a new release from being written.
+    """
     try:
         name = current_id(releases)
         return None if name is None else verify(releases / name)

@@ -1,4 +1,4 @@
-"""How many independent queries a query set is worth: queries on one document are hit and missed together."""
+"""Clusters of queries that share documents, and how many independent queries a query set is worth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,17 @@ Unit = Literal["query", "document"]
 MOST_DESIGN_EFFECT = 1.1
 
 
-def counted(documents: int) -> str:
-    """So many documents, for people; a single cluster may be many, chained by queries that have several answers."""
+def documents_in_words(documents: int) -> str:
+    """Write so many documents, for people.
+
+    a single cluster may be many, chained by queries that have several answers.
+    """
     return "documents that all of them share" if documents == 1 else f"{documents:,} documents"
 
 
 @dataclass(frozen=True)
-class Units:
-    """What counts as one independent draw: a query, or all queries on one document.
+class SamplingUnits:
+    """Queries, with what counts as one independent draw: a query, or all queries on one document.
 
     labels: (q,) cluster of each query; design_effect: that of all labelled queries, Σn² / Σn for clusters of n queries
     (Kish, Survey Sampling, 1965, with a correlation of 1). It is the most that clusters can cost. What the losses
@@ -38,24 +41,24 @@ class Units:
     design_effect: float
 
     @classmethod
-    def of(cls, labels: Labels) -> Self:
-        """Of all labelled queries of a kind."""
+    def from_labels(cls, labels: Labels) -> Self:
+        """Take all labelled queries of a kind; labels: (q,) cluster of each."""
         sizes = np.unique(labels, return_counts=True)[1]
         return cls(labels, float(sizes @ sizes) / len(labels))
 
     @property
     def unit(self) -> Unit:
-        """Whether documents stand for queries."""
+        """Unit of the evidence: "document" where documents stand for queries, else "query"."""
         return "document" if self.design_effect > MOST_DESIGN_EFFECT else "query"
 
     @property
     def documents(self) -> int:
-        """Clusters among these queries."""
+        """Number of clusters among these queries."""
         return len(np.unique(self.labels))
 
     @property
     def count(self) -> int:
-        """Units among these queries."""
+        """Number of units among these queries."""
         return len(self) if self.unit == "query" else self.documents
 
     def __len__(self) -> int:
@@ -63,13 +66,13 @@ class Units:
 
     @property
     def words(self) -> str:
-        """These queries, for people."""
+        """Number of queries, and of documents where these count, in words."""
         queries = f"{len(self):,} queries"
-        return queries if self.unit == "query" else f"{queries} about {counted(self.documents)}"
+        return queries if self.unit == "query" else f"{queries} about {documents_in_words(self.documents)}"
 
     @property
     def record(self) -> EvidenceRecord:
-        """As the manifest has it."""
+        """Record for the manifest."""
         return EvidenceRecord(unit=self.unit, units=self.count, design_effect=self.design_effect)
 
     def sizes(self) -> NDArray[np.int64]:
@@ -77,16 +80,18 @@ class Units:
         return np.unique(self.labels, return_counts=True)[1].astype(np.int64)
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """Those of some of the queries: what counts as one draw stays what it is for all."""
+        """Take the queries at `rows`: what counts as one draw stays what it is for all."""
         return type(self)(self.labels[rows], self.design_effect)
 
 
 def clusters(queries: Sequence[LabelledQuery]) -> Labels:
-    """Cluster of each query, (q,): 0, 1, … in order of first appearance.
+    """Number the clusters of queries, (q,): 0, 1, … in order of first appearance.
 
     Queries that share a document are in one cluster, and so are those they share others with in turn. The documents of
     an answerable query are its relevant ones, those of an unanswerable query the ones that it was judged against: a
     question that its document does not answer is as much about that document as one that it does.
+
+    queries: q of them, answerable or not.
     """
     about = [tuple(query.relevant) or query.judged for query in queries]
     owners = np.repeat(np.arange(len(queries)), [len(positions) for positions in about])
@@ -99,12 +104,14 @@ def clusters(queries: Sequence[LabelledQuery]) -> Labels:
 
 
 def intra_cluster_correlation(per_query: PerQuery, labels: Labels) -> float:
-    """ICC of a metric, (q,), by the one-way analysis of variance, clipped to 0…1.
+    """Return the ICC of a metric by the one-way analysis of variance, clipped to 0…1.
 
     (MSB − MSW) / (MSB + (m₀ − 1)·MSW), m₀ = (q − Σm²/q) / (c − 1) for c clusters of m queries (Donner 1986, Int. Stat.
-    Rev. 54, 67; Donner and Klar, Design and Analysis of Cluster Randomization Trials in Health Research, 2000).
-    0 without a repeated document. 1, the worst, where it cannot be estimated: where all is one cluster, or nothing
+    Rev. 54, 67; Donner and Klar, Design and Analysis of Cluster Randomization Trials in Health Research, 2000). 0
+    without a repeated document. 1, the worst, where it cannot be estimated: where all is one cluster, or nothing
     varies, as where every query is a hit; what a cut loses of copies of one query is still lost together.
+
+    per_query: (q,) float64; labels: (q,) clusters 0, 1, …, all used.
     """
     sizes = np.bincount(labels)
     queries, count = len(labels), len(sizes)
@@ -119,12 +126,14 @@ def intra_cluster_correlation(per_query: PerQuery, labels: Labels) -> float:
 
 
 def effective_sample_size(labels: Labels, correlation: float) -> float:
-    """Independent queries whose mean is known as well as that of these: q / deff, from 1 to q.
+    """Return how many independent queries would tell a mean as well as these: q / deff, from 1 to q.
 
     deff = 1 + (m̄ − 1)·ICC (Kish, Survey Sampling, 1965), where m̄ = Σm²/q is the size of a query's own cluster, on
     average (Eldridge, Ashby and Kerry 2006, Int. J. Epidemiol. 35, 1292, in terms of the sizes' variation). For
     clusters of one size m̄ is m₀ of the analysis of variance. For others only m̄ gives the variance of a mean over
     queries, Σ m·(1 + (m − 1)·ICC)·σ²/q²; m₀ is smaller and would promise too much.
+
+    labels: (q,) clusters 0, 1, …, all used; correlation: ICC, in 0…1.
     """
     sizes = np.bincount(labels)
     size = float(sizes @ sizes) / len(labels)
@@ -132,11 +141,13 @@ def effective_sample_size(labels: Labels, correlation: float) -> float:
 
 
 def cluster_bootstrap(per_query: PerQuery, labels: Labels, rng: np.random.Generator, bootstraps: int) -> Interval:
-    """Mean over queries with a 95 % interval that knows of the clusters: whole ones are drawn, with replacement.
+    """Bootstrap the mean over queries with its 95 % interval, drawing whole clusters with replacement.
 
     A bootstrap's value is a ratio, the sum of its metric over its number of queries, as clusters differ in size.
     Davison and Hinkley, Bootstrap Methods and their Application, 1997, §3.8: clusters are drawn, what is in them is
-    not. per_query, labels: (q,).
+    not.
+
+    per_query: (q,) float64; labels: (q,) clusters 0, 1, …, all used; rng: generator; bootstraps: how many.
     """
     sizes, sums = np.bincount(labels), np.bincount(labels, per_query)
     ratios = np.empty(bootstraps)

@@ -1,4 +1,4 @@
-"""How evenly embeddings use the directions of their space: 0 is one direction, 1 is all of them alike."""
+"""Isotropy, how evenly embeddings use the directions of their space: 0 is one direction, 1 is all of them alike."""
 
 from dataclasses import dataclass
 

@@ -1,70 +1,126 @@
-"""The numbers of the manifest for one part of the queries: accuracy, NDCG, COE, ROE, results kept, replies empty."""
+"""The metrics of one part of the queries, each with the interval of its bootstraps.
+
+Accuracy, NDCG, COE, ROE, results kept, and replies left empty. Bootstraps are by index: queries are searched once, and
+a bootstrap only says how often each of them counts.
+"""
+
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from taugate.calibration.metrics.bootstrap import Draw
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.clusters import SamplingUnits, cluster_bootstrap
+from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.metrics.splits import HoldoutSplit, Positions
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.drift.overlap import overlap_thresholds, share_above
 from taugate.retrieval.policy.policy import PolicyKind, keep
 from taugate.retrieval.release.evidence import Estimate, Interval
 from taugate.retrieval.release.manifest import Abstention, MetricsRecord
 from taugate.retrieval.vectors.similarity import Float32
 
+Rows = NDArray[np.int64]
+_BY_DOCUMENT = 1000  # bootstraps: their 2.5th percentile is the 25th value
 
-def abstention(
-    answerable: Float32, hits: NDArray[np.float64], unanswerable: Float32, threshold: np.float32 | None
-) -> Abstention:
-    """Share of queries answered with nothing, and what any other threshold could do.
 
-    answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores of
-    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries.
+@dataclass(frozen=True)
+class Resamples:
+    """Random choices for q queries.
+
+    rows: (m, l) query positions, 0…q − 1; random_documents: (q,) document positions; units: what counts as one draw
+    among the q queries; seed: of the bootstraps by document.
     """
-    empty = _empty_share(answerable, threshold)
-    if not len(unanswerable):
-        return Abstention(answerable_empty=empty, unanswerable_empty=None, auroc=None, aurc=None)
-    best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
-    is_answerable = np.arange(len(best)) < len(answerable)
-    _, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(unanswerable))]))
-    return Abstention(
-        answerable_empty=empty,
-        unanswerable_empty=_empty_share(unanswerable, threshold),
-        auroc=float(roc_auc_score(is_answerable, best)),
-        aurc=float(risk.mean()),
-    )
+
+    rows: Rows
+    random_documents: NDArray[np.int64]
+    units: SamplingUnits
+    seed: int
+
+    @classmethod
+    def draw(
+        cls, rng: np.random.Generator, units: SamplingUnits, documents: int, settings: CalibrationSettings
+    ) -> Self:
+        """Draw the bootstrap rows first, then a random document for each query (docs/calibration.md).
+
+        rng: generator; units: of the q queries; documents: N, of the corpus; settings: m, l and the seed.
+        """
+        queries = len(units.labels)
+        rows = rng.integers(0, queries, size=(settings.bootstraps, settings.sample_size))
+        return cls(rows, rng.integers(0, documents, size=queries), units, settings.seed)
+
+    def estimate(self, per_query: NDArray[np.float64]) -> Estimate:
+        """Estimate the mean of a metric, with 95 % intervals by query, and by document where that is the unit.
+
+        per_query: (q,) float64.
+        """
+        found = bootstrapped(per_query, self.rows)
+        return Estimate(**found.model_dump(), by_document=self.by_document(per_query))
+
+    def by_document(self, per_query: NDArray[np.float64]) -> Interval | None:
+        """Bootstrap the mean of a metric by whole documents; None where queries are the unit.
+
+        Documents are drawn by a generator of their own, `numpy.random.default_rng([seed, 6])`.
+
+        per_query: (q,) float64.
+        """
+        if self.units.unit == "query":
+            return None
+        rng = np.random.default_rng([self.seed, 6])
+        return cluster_bootstrap(per_query, np.unique(self.units.labels, return_inverse=True)[1], rng, _BY_DOCUMENT)
 
 
-def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coverage, the share of queries answered, and risk, the share of wrong ones among them, from the surest query on.
+@dataclass(frozen=True)
+class QueryPart:
+    """The queries that calibrate, or those held out.
 
-    best: (n,) best decision score of each query; right: (n,) 1 where its results hold a relevant document, which an
-    unanswerable query's never do. Queries of equal score count as answered together: each has the risk of the last of
-    them. Returns two (n,) arrays; the mean of the second is the area under the curve (Geifman and El-Yaniv, "Selective
-    Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR 2010).
+    members: positions of its q queries among the answerable ones, ascending; resamples: the random choices for them.
     """
-    order = np.argsort(-best, kind="stable")
-    answered = np.arange(1, len(best) + 1)
-    risk = 1 - np.cumsum(right[order]) / answered
-    last = np.searchsorted(-best[order], -best[order], side="right") - 1
-    return answered / len(best), risk[last]
+
+    members: Positions
+    resamples: Resamples
 
 
-def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:
-    return float((~keep(decisions, threshold).any(axis=1)).mean())
+@dataclass(frozen=True)
+class DrawnQueries:
+    """The random choices that docs/calibration.md lists, all made once and before anything is measured.
+
+    units: what counts as one draw among all answerable queries; parts: "calibration" and, with a holdout, "heldout".
+    """
+
+    units: SamplingUnits
+    parts: dict[str, QueryPart]
+
+    @classmethod
+    def draw(cls, units: SamplingUnits, documents: int, settings: CalibrationSettings) -> Self:
+        """Draw the split, then the resamples of each part, from `numpy.random.default_rng(seed)`.
+
+        units: of all answerable queries; documents: N, of the corpus; settings: of the calibration.
+        """
+        rng = np.random.default_rng(settings.seed)
+        split = HoldoutSplit.draw(rng, units, settings)
+        parts = {
+            name: QueryPart(members, Resamples.draw(rng, units.take(members), documents, settings))
+            for name, members in (("calibration", split.calibration), ("heldout", split.heldout))
+            if len(members)
+        }
+        return cls(units, parts)
 
 
 def measure(
-    queries: Scored,
+    queries: ScoredQueries,
     random_scores: Float32,
-    draw: Draw,
+    draw: Resamples,
     kind: PolicyKind,
     threshold: np.float32 | None,
     overlap_percentile: float,
 ) -> MetricsRecord:
-    """Metrics of the answerable `queries` under `draw`, of all their results and of those that users get.
+    """Measure all results of answerable queries, and those that users get.
 
-    random_scores: (q,) float32, S_rand; threshold: in units of the policy's decision scores, None to keep everything.
+    queries: q answerable ones, with all unanswerable ones; random_scores: (q,) float32, S_rand; draw: resamples of the
+    q queries; kind: of the policy; threshold: in units of the policy's decision scores, None to keep everything;
+    overlap_percentile: of S_topK that gives θ, in 0…100.
     """
     judged = queries.judged
     thetas = overlap_thresholds(judged.top.scores, draw.rows, overlap_percentile)
@@ -82,8 +138,61 @@ def measure(
     )
 
 
-def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Draw) -> Estimate:
-    """Share of scores, one a query, above θ_j; by document of the share of the θ_j that each score is above."""
+def _overlap(scores: Float32, thetas: NDArray[np.float64], draw: Resamples) -> Estimate:
+    """Measure the share of scores, one a query, above θ_j.
+
+    by document of the share of the θ_j that each score is above.
+    """
     found = Interval.of_bootstraps(share_above(scores, thetas))
     above = np.searchsorted(np.sort(thetas), scores, side="left") / len(thetas)
     return Estimate(**found.model_dump(), by_document=draw.by_document(above))
+
+
+def abstention(
+    answerable: Float32, hits: NDArray[np.float64], unanswerable: Float32, threshold: np.float32 | None
+) -> Abstention:
+    """Measure the share of queries answered with nothing, and what any other threshold could do.
+
+    answerable: (q, k) and unanswerable: (u, k) scores, of which one has to reach the threshold: the decision scores of
+    a query's K results, or the one score of the query as a whole; hits: (q,) accuracy of uncut answerable queries;
+    threshold: None for no cut.
+    """
+    empty = _empty_share(answerable, threshold)
+    if not len(unanswerable):
+        return Abstention(answerable_empty=empty, unanswerable_empty=None, auroc=None, aurc=None)
+    best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
+    is_answerable = np.arange(len(best)) < len(answerable)
+    _, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(unanswerable))]))
+    return Abstention(
+        answerable_empty=empty,
+        unanswerable_empty=_empty_share(unanswerable, threshold),
+        auroc=float(roc_auc_score(is_answerable, best)),
+        aurc=float(risk.mean()),
+    )
+
+
+def _empty_share(decisions: Float32, threshold: np.float32 | None) -> float:
+    return float((~keep(decisions, threshold).any(axis=1)).mean())
+
+
+def risk_coverage(best: Float32, right: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return coverage and risk from the surest query on, (n,) each.
+
+    Coverage is the share of queries answered, risk the share of wrong ones among them. Queries of equal score count as
+    answered together: each has the risk of the last of them. The mean of the risk is the area under the curve (Geifman
+    and El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, §2; El-Yaniv and Wiener, JMLR
+    2010).
+
+    best: (n,) best decision score of each query; right: (n,) 1 where its results hold a relevant document, which an
+    unanswerable query's never do.
+    """
+    order = np.argsort(-best, kind="stable")
+    answered = np.arange(1, len(best) + 1)
+    risk = 1 - np.cumsum(right[order]) / answered
+    last = np.searchsorted(-best[order], -best[order], side="right") - 1
+    return answered / len(best), risk[last]
+
+
+def bootstrapped(per_query: NDArray[np.float64], rows: Rows) -> Interval:
+    """Return the mean of a metric over bootstraps, with its 95 % interval; per_query: (q,); rows: (m, l)."""
+    return Interval.of_bootstraps(per_query[rows].mean(axis=1))

@@ -1,7 +1,7 @@
-"""Queries with their top-K and what the qrels say of it: searched once, then everything is a matter of indices."""
+"""Labelled queries after one search: their rankings, accuracy and NDCG, and what each policy keeps of them."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -9,34 +9,36 @@ from numpy.typing import NDArray
 
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
-from taugate.retrieval.policy.policy import Mask, Metric
+from taugate.retrieval.policy.policy import Mask, Metric, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.vectors.similarity import Float32
 
 
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """1.0 for each query with a kept relevant document in its top-K, else 0.0.
+    """Return 1.0 for each query with a kept relevant document in its top-K, else 0.0; (q,) float64.
 
-    grades: (q, K), 0 for what is not relevant; kept: (q, K). Returns (q,).
+    grades: (q, K), 0 for what is not relevant; kept: (q, K).
     """
     hits: NDArray[np.bool_] = np.any((grades >= 1) & kept, axis=1)
     return hits.astype(np.float64)
 
 
 def discounts(k: int) -> NDArray[np.float64]:
-    """1 / log2(rank + 1) for the ranks 1…k."""
+    """Return 1 / log2(rank + 1) for the ranks 1…k."""
     return 1.0 / np.log2(np.arange(2, k + 2))
 
 
 def ideal_dcg(grades: Collection[int], k: int) -> float:
-    """DCG@K of the relevant documents in the best order; grades: of all of them, each ≥ 1."""
+    """Return DCG@K of the relevant documents in the best order; grades: of all of them, each ≥ 1; k: K."""
     best = np.array(sorted(grades, reverse=True)[:k], dtype=np.float64)
     return float(best @ discounts(len(best)))
 
 
 def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.float64]) -> NDArray[np.float64]:
-    """NDCG@K of each query over what is kept, by the ranks of the uncut list; what is dropped gains nothing.
+    """Return NDCG@K of each query over what is kept, (q,) in 0…1.
 
-    grades, kept: (q, K), best first; ideal: (q,), `ideal_dcg` of each query. Returns (q,) in 0…1.
+    Ranks are those of the uncut list; what is dropped gains nothing.
+
+    grades, kept: (q, K), best first; ideal: (q,), `ideal_dcg` of each query.
     """
     dcg: NDArray[np.float64] = np.where(kept, grades, 0) @ discounts(grades.shape[1])
     return dcg / ideal
@@ -44,7 +46,7 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 
 @dataclass(frozen=True)
 class JudgedQueries:
-    """Answerable queries, q of them.
+    """Answerable queries, q of them, with their results and what the qrels say of these.
 
     top: their (q, K) most similar documents; grades: (q, K) int64, the qrels' grade of each, 0 where it is not
     relevant; ideal: (q,) float64, DCG@K of a perfect ranking; correct: (q,) float32, S_corr, the similarity of the most
@@ -58,7 +60,10 @@ class JudgedQueries:
 
     @classmethod
     def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable, k: int) -> Self:
-        """Search every query once. vectors: (q, d) float32, in the order of `queries`."""
+        """Search every query once.
+
+        queries: q of them; vectors: (q, d) float32, in their order; index: of the documents; k: K, results of each.
+        """
         top = index.search(vectors, k)
         return cls(
             top=top,
@@ -84,11 +89,14 @@ class JudgedQueries:
         return ndcg(self.grades, self._all if kept is None else kept, self.ideal)
 
     def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
-        """Accuracy or NDCG, by name."""
+        """Return accuracy or NDCG by `name`, of all results or of those kept; kept: (q, K). Returns (q,)."""
         return self.accuracy(kept) if name == "accuracy" else self.ndcg(kept)
 
     def lost(self, name: Metric, kept: Mask) -> NDArray[np.float64]:
-        """What each query loses when only some of its results are kept, (q,) in 0…1: never less than nothing."""
+        """Return what each query loses when only some of its results are kept, (q,) in 0…1: never less than nothing.
+
+        name: accuracy or ndcg; kept: (q, K).
+        """
         return self.metric(name) - self.metric(name, kept)
 
     @property
@@ -96,14 +104,99 @@ class JudgedQueries:
         return np.ones(self.grades.shape, dtype=np.bool_)
 
 
+@dataclass(frozen=True)
+class AnsweredQueries:
+    """Scores by which queries are answered or refused as a whole.
+
+    answerable: (n,) and unanswerable: (u,) float32; threshold: a query is answered where its score is not below it.
+    """
+
+    answerable: Float32
+    unanswerable: Float32
+    threshold: np.float32
+
+
+@dataclass(frozen=True)
+class ScoredQueries:
+    """Answerable queries, n of them, and unanswerable ones, u, searched and scored.
+
+    judged: the answerable ones with their results; unanswerable: results of the others; relevance: (n, K) and
+    unanswerable_relevance: (u, K) float32 probabilities, None where no model could be fitted; answering: None where no
+    query is refused as a whole.
+    """
+
+    judged: JudgedQueries
+    unanswerable: TopK
+    relevance: Float32 | None
+    unanswerable_relevance: Float32 | None
+    answering: AnsweredQueries | None = None
+
+    @property
+    def kinds(self) -> tuple[PolicyKind, ...]:
+        """Policies that can be had, the one that is preferred at equal evidence first.
+
+        Probability means the same from one encoder to the next; a share of the best score does so more than a score.
+        """
+        return ("relative", "similarity") if self.relevance is None else ("probability", "relative", "similarity")
+
+    def decisions(self, kind: PolicyKind) -> Float32:
+        """Return decision scores of the answerable queries, (n, K) float32; kind: of the policy."""
+        return decision_scores(kind, self.judged.top.scores, self.relevance)
+
+    def unanswerable_decisions(self, kind: PolicyKind) -> Float32:
+        """Return decision scores of the unanswerable queries, (u, K) float32; kind: of the policy."""
+        return decision_scores(kind, self.unanswerable.scores, self.unanswerable_relevance)
+
+    def kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
+        """Return which results of the answerable queries users get, (n, K).
+
+        kind: of the policy; threshold: of the policy, None for no cut.
+        """
+        answered = None if self.answering is None else self.answering.answerable >= self.answering.threshold
+        return keep_answered(self.decisions(kind), threshold, answered)
+
+    def unanswerable_kept(self, kind: PolicyKind, threshold: np.float32 | None) -> Mask:
+        """Return which results of the unanswerable queries users get, (u, K).
+
+        kind: of the policy; threshold: of the policy, None for no cut.
+        """
+        answered = None if self.answering is None else self.answering.unanswerable >= self.answering.threshold
+        return keep_answered(self.unanswerable_decisions(kind), threshold, answered)
+
+    def deciding(self, kind: PolicyKind, threshold: np.float32 | None) -> tuple[Float32, Float32, np.float32 | None]:
+        """Return what decides whether a query gets anything, and the threshold that it has to reach.
+
+        It is the score of the query as a whole, k = 1; without one the decision scores of its K results, of which one
+        has to reach the threshold.
+
+        kind: of the policy; threshold: of the policy, None for no cut. Returns (n, k) and (u, k) float32, of answerable
+        and unanswerable queries, and the threshold.
+        """
+        if self.answering is None:
+            return self.decisions(kind), self.unanswerable_decisions(kind), threshold
+        asked = self.answering
+        return asked.answerable[:, None], asked.unanswerable[:, None], asked.threshold
+
+    def take(self, rows: NDArray[np.int64]) -> "ScoredQueries":
+        """The answerable queries at `rows`, with all of the unanswerable ones."""
+        relevance = None if self.relevance is None else self.relevance[rows]
+        answering = self.answering and replace(self.answering, answerable=self.answering.answerable[rows])
+        return ScoredQueries(
+            self.judged.take(rows), self.unanswerable, relevance, self.unanswerable_relevance, answering
+        )
+
+
 def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The qrels' grade of each result, 0 where it is not relevant; positions: (q, K). Returns (q, K) int64."""
+    """Look up the qrels' grade of each result, 0 where it is not relevant.
+
+    queries: q of them; positions: (q, K) of their results. Returns (q, K) int64.
+    """
     rows = zip(queries, positions.tolist(), strict=True)
     return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
 
 
 def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable) -> Float32:
-    """Of several relevant documents the correct one is the most similar (docs/calibration.md)."""
+    """Return the similarity of the most similar relevant document, the correct one (docs/calibration.md); (q,)."""
     owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
     documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
     scores = index.score(vectors[owners], documents[:, None])[:, 0]

@@ -1,4 +1,4 @@
-"""Whether `relevance` comes true: of the results that say 0.3, three in ten should be relevant.
+"""Reliability of `relevance`: of the results that say 0.3, three in ten should be relevant.
 
 Results are counted by document cluster and by tenth of relevance; everything said of them follows from these sums, and
 every interval from drawing whole clusters with replacement (Davison and Hinkley, Bootstrap Methods and their
@@ -23,10 +23,11 @@ _BOOTSTRAPS = 1000  # their 2.5th percentile is the 25th value
 
 
 @dataclass(frozen=True)
-class Sums:
-    """Sums over results, of so many clusters or of bootstraps of them: (…, 10) by tenth of relevance, squares (…,).
+class ReliabilitySums:
+    """Sums over the results of clusters, or of bootstraps of clusters, by tenth of relevance.
 
-    results: how many there are, said: their relevance, true: how many are relevant, squares: (said − true)².
+    results: (…, 10) how many there are; said: (…, 10) their relevance; true: (…, 10) how many are relevant; squares:
+    (…,) total of (said − true)².
     """
 
     results: Float64
@@ -35,8 +36,11 @@ class Sums:
     squares: Float64
 
     @classmethod
-    def of(cls, relevance: Float32, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Self:
-        """By cluster; relevance, relevant: (q, K), labels: (q,) cluster of each query."""
+    def by_cluster(cls, relevance: Float32, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Self:
+        """Sum by cluster.
+
+        relevance: (q, K) float32, probabilities; relevant: (q, K); labels: (q,) cluster of each query.
+        """
         numbers = np.unique(labels, return_inverse=True)[1]
         clusters = int(numbers.max()) + 1
         owner = np.repeat(numbers, relevance.shape[1])
@@ -49,42 +53,50 @@ class Sums:
         squares = np.bincount(owner, (said - true) ** 2).astype(np.float64)
         return cls(total(np.ones(len(said))), total(said), total(true), squares)
 
-    def drawn(self, rng: np.random.Generator) -> "Sums":
-        """Of each of 1,000 draws of as many clusters as there are, with replacement."""
+    def drawn(self, rng: np.random.Generator) -> "ReliabilitySums":
+        """Sum each of 1,000 draws of as many clusters as there are, with replacement, by `rng`."""
         clusters = len(self.squares)
         times = (np.bincount(rng.integers(0, clusters, clusters), minlength=clusters) for _ in range(_BOOTSTRAPS))
         columns = np.column_stack([self.results, self.said, self.true, self.squares])
         totals = np.array([each @ columns for each in times])
         results, said, true = np.split(totals[:, :-1], 3, axis=1)
-        return Sums(results, said, true, totals[:, -1])
+        return ReliabilitySums(results, said, true, totals[:, -1])
 
     @property
-    def whole(self) -> "Sums":
-        """Of all clusters."""
-        return Sums(self.results.sum(axis=0), self.said.sum(axis=0), self.true.sum(axis=0), self.squares.sum(axis=0))
+    def whole(self) -> "ReliabilitySums":
+        """Sums over all clusters."""
+        return ReliabilitySums(
+            self.results.sum(axis=0), self.said.sum(axis=0), self.true.sum(axis=0), self.squares.sum(axis=0)
+        )
 
     def brier(self) -> Float64:
-        """Brier score: the mean of (said − true)² over results, (…,)."""
+        """Return the Brier score, the mean of (said − true)² over results, (…,)."""
         score: Float64 = self.squares / self.results.sum(axis=-1)
         return score
 
     def brier_skill(self) -> Float64:
-        """1 − Brier score / that of always saying the share of results that are relevant; 0 where that is 0 or 1."""
+        """Return 1 − Brier score / that of always saying the share of results that are relevant.
+
+        0 where that is 0 or 1.
+        """
         base = self.true.sum(axis=-1) / self.results.sum(axis=-1)
         blind = base * (1 - base)
         skill: Float64 = 1 - np.divide(self.brier(), blind, out=np.ones_like(base), where=blind > 0)
         return skill
 
     def gaps(self, least: float) -> Float64:
-        """Said less true by tenth from `least` on, each as a share of all results from there on, (…, tenths)."""
+        """Return said less true by tenth, each as a share of all results from `least` on, (…, tenths)."""
         tenths = slice(round(least * BINS), None)
         results = self.results[..., tenths].sum(axis=-1, keepdims=True)
         gaps: Float64 = (self.said - self.true)[..., tenths] / np.maximum(results, 1)
         return gaps
 
 
-def reliability(sums: Sums) -> list[ReliabilityBin]:
-    """Results by tenth of relevance, without empty tenths, with an interval of the share that is relevant."""
+def reliability(sums: ReliabilitySums) -> list[ReliabilityBin]:
+    """Describe results by tenth of relevance, without empty tenths, with an interval of the share that is relevant.
+
+    sums: by cluster.
+    """
     whole = sums.whole
     return [
         ReliabilityBin(
@@ -100,32 +112,34 @@ def reliability(sums: Sums) -> list[ReliabilityBin]:
     ]
 
 
-def brier(sums: Sums, drawn: Sums) -> Interval:
-    """The Brier score and its 95 % interval; drawn: bootstraps of `sums`."""
+def brier(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
+    """Return the Brier score and its 95 % interval; sums: by cluster; drawn: bootstraps of `sums`."""
     return _percentiles(sums.whole.brier(), drawn.brier())
 
 
-def brier_skill(sums: Sums, drawn: Sums) -> Interval:
-    """The Brier skill score and its 95 % interval."""
+def brier_skill(sums: ReliabilitySums, drawn: ReliabilitySums) -> Interval:
+    """Return the Brier skill score and its 95 % interval; sums: by cluster; drawn: bootstraps of `sums`."""
     return _percentiles(sums.whole.brier_skill(), drawn.brier_skill())
 
 
-def expected_calibration_error(sums: Sums, least: float = 0.0) -> float:
-    """ECE: mean distance between what is said and what is true, by results (Guo et al., ICML 2017, eq. 3).
+def expected_calibration_error(sums: ReliabilitySums, least: float = 0.0) -> float:
+    """Return the ECE, the mean distance between what is said and what is true (Guo et al., ICML 2017, eq. 3).
 
-    least: of the results that say so much or more.
+    sums: by cluster; least: only results that say so much or more count.
     """
     return float(np.abs(sums.whole.gaps(least)).sum())
 
 
-def error_interval(sums: Sums, drawn: Sums, least: float = 0.0) -> Interval:
-    """The ECE with its 95 % interval.
+def error_interval(sums: ReliabilitySums, drawn: ReliabilitySums, least: float = 0.0) -> Interval:
+    """Return the ECE with its 95 % interval.
 
     Chance alone keeps the tenths off the diagonal, so that the ECE of a sample is too large, and that of a bootstrap
-    twice so: its percentiles lie above a true ECE near 0. The lower limit is the ECE less the 97.5th percentile of
-    Σ |gap of the bootstrap − gap|, which bounds what chance adds by the triangle inequality; the upper one is that of
-    the basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below the ECE. In simulations
-    with 30 to 1,200 clusters, calibrated and not, they hold the true ECE in .89 to .99 of the trials.
+    twice so: its percentiles lie above a true ECE near 0. The lower limit is the ECE less the 97.5th percentile of Σ
+    |gap of the bootstrap − gap|, which bounds what chance adds by the triangle inequality; the upper one is that of the
+    basic bootstrap, 2 · ECE − 2.5th percentile (Davison and Hinkley, §5.2), but not below the ECE. In simulations with
+    30 to 1,200 clusters, calibrated and not, they hold the true ECE in .89 to .99 of the trials.
+
+    sums: by cluster; drawn: bootstraps of `sums`; least: only results that say so much or more count.
     """
     gaps, of_bootstraps = sums.whole.gaps(least), drawn.gaps(least)
     found = float(np.abs(gaps).sum())
@@ -140,7 +154,9 @@ def _percentiles(value: np.float64 | Float64, of_bootstraps: Float64) -> Interva
 
 
 def _share(results: Float64, true: Float64) -> Interval:
-    """A share with its 95 % interval: Clopper and Pearson's of the effective number of results; both (c,), by cluster.
+    """Return a share with its 95 % interval, Clopper and Pearson's of the effective number of results.
+
+    both (c,), by cluster.
 
     That number is what gives the variance between clusters (Korn and Graubard, Survey Methodology 24, 1998); where all
     or none are relevant, which shows no variance, it is the number of clusters, as if each were right or wrong whole.

@@ -1,4 +1,4 @@
-"""Everything that a release says of its query set, measured once on the answerable queries."""
+"""Everything that a release says of its query set: how independent, how diverse, and how well labelled it is."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,107 +15,18 @@ from taugate.calibration.metrics.clusters import (
     intra_cluster_correlation,
 )
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.query_set.warnings import Signs, query_set_warnings
+from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
 
 # In standard deviations of S_rand, so that it means the same for an encoder whose similarities are all high or all low.
 MARGIN = 3.0
-
-
-def duplicates(texts: Iterable[str]) -> int:
-    """Texts that occurred before, but for case and white space."""
-    normal = [" ".join(text.casefold().split()) for text in texts]
-    return len(normal) - len(set(normal))
-
-
-def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
-    """Queries whose best unlabelled document beats the best labelled one by more than MARGIN deviations of S_rand.
-
-    A document that answers a query about as well as the labelled one is near it; one that is this much nearer to the
-    query says that the label is wrong or missing, or that the encoder does not know these texts.
-
-    random_scores: S_rand, float32, one similarity or more.
-    """
-    unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
-    margin = MARGIN * float(random_scores.std(dtype=np.float64))
-    return int((unlabelled - judged.correct.astype(np.float64) > margin).sum())
-
-
 _MOST_TOPICS = 20
 # Vectors that are clustered: a seeded sample of them, above that. Keeps 19 runs of k-means below a second or so.
 _SAMPLE = 1000
 _STARTS = 3
-
 Labels = NDArray[np.int32]
-
-
-@dataclass(frozen=True)
-class Topics:
-    """The number of topics with the best silhouette, that silhouette (−1…1), and the entropy of their sizes (0…1)."""
-
-    topics: int
-    silhouette: float
-    topic_entropy: float
-
-
-def cosine_distance(vectors: Float32) -> float | None:
-    """Mean of 1 − cosine over all pairs of unit vectors (n, d); None below 3, a mean of a single pair or none.
-
-    Exact without the pairs: the similarities of all pairs add up to (‖Σv‖² − Σ‖v‖²) / 2.
-    """
-    n = len(vectors)
-    if n < 3:
-        return None
-    total: NDArray[np.float64] = vectors.sum(axis=0, dtype=np.float64)
-    own = float(np.einsum("nd,nd->", vectors, vectors, dtype=np.float64))
-    return 1 - (float(np.square(total).sum()) - own) / (n * (n - 1))
-
-
-def topics(vectors: Float32, seed: int) -> Topics | None:
-    """Topics among unit vectors (n, d); None with fewer than 3 distinct ones, which have no number to choose."""
-    if len(vectors) > _SAMPLE:
-        vectors = vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), _SAMPLE, replace=False))]
-    most = min(_MOST_TOPICS, len(np.unique(vectors, axis=0)) - 1)
-    # One thread: with two, the last bits of k-means's centres differ, and arrays this small take ten times longer.
-    with threadpool_limits(limits=1):
-        found = [_topics(vectors, _k_means(vectors, count, seed)) for count in range(2, most + 1)]
-    return max(found, key=lambda each: each.silhouette, default=None)
-
-
-def _k_means(vectors: Float32, count: int, seed: int) -> Labels:
-    labels: Labels = KMeans(count, n_init=_STARTS, random_state=seed % 2**32).fit(vectors).labels_
-    return labels
-
-
-def _topics(vectors: Float32, labels: Labels) -> Topics:
-    sizes = np.bincount(labels)
-    shares = sizes / len(labels)
-    entropy = -float((shares * np.log(shares)).sum()) / float(np.log(len(sizes)))
-    return Topics(len(sizes), silhouette(vectors, labels), min(1.0, entropy))
-
-
-def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
-    """Mean silhouette by cosine distance (Rousseeuw 1987) of unit vectors (n, d) with clusters 0, 1, … (n,), all used.
-
-    (b − a) / max(a, b): a is the mean distance to the others of a vector's cluster, b to the next cluster. Cosine
-    distance is linear, so the mean distance to a cluster is the distance to its mean: no pairs. One alone scores 0.
-    """
-    v = vectors.astype(np.float64)
-    members = np.eye(int(labels.max()) + 1)[labels]
-    sizes = members.sum(axis=0)
-    towards = v @ (members.T @ v).T
-    rows = np.arange(len(v))
-    others = np.maximum(sizes[labels] - 1, 1)
-    a = 1 - (towards[rows, labels] - np.square(v).sum(axis=1)) / others
-    distances = 1 - towards / sizes
-    distances[rows, labels] = np.inf
-    b = distances.min(axis=1)
-    scale = np.maximum(np.maximum(a, b), np.finfo(np.float64).tiny)
-    return float(np.where(sizes[labels] > 1, (b - a) / scale, 0.0).mean())
-
-
 _BOOTSTRAPS = 1000
 
 
@@ -126,10 +37,11 @@ def measure_query_set(
     document_vectors: Float32,
     seed: int,
 ) -> QuerySetRecord:
-    """The record of answerable queries, q ≥ 1 of them, and of `judged`, the same in the same order.
+    """Measure the answerable queries, q ≥ 1.
 
-    random_scores: S_rand, float32, of any of them; document_vectors: (N, d) float32 of unit length, the whole corpus;
-    seed: of the bootstrap, by a generator of its own, and of the sample and start of the clustering.
+    queries: q of them; judged: the same in the same order, with their results; random_scores: S_rand, float32, of any
+    of them; document_vectors: (N, d) float32 of unit length, the whole corpus; seed: of the bootstrap, by a generator
+    of its own, and of the sample and start of the clustering.
     """
     labels = clusters(queries)
     accuracy = judged.accuracy()
@@ -137,9 +49,9 @@ def measure_query_set(
     effective = effective_sample_size(labels, correlation)
     relevant = document_vectors[sorted({position for query in queries for position in query.relevant})]
     distance, whole = cosine_distance(relevant), cosine_distance(document_vectors)
-    found = topics(relevant, seed)
+    found = topic_clusters(relevant, seed)
     repeated = duplicates(query.text for query in queries)
-    signs = Signs(
+    signs = QuerySetSigns(
         queries=len(queries),
         accuracy=float(accuracy.mean()),
         clusters=int(labels.max()) + 1,
@@ -160,3 +72,99 @@ def measure_query_set(
         duplicate_queries=repeated,
         warnings=query_set_warnings(signs),
     )
+
+
+def duplicates(texts: Iterable[str]) -> int:
+    """Count the texts that occurred before, but for case and white space; texts: of the queries."""
+    normal = [" ".join(text.casefold().split()) for text in texts]
+    return len(normal) - len(set(normal))
+
+
+def overtaken(judged: JudgedQueries, random_scores: Float32) -> int:
+    """Count the queries whose best unlabelled document beats the best labelled one by more than MARGIN.
+
+    A document that answers a query about as well as the labelled one is near it; one that is this much nearer to the
+    query says that the label is wrong or missing, or that the encoder does not know these texts.
+
+    judged: queries with their results; random_scores: S_rand, float32, one similarity or more; MARGIN is in standard
+    deviations of these.
+    """
+    unlabelled = np.where(judged.grades == 0, judged.top.scores, -np.inf).max(axis=1)
+    margin = MARGIN * float(random_scores.std(dtype=np.float64))
+    return int((unlabelled - judged.correct.astype(np.float64) > margin).sum())
+
+
+def cosine_distance(vectors: Float32) -> float | None:
+    """Return the mean of 1 − cosine over all pairs of vectors; None below 3, a mean of a single pair or none.
+
+    Exact without the pairs: the similarities of all pairs add up to (‖Σv‖² − Σ‖v‖²) / 2.
+
+    vectors: (n, d) float32 of unit length.
+    """
+    n = len(vectors)
+    if n < 3:
+        return None
+    total: NDArray[np.float64] = vectors.sum(axis=0, dtype=np.float64)
+    own = float(np.einsum("nd,nd->", vectors, vectors, dtype=np.float64))
+    return 1 - (float(np.square(total).sum()) - own) / (n * (n - 1))
+
+
+@dataclass(frozen=True)
+class TopicClusters:
+    """The clustering of documents with the best silhouette.
+
+    topics: number of clusters; silhouette: of the clustering, −1…1; topic_entropy: of the sizes of the clusters, 0…1.
+    """
+
+    topics: int
+    silhouette: float
+    topic_entropy: float
+
+
+def topic_clusters(vectors: Float32, seed: int) -> TopicClusters | None:
+    """Cluster vectors by k-means, with the number of clusters that has the best silhouette.
+
+    vectors: (n, d) float32 of unit length; seed: of the sample and of k-means. None with fewer than 3 distinct vectors,
+    which have no number to choose.
+    """
+    if len(vectors) > _SAMPLE:
+        vectors = vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), _SAMPLE, replace=False))]
+    most = min(_MOST_TOPICS, len(np.unique(vectors, axis=0)) - 1)
+    # One thread: with two, the last bits of k-means's centres differ, and arrays this small take ten times longer.
+    with threadpool_limits(limits=1):
+        found = [_topics(vectors, _k_means(vectors, count, seed)) for count in range(2, most + 1)]
+    return max(found, key=lambda each: each.silhouette, default=None)
+
+
+def _k_means(vectors: Float32, count: int, seed: int) -> Labels:
+    labels: Labels = KMeans(count, n_init=_STARTS, random_state=seed % 2**32).fit(vectors).labels_
+    return labels
+
+
+def _topics(vectors: Float32, labels: Labels) -> TopicClusters:
+    sizes = np.bincount(labels)
+    shares = sizes / len(labels)
+    entropy = -float((shares * np.log(shares)).sum()) / float(np.log(len(sizes)))
+    return TopicClusters(len(sizes), silhouette(vectors, labels), min(1.0, entropy))
+
+
+def silhouette(vectors: Float32, labels: NDArray[np.int32]) -> float:
+    """Return the mean silhouette by cosine distance (Rousseeuw 1987).
+
+    (b − a) / max(a, b): a is the mean distance to the others of a vector's cluster, b to the next cluster. Cosine
+    distance is linear, so the mean distance to a cluster is the distance to its mean: no pairs. One alone scores 0.
+
+    vectors: (n, d) float32 of unit length; labels: (n,) int32 clusters 0, 1, …, all used.
+    """
+    v = vectors.astype(np.float64)
+    members = np.eye(int(labels.max()) + 1)[labels]
+    sizes = members.sum(axis=0)
+    towards = v @ (members.T @ v).T
+    rows = np.arange(len(v))
+    others = np.maximum(sizes[labels] - 1, 1)
+    a = 1 - (towards[rows, labels] - np.square(v).sum(axis=1)) / others
+    distances = 1 - towards / sizes
+    distances[rows, labels] = np.inf
+    b = distances.min(axis=1)
+    scale = np.maximum(np.maximum(a, b), np.finfo(np.float64).tiny)
+    return float(np.where(sizes[labels] > 1, (b - a) / scale, 0.0).mean())

@@ -1,31 +1,36 @@
-"""The best similarity of the queries over time, beside that of the calibration."""
+"""Figures of a replay: evidence and means of each signal over time, and the best similarity of the queries."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from taugate.calibration.charts.axis import Axis, TimeAxis
-from taugate.calibration.charts.chart import Chart, Figure, Key
+from taugate.calibration.charts.chart import Chart, Figure, LegendEntry
 from taugate.calibration.replay.replayed import (
     SIGNALS,
-    Course,
-    Limits,
-    Moment,
-    Span,
-    Trace,
-    average,
-    counted,
-    largest,
-    stairs,
+    AlarmChange,
+    MeanLimits,
+    SignalTrace,
+    StreamCourse,
+    TimeSpan,
+    count_of,
+    group_maxima,
+    group_means,
+    step_segments,
 )
 from taugate.drift.observations import Float64, Observations
 from taugate.retrieval.release.reference import Reference
 
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
+_PERCENTILES = (5, 50, 95)
+_FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
 
 
-def evidence(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxis) -> Figure:
-    """Evidence over time, clipped at that of an alarm."""
+def evidence_figure(trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis) -> Figure:
+    """Draw evidence over time, clipped at that of an alarm.
+
+    trace: of one signal; course: of its stream; moments: all alarms; time: the x axis.
+    """
     own = [each for each in moments if each.signal == trace.signal]
     alarms = sum(each.on for each in own)
     most = max(trace.evidence.tolist(), default=0.0)
@@ -33,21 +38,27 @@ def evidence(trace: Trace, course: Course, moments: Sequence[Moment], time: Time
     chart = Chart(
         f"{_name(trace)}-evidence",
         "Evidence of a change",
-        f"{SIGNALS[trace.signal].name}: {counted(alarms, 'alarm')}; the evidence {reached}.",
+        f"{SIGNALS[trace.signal].name}: {count_of(alarms, 'alarm')}; the evidence {reached}.",
         time,
         Axis(0, 1, "evidence", "percent"),
     )
     chart.level(1.0, "limit")
     first, last = course.present[0].start, course.present[-1].end
     values = np.append(0.0, np.minimum(trace.evidence, 1.0))
-    for piece in stairs([first, *course.fifths.tolist()], values, last, course.present, largest):
+    for piece in step_segments([first, *course.fifths.tolist()], values, last, course.present, group_maxima):
         chart.steps(piece.xs, piece.ys, "s-topk")
-    keys = [Key("line", "s-topk", "evidence"), Key("mark", "limit", "what an alarm takes")]
-    return Figure.of(chart, keys + mark(chart, own))
+    keys = [LegendEntry("line", "s-topk", "evidence"), LegendEntry("mark", "limit", "what an alarm takes")]
+    return Figure.from_chart(chart, keys + mark_alarms(chart, own))
 
 
-def means(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxis, *, baseline: bool) -> Figure:
-    """Means of blocks over time, and what is no drift."""
+def block_means_figure(
+    trace: SignalTrace, course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis, *, baseline: bool
+) -> Figure:
+    """Draw means of blocks over time, with the limits between which they are no drift.
+
+    trace: of one signal; course: of its stream; moments: all alarms; time: the x axis; baseline: whether one widens the
+    limits.
+    """
     values = trace.means.tolist()
     said = f"from {values[0]:.1%} to {values[-1]:.1%}" if values else "no block is complete"
     chart = Chart(
@@ -58,44 +69,34 @@ def means(trace: Trace, course: Course, moments: Sequence[Moment], time: TimeAxi
         Axis.around([*values, *trace.allowed], "mean of each block", "percent"),
     )
     _band(chart, course.present, trace.calibrated, "calibrated")
-    keys = [Key("line", "s-topk", "mean of a block"), Key("band", "calibrated", "no drift, by the calibration")]
+    keys = [
+        LegendEntry("line", "s-topk", "mean of a block"),
+        LegendEntry("band", "calibrated", "no drift, by the calibration"),
+    ]
     if baseline:
         _band(chart, course.present, trace.allowed, "ordinary")
-        keys.append(Key("band", "ordinary", "no drift, with the baseline"))
+        keys.append(LegendEntry("band", "ordinary", "no drift, with the baseline"))
     if course.blocks:
         starts, end = [block.start for block in course.blocks], course.blocks[-1].end
-        for piece in stairs(starts, trace.means, end, course.present, average):
+        for piece in step_segments(starts, trace.means, end, course.present, group_means):
             chart.steps(piece.xs, piece.ys, "s-topk")
-    return Figure.of(chart, keys + mark(chart, [each for each in moments if each.signal == trace.signal]))
+    return Figure.from_chart(
+        chart, keys + mark_alarms(chart, [each for each in moments if each.signal == trace.signal])
+    )
 
 
-def mark(
-    chart: Chart, moments: Sequence[Moment], begins: str = "an alarm begins", over: str = "it is over"
-) -> list[Key]:
-    """Draw where alarms begin and end; what that adds to the legend, in the words given."""
-    for each in moments:
-        chart.upright(each.at, "", _ALARM if each.on else _OVER)
-    words = ((True, _ALARM, begins), (False, _OVER, over))
-    return [Key("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
-
-
-def _band(chart: Chart, present: Sequence[Span], limits: Limits, series: str) -> None:
-    for start, end in present:
-        chart.band([start, end], [limits.lower] * 2, [limits.upper] * 2, series)
-
-
-def _name(trace: Trace) -> str:
-    return trace.signal.replace("_", "-")
-
-
-_PERCENTILES = (5, 50, 95)
-_FEWEST, _MOST_POINTS = 50, 120  # queries of a percentile that is drawn, and how many of these there are
-
-
-def best(
-    queries: Observations, reference: Reference, present: Sequence[Span], moments: Sequence[Moment], time: TimeAxis
+def best_similarity_figure(
+    queries: Observations,
+    reference: Reference,
+    present: Sequence[TimeSpan],
+    moments: Sequence[AlarmChange],
+    time: TimeAxis,
 ) -> Figure:
-    """Its percentiles, with the times in which any signal had an alarm."""
+    """Draw percentiles of the best similarity over time, with the times in which any signal had an alarm.
+
+    queries: of the log; reference: of the calibration; present: when any query came; moments: all alarms; time: the x
+    axis.
+    """
     pieces = [_piece(queries, span) for span in present]
     live = np.concatenate([levels for _, levels in pieces])
     then = np.percentile(reference.top[:, 0], _PERCENTILES)
@@ -113,15 +114,42 @@ def best(
     for at, levels in pieces:
         chart.line(at, levels[:, 1].tolist(), "s-topk")
     keys = [
-        Key("line", "s-topk", "median of the log"),
-        Key("band", "s-topk", "5th to 95th percentile of the log"),
-        Key("mark", "limit", "5th, 50th and 95th percentile at calibration"),
+        LegendEntry("line", "s-topk", "median of the log"),
+        LegendEntry("band", "s-topk", "5th to 95th percentile of the log"),
+        LegendEntry("mark", "limit", "5th, 50th and 95th percentile at calibration"),
     ]
-    return Figure.of(chart, keys + mark(chart, _any(moments), "the first alarm begins", "all alarms are over"))
+    return Figure.from_chart(
+        chart, keys + mark_alarms(chart, _any(moments), "the first alarm begins", "all alarms are over")
+    )
 
 
-def _piece(queries: Observations, span: Span) -> tuple[list[float], Float64]:
-    """Times and percentiles, (p, 3), of queries without a gap; the first and the last hold to the ends of the span."""
+def mark_alarms(
+    chart: Chart, moments: Sequence[AlarmChange], begins: str = "an alarm begins", over: str = "it is over"
+) -> list[LegendEntry]:
+    """Draw where alarms begin and end, and return what that adds to the legend.
+
+    chart: to draw on; moments: alarms; begins, over: words of the legend.
+    """
+    for each in moments:
+        chart.upright(each.at, "", _ALARM if each.on else _OVER)
+    words = ((True, _ALARM, begins), (False, _OVER, over))
+    return [LegendEntry("mark", kind, text) for on, kind, text in words if any(each.on == on for each in moments)]
+
+
+def _band(chart: Chart, present: Sequence[TimeSpan], limits: MeanLimits, series: str) -> None:
+    for start, end in present:
+        chart.band([start, end], [limits.lower] * 2, [limits.upper] * 2, series)
+
+
+def _name(trace: SignalTrace) -> str:
+    return trace.signal.replace("_", "-")
+
+
+def _piece(queries: Observations, span: TimeSpan) -> tuple[list[float], Float64]:
+    """Return times and percentiles, (p, 3), of queries without a gap.
+
+    the first and the last hold to the ends of the span.
+    """
     start, stop = np.searchsorted(queries.at, span.start), np.searchsorted(queries.at, span.end, side="right")
     count = int(stop - start)
     points = min(1 + count // _FEWEST, max(1, _MOST_POINTS * count // len(queries)))
@@ -131,8 +159,8 @@ def _piece(queries: Observations, span: Span) -> tuple[list[float], Float64]:
     return [span.start, *at, span.end], np.concatenate([levels[:1], levels, levels[-1:]])
 
 
-def _any(moments: Sequence[Moment]) -> list[Moment]:
-    """The moments at which the first of all alarms begins, and the last one is over."""
+def _any(moments: Sequence[AlarmChange]) -> list[AlarmChange]:
+    """Take the moments at which the first of all alarms begins, and the last one is over."""
     on: set[str] = set()
     outer = []
     for each in moments:

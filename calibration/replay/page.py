@@ -1,4 +1,4 @@
-"""What a replay found, on a page like the report's."""
+"""Render a replay as a page like the report's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,23 +6,27 @@ from dataclasses import dataclass
 from taugate.calibration.charts.axis import TimeAxis
 from taugate.calibration.charts.chart import Figure
 from taugate.calibration.charts.template import template
-from taugate.calibration.replay.figures import best, evidence, means
-from taugate.calibration.replay.log import Answered
-from taugate.calibration.replay.replayed import SIGNALS, Course, Moment, Replayed, utc
+from taugate.calibration.replay.figures import best_similarity_figure, block_means_figure, evidence_figure
+from taugate.calibration.replay.log import AnsweredLog
+from taugate.calibration.replay.replayed import SIGNALS, AlarmChange, ReplayedLog, StreamCourse, format_utc
 from taugate.drift.baseline import Baseline
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A signal on the page."""
+class SignalFigures:
+    """A signal on the page; name: for people; figures: of its evidence and its means."""
 
     name: str
     figures: list[Figure]
 
 
 @dataclass(frozen=True)
-class Filled:
-    """How what was seen fills blocks. size: of a block, as words."""
+class BlockCounts:
+    """Counts of the blocks that a stream fills.
+
+    number: of complete blocks; size: of a block, as words; seen: queries or judgements, repeats included; distinct:
+    different ones; gaps: times in which none came.
+    """
 
     number: int
     size: str
@@ -31,15 +35,19 @@ class Filled:
     gaps: int
 
     @classmethod
-    def of(cls, course: Course, seen: int) -> "Filled":
-        """seen: repeats included."""
+    def from_course(cls, course: StreamCourse, seen: int) -> "BlockCounts":
+        """Count the blocks of a stream; course: of the stream; seen: queries or judgements, repeats included."""
         least, most = (choose(course.sizes or [course.size]) for choose in (min, max))
         size = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         return cls(len(course.blocks), size, seen, course.distinct, len(course.present) - 1)
 
 
-def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) -> str:
-    """The page of a log; baseline: the one that widens the bounds."""
+def render(answered: AnsweredLog, replayed: ReplayedLog, baseline: Baseline | None) -> str:
+    """Render the page of a log.
+
+    answered: the release with its log; replayed: what its alarms did; baseline: the one that widens the bounds, None
+    without one.
+    """
     log, moments = answered.log, replayed.moments
     start, end = (float(each) for each in log.queries.at[[0, -1]])
     ends = [start, end, *log.judged.at[[0, -1]].tolist()] if len(log.judged) else [start, end]
@@ -48,14 +56,14 @@ def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) ->
         release=answered.release,
         percentile=answered.percentile,
         others=log.others,
-        first=utc(min(ends)),
-        last=utc(max(ends)),
-        queries=Filled.of(replayed.queries, len(log.queries)),
-        judged=None if replayed.judged is None else Filled.of(replayed.judged, len(log.judged)),
+        first=format_utc(min(ends)),
+        last=format_utc(max(ends)),
+        queries=BlockCounts.from_course(replayed.queries, len(log.queries)),
+        judged=None if replayed.judged is None else BlockCounts.from_course(replayed.judged, len(log.judged)),
         baseline=baseline,
         alarms=sum(each.on for each in moments),
-        moments=[(utc(each.at), SIGNALS[each.signal], each.after, each.on) for each in moments],
-        best=best(log.queries, answered.reference, replayed.queries.present, moments, time),
+        moments=[(format_utc(each.at), SIGNALS[each.signal], each.after, each.on) for each in moments],
+        best=best_similarity_figure(log.queries, answered.reference, replayed.queries.present, moments, time),
         signals=[
             shown
             for course in (replayed.queries, replayed.judged)
@@ -66,11 +74,16 @@ def render(answered: Answered, replayed: Replayed, baseline: Baseline | None) ->
     return html
 
 
-def _signals(course: Course, moments: Sequence[Moment], time: TimeAxis, *, baseline: bool) -> list[Shown]:
+def _signals(
+    course: StreamCourse, moments: Sequence[AlarmChange], time: TimeAxis, *, baseline: bool
+) -> list[SignalFigures]:
     return [
-        Shown(
+        SignalFigures(
             SIGNALS[trace.signal].name,
-            [evidence(trace, course, moments, time), means(trace, course, moments, time, baseline=baseline)],
+            [
+                evidence_figure(trace, course, moments, time),
+                block_means_figure(trace, course, moments, time, baseline=baseline),
+            ],
         )
         for trace in course.traces
     ]

@@ -1,4 +1,4 @@
-"""A log through the alarms of a release."""
+"""Replay a log through the alarms of a release, and keep the course of each signal."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.replay.log import QueryLog
+from taugate.calibration.replay.log import ReleaseLog
 from taugate.drift.monitor import FifthResult, Monitor, Stream
 from taugate.drift.observations import Columns, Float64
 
@@ -20,46 +20,54 @@ Starts = NDArray[np.intp]  # where groups of values begin
 Merge = Callable[[Float64, Starts], Float64]
 
 
-class Span(NamedTuple):
-    """Unix times."""
+class TimeSpan(NamedTuple):
+    """A span of time, from `start` to `end`, in Unix time."""
 
     start: float
     end: float
 
 
-def spans(at: Float64, blocks: Sequence[Span]) -> list[Span]:
-    """at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none."""
-    whole = Span(float(at[0]), float(at[-1]))
+def present_spans(at: Float64, blocks: Sequence[TimeSpan]) -> list[TimeSpan]:
+    """Return the spans of time in which things came, with gaps between them.
+
+    at: when things came, (n,) in order, n ≥ 1; blocks: that they filled, of which there may be none.
+    """
+    whole = TimeSpan(float(at[0]), float(at[-1]))
     usual = float(np.median([block.end - block.start for block in blocks or [whole]]))
     cuts = np.flatnonzero(np.diff(at) > max(_USUAL * usual, _SHARE * (whole.end - whole.start)))
     starts, ends = at[np.append(0, cuts + 1)], at[np.append(cuts, len(at) - 1)]
-    return [Span(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    return [TimeSpan(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Each y holds from its x to the next."""
+class StepSegment:
+    """A part of a staircase without a gap: each of `ys` holds from its place in `xs` to the next."""
 
     xs: list[float]
     ys: list[float]
 
 
-def largest(values: Float64, starts: Starts) -> Float64:
-    """Of each group."""
+def group_maxima(values: Float64, starts: Starts) -> Float64:
+    """Return the largest value of each group; values: (n,); starts: where the groups begin."""
     most: Float64 = np.maximum.reduceat(values, starts)
     return most
 
 
-def average(values: Float64, starts: Starts) -> Float64:
-    """Of each group."""
+def group_means(values: Float64, starts: Starts) -> Float64:
+    """Return the mean of each group; values: (n,); starts: where the groups begin."""
     mean: Float64 = np.add.reduceat(values, starts) / np.diff(np.append(starts, len(values)))
     return mean
 
 
-def stairs(at: Sequence[float], values: Float64, end: float, present: Sequence[Span], merge: Merge) -> list[Piece]:
-    """A piece for each span: values[i] holds from at[i] to at[i + 1], the last one to `end`.
+def step_segments(
+    at: Sequence[float], values: Float64, end: float, present: Sequence[TimeSpan], merge: Merge
+) -> list[StepSegment]:
+    """Cut a staircase at its gaps: values[i] holds from at[i] to at[i + 1], the last one to `end`.
 
     What lies too close to be told apart becomes one step: `merge` makes one value of several.
+
+    at: Unix times, (n,); values: (n,); end: of the last value; present: spans, each of which becomes a segment; merge:
+    of values by group.
     """
     if not len(values):
         return []
@@ -75,13 +83,16 @@ def stairs(at: Sequence[float], values: Float64, end: float, present: Sequence[S
         within = np.flatnonzero((times > left) & (times <= right))
         rows = [int(np.searchsorted(times, left, side="right")) - 1, *within.tolist()]
         xs = [left, *times[within].tolist(), right]
-        pieces.append(Piece(xs, [*values[rows].tolist(), float(values[rows[-1]])]))
+        pieces.append(StepSegment(xs, [*values[rows].tolist(), float(values[rows[-1]])]))
     return pieces
 
 
 @dataclass(frozen=True)
-class Words:
-    """name: of the signal; mean: what the mean of a block is a share of, or is; things: what fills the blocks."""
+class SignalWords:
+    """Words for a signal.
+
+    name: of the signal; mean: what the mean of a block is a share of, or is; things: what fills the blocks.
+    """
 
     name: str
     mean: str
@@ -89,32 +100,35 @@ class Words:
 
 
 SIGNALS = {
-    "topk_similarity": Words(
+    "topk_similarity": SignalWords(
         "Similarities of the top-K", "Share of best similarities at or below the calibration's median"
     ),
-    "roe": Words("Random documents (ROE)", "Share of random documents above θ"),
-    "empty_responses": Words("Searches with no result", "Share of searches with no result"),
-    "dropped_share": Words("Dropped results", "Share of the top-K that the threshold drops"),
-    "coe": Words("Documents judged relevant (COE)", "Share of judged documents above θ", "judgements"),
+    "roe": SignalWords("Random documents (ROE)", "Share of random documents above θ"),
+    "empty_responses": SignalWords("Searches with no result", "Share of searches with no result"),
+    "dropped_share": SignalWords("Dropped results", "Share of the top-K that the threshold drops"),
+    "coe": SignalWords("Documents judged relevant (COE)", "Share of judged documents above θ", "judgements"),
 }
 
 
-def counted(number: int, thing: str) -> str:
-    """A number of things, one or more."""
+def count_of(number: int, thing: str) -> str:
+    """Write a number of things, one or more; number: how many; thing: in the singular."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def utc(at: float) -> str:
-    """A Unix time in UTC, without saying so."""
+def format_utc(at: float) -> str:
+    """Write a Unix time, `at`, in UTC, without saying so."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-Seen = TypeVar("Seen")
+ColumnsT = TypeVar("ColumnsT")
 
 
 @dataclass(frozen=True)
-class Moment:
-    """An alarm that begins or ends. at: Unix time; after: queries, or judgements for COE, of the log up to it."""
+class AlarmChange:
+    """An alarm that begins or ends.
+
+    signal: its name; at: Unix time; after: queries, or judgements for COE, of the log up to it; on: whether it begins.
+    """
 
     signal: str
     at: float
@@ -122,92 +136,104 @@ class Moment:
     on: bool
 
 
-class Limits(NamedTuple):
-    """Between which the mean of a block is no drift, in 0…1."""
+class MeanLimits(NamedTuple):
+    """Limits, `lower` and `upper` in 0…1, between which the mean of a block is no drift."""
 
     lower: float
     upper: float
 
 
 @dataclass(frozen=True)
-class Trace:
-    """Of one signal.
+class SignalTrace:
+    """The course of one signal.
 
-    evidence: (f,) after each fifth of a block, over that of an alarm; means: (b,) of its most telling variable, a block
-    each; calibrated: what the calibration allows them; allowed: what is allowed in all, with a baseline.
+    signal: its name; evidence: (f,) after each fifth of a block, over that of an alarm; means: (b,) of its most telling
+    variable, a block each; calibrated: what the calibration allows them; allowed: what is allowed in all, with a
+    baseline.
     """
 
     signal: str
     evidence: Float64
     means: Float64
-    calibrated: Limits
-    allowed: Limits
+    calibrated: MeanLimits
+    allowed: MeanLimits
 
 
 @dataclass(frozen=True)
-class Course:
-    """Of what is weighed in the same blocks.
+class StreamCourse:
+    """The course of a stream, queries or judgements, and of the signals that are weighed in its blocks.
 
     fifths: (f,) Unix times at which a fifth of a block was complete; blocks: when each began and was complete; sizes:
     things in each, no two of them the same; size: of the block that is open; distinct: how many different things there
-    are in all; present: when any came.
+    are in all; present: when any came; traces: of its signals.
     """
 
     fifths: Float64
-    blocks: list[Span]
+    blocks: list[TimeSpan]
     sizes: list[int]
     size: int
     distinct: int
-    present: list[Span]
-    traces: list[Trace]
+    present: list[TimeSpan]
+    traces: list[SignalTrace]
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """moments: in the order of time; judged: None where nothing was judged."""
+class ReplayedLog:
+    """The outcome of a replay.
 
-    moments: list[Moment]
-    queries: Course
-    judged: Course | None
+    moments: alarms that begin or end, in the order of time; queries: course of the queries; judged: course of the
+    judgements, None where nothing was judged.
+    """
+
+    moments: list[AlarmChange]
+    queries: StreamCourse
+    judged: StreamCourse | None
 
 
-def replay(log: QueryLog, monitor: Monitor, calibrated: Monitor) -> Replayed:
-    """What the service would have told; calibrated: the monitor without a baseline, or the same one."""
-    moments: list[Moment] = []
+def replay(log: ReleaseLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLog:
+    """Replay a log: do what the service would have done.
+
+    log: queries and judgements; monitor: the alarms; calibrated: the monitor without a baseline, or the same one.
+    """
+    moments: list[AlarmChange] = []
     queries = _course(log.queries, monitor.weigh(log.queries), monitor.queries, calibrated.queries, moments)
     judged = None
     if len(log.judged):
         weighed = monitor.weigh_judged(log.judged)
         judged = _course(log.judged, weighed, monitor.feedback, calibrated.feedback, moments)
-    return Replayed(sorted(moments, key=lambda moment: moment.at), queries, judged)
+    return ReplayedLog(sorted(moments, key=lambda moment: moment.at), queries, judged)
 
 
 def _course(
-    seen: Columns, weighed: Iterator[FifthResult], stream: Stream[Seen], calibrated: Stream[Seen], moments: list[Moment]
-) -> Course:
-    """Weighs all that was seen; what begins or ends is added to `moments`."""
+    seen: Columns,
+    weighed: Iterator[FifthResult],
+    stream: Stream[ColumnsT],
+    calibrated: Stream[ColumnsT],
+    moments: list[AlarmChange],
+) -> StreamCourse:
+    """Weigh all that was seen; what begins or ends is added to `moments`."""
     shown = [_telling(columns) for columns in stream.columns]
     fifths: list[float] = []
     evidence: list[list[float]] = []
     means: list[Float64] = []
-    blocks: list[Span] = []
+    blocks: list[TimeSpan] = []
     sizes: list[int] = []
     first = size = 0  # of the block that is open
     for each in weighed:
         row = each.fifth.row
         at = float(seen.at[row])
-        moments += [Moment(change.signal, at, row + 1, change.on) for change in each.changes]
+        moments += [AlarmChange(change.signal, at, row + 1, change.on) for change in each.changes]
         fifths.append(at)
         evidence.append([alarm.share_of_threshold for alarm in stream.alarms])
         size += each.fifth.queries
         if each.fifth.block is not None:
             means.append(each.fifth.block[shown])
-            blocks.append(Span(float(seen.at[first]), at))
+            blocks.append(TimeSpan(float(seen.at[first]), at))
             sizes.append(size)
             first, size = row + 1, 0
     shares, drawn = np.reshape(evidence, (-1, len(shown))), np.reshape(means, (-1, len(shown)))
     traces = [
-        Trace(
+        SignalTrace(
             alarm.signal,
             shares[:, index],
             drawn[:, index],
@@ -217,11 +243,13 @@ def _course(
         for index, alarm in enumerate(stream.alarms)
     ]
     distinct = len(np.unique(seen.key))
-    return Course(np.array(fifths), blocks, sizes, stream.blocks.size, distinct, spans(seen.at, blocks), traces)
+    return StreamCourse(
+        np.array(fifths), blocks, sizes, stream.blocks.size, distinct, present_spans(seen.at, blocks), traces
+    )
 
 
 def _telling(columns: slice) -> int:
-    """The column that is drawn of a signal: its only one, or whether the best similarity is below the median.
+    """Return the column that is drawn of a signal: its only one, or whether the best similarity is below the median.
 
     `topk_similarity` has columns for five percentiles, the median in the middle, each for the best and the K-th.
     """
@@ -229,7 +257,7 @@ def _telling(columns: slice) -> int:
     return int(columns.start) + 2 * (width // 5)
 
 
-def _limits(stream: Stream[Seen], index: int, column: int) -> Limits:
+def _limits(stream: Stream[ColumnsT], index: int, column: int) -> MeanLimits:
     lower, upper = stream.alarms[index].bounds
     place = column - stream.columns[index].start
-    return Limits(float(lower[place]), float(upper[place]))
+    return MeanLimits(float(lower[place]), float(upper[place]))

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from taugate.calibration.replay.log import Answered
+from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.page import render
-from taugate.calibration.replay.replayed import counted, replay, utc
+from taugate.calibration.replay.replayed import count_of, format_utc, replay
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor, Rules
 from taugate.retrieval.release.layout import baseline_path
@@ -24,7 +24,7 @@ def learn_baseline(releases: Path, release: str | None, logs: Sequence[Path], ru
 
     Raises InputError, and writes nothing, where the logs cannot be read or are too short; ReleaseError for the release.
     """
-    answered = Answered.read(releases, release, logs)
+    answered = AnsweredLog.read(releases, release, logs)
     monitor, queries = answered.monitor(rules), answered.log.queries
     learnt = Baseline.learn(answered.release, queries, monitor)
     path = baseline_path(releases, answered.release)
@@ -34,7 +34,7 @@ def learn_baseline(releases: Path, release: str | None, logs: Sequence[Path], ru
         sys.stdout.write(orjson.dumps(found | {"path": str(path)}).decode() + "\n")
     else:
         sys.stdout.write(f"{path}\n")
-    first, last = (utc(at) for at in queries.at[[0, -1]].tolist())
+    first, last = (format_utc(at) for at in queries.at[[0, -1]].tolist())
     sys.stderr.write(
         f"learnt from {learnt.queries:,} queries of {learnt.days} days, {learnt.blocks:,} blocks: "
         f"{first} to {last} UTC\n"
@@ -77,7 +77,7 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
 
     Raises InputError for logs or a baseline that cannot be used, ReleaseError for the release.
     """
-    answered = Answered.read(releases, release, logs)
+    answered = AnsweredLog.read(releases, release, logs)
     calibrated = answered.monitor(rules)
     baseline = _load_baseline(baseline_at, answered.release, calibrated)
     monitor = calibrated if baseline is None else answered.monitor(rules, baseline.bounds)
@@ -95,9 +95,9 @@ def replay_logs(  # noqa: PLR0913 (one for each option of the command)
         return
     for each in replayed.moments:
         what = "alarm" if each.on else "over"
-        sys.stdout.write(f"{utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
-    counts = [f"{queries:,} queries", f"{judged:,} judgements", counted(blocks, "block")]
-    alarms = counted(sum(each.on for each in replayed.moments), "alarm")
+        sys.stdout.write(f"{format_utc(each.at)} UTC  {each.signal:16}  {what:5}  after {each.after:,}\n")
+    counts = [f"{queries:,} queries", f"{judged:,} judgements", count_of(blocks, "block")]
+    alarms = count_of(sum(each.on for each in replayed.moments), "alarm")
     sys.stderr.write(f"{', '.join(counts)}: {alarms}; drawn in {page}\n")
 
 

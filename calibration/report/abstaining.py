@@ -1,4 +1,4 @@
-"""Answering with nothing: both errors over all thresholds, what is certified, and how sure the first answers are."""
+"""Figures of answering with nothing: both errors over all thresholds, and how sure the first answers are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,27 +7,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
-from taugate.calibration.metrics.scored import Scored
+from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study import Findings
 from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
 
+_POINTS = 200
+_SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for what is in force, which comes first
+Scores = Mapping[str, tuple[Float32, Float32]]
+
 
 @dataclass(frozen=True)
-class Shown:
-    """members: positions of the answerable queries; queries: they themselves; words: which they are, for people."""
+class ShownQueries:
+    """The answerable queries that a figure shows.
+
+    members: their positions; queries: the queries, with their results; words: which they are, for people.
+    """
 
     members: NDArray[np.int64]
-    queries: Scored
+    queries: ScoredQueries
     words: str
 
 
-def shown(found: Findings) -> Shown:
-    """The held-out queries; without any, those of the calibration queries that the model was not fitted on."""
+def shown_queries(found: Findings) -> ShownQueries:
+    """Take the held-out queries; without any, those of the calibration queries that the model was not fitted on.
+
+    found: findings of the study.
+    """
     if "heldout" in found.parts:
         members = found.parts["heldout"].members
         words = f"{len(members):,} held-out answerable queries, which had no say in the threshold"
@@ -43,19 +53,15 @@ def shown(found: Findings) -> Shown:
             f"{len(members):,} calibration queries (none are held out, and the threshold was chosen on these, so it "
             "looks a little better here than it is)"
         )
-    return Shown(members, found.scored.take(members), words)
-
-
-_POINTS = 200
-_SERIES = ("s-accuracy", "s-random", "s-ndcg")  # a solid line for what is in force, which comes first
-Scores = Mapping[str, tuple[Float32, Float32]]
+    return ShownQueries(members, found.scored.take(members), words)
 
 
 @dataclass(frozen=True)
-class Abstaining:
-    """measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing.
+class AbstentionFigures:
+    """Figures of answering with nothing, with the numbers beside them.
 
-    record: of the policy that refuses queries, None without one.
+    measured: of the queries shown, with all that is in force; unanswerable: how many queries ought to get nothing;
+    record: of the policy that refuses queries, None without one; figures: both errors, and risk against coverage.
     """
 
     measured: Abstention
@@ -64,10 +70,12 @@ class Abstaining:
     figures: list[Figure]
 
 
-def abstaining(found: Findings, shown: Shown) -> Abstaining | None:
-    """The figures of the queries shown and of the unanswerable ones; None where there are none of these.
+def abstention_figures(found: Findings, shown: ShownQueries) -> AbstentionFigures | None:
+    """Draw the queries shown and the unanswerable ones; None where there are none of these.
 
     Where queries are refused as a whole it is the unanswerable ones that had no say in the score.
+
+    found: findings of the study; shown: the answerable queries to show.
     """
     if not len(found.scored.unanswerable):
         return None
@@ -79,11 +87,14 @@ def abstaining(found: Findings, shown: Shown) -> Abstaining | None:
     record = None if policy is None else policy.record
     best = np.concatenate([answerable.max(axis=1), unanswerable.max(axis=1)])
     figures = [_errors(_scores(found, shown, rows), measured, record), _risk(best, shown, least)]
-    return Abstaining(measured, len(rows), record, figures)
+    return AbstentionFigures(measured, len(rows), record, figures)
 
 
-def _scores(found: Findings, shown: Shown, rows: NDArray[np.int64]) -> Scores:
-    """What may tell the two kinds of query apart, (q,) and (u,) of each by name; what is in force comes first."""
+def _scores(found: Findings, shown: ShownQueries, rows: NDArray[np.int64]) -> Scores:
+    """Collect the scores that may tell the two kinds of query apart, (q,) and (u,) of each.
+
+    what is in force comes first.
+    """
     if found.abstention is not None:
         chosen = found.abstention.chosen
         curves = {chosen.score.name: chosen.curves[chosen.score.name], **chosen.curves}
@@ -105,22 +116,22 @@ def _errors(scores: Scores, measured: Abstention, record: AbstentionRecord | Non
     )
     keys = []
     if record is not None:
-        keys.append(Key("mark", "limit", "the most that was asked for"))
+        keys.append(LegendEntry("mark", "limit", "the most that was asked for"))
         chart.level(record.answered_unanswerable.asked or 1.0, "limit")
         if record.empty_answerable.asked is not None:
             chart.upright(record.empty_answerable.asked, "", "limit")
     chart.line([0, 1], [1, 0], "guess")
     for (name, each), series in zip(scores.items(), _SERIES, strict=False):
         chart.line(*both_errors(*each), series)
-        keys.append(Key("line", series, name.replace("_", " ")))
+        keys.append(LegendEntry("line", series, name.replace("_", " ")))
     x, y = measured.answerable_empty, 1 - (measured.unanswerable_empty or 0.0)
     said = f"in force: {percent(x)} left empty, {percent(y)} answered"
     chart.dots([Dot(x, y, "", said)])
-    return Figure.of(chart, [*keys, Key("line", "guess", "guessing"), Key("dot", "", said)])
+    return Figure.from_chart(chart, [*keys, LegendEntry("line", "guess", "guessing"), LegendEntry("dot", "", said)])
 
 
 def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float], list[float]]:
-    """Share of answerable queries below a threshold and of unanswerable ones not below it, from low to high.
+    """Return the share of answerable queries below a threshold and of unanswerable ones not below it, from low to high.
 
     answerable: (q,) and unanswerable: (u,) best scores.
     """
@@ -130,8 +141,11 @@ def both_errors(answerable: Float32, unanswerable: Float32) -> tuple[list[float]
     return [*below[0].tolist(), 1.0], [*(1 - below[1]).tolist(), 0.0]
 
 
-def _risk(best: Float32, shown: Shown, least: np.float32 | None) -> Figure:
-    """best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it."""
+def _risk(best: Float32, shown: ShownQueries, least: np.float32 | None) -> Figure:
+    """Draw risk against coverage.
+
+    best: (q + u,) of the answerable queries, then of the unanswerable ones; least: what is answered reaches it.
+    """
     hits = shown.queries.judged.accuracy()
     coverage, risk = risk_coverage(best, np.concatenate([hits, np.zeros(len(best) - len(hits))]))
     taken = np.unique(np.linspace(len(best) // 100, len(best) - 1, _POINTS).astype(int))
@@ -143,10 +157,10 @@ def _risk(best: Float32, shown: Shown, least: np.float32 | None) -> Figure:
         Axis(0, 1, "of these, without a relevant document", "percent"),
     )
     chart.line(coverage[taken].tolist(), risk[taken].tolist(), "s-risk")
-    keys = [Key("line", "s-risk", "queries from the surest on, unanswerable ones among them")]
+    keys = [LegendEntry("line", "s-risk", "queries from the surest on, unanswerable ones among them")]
     answered = len(best) if least is None else int((best >= least).sum())
     if answered:
         x, y = answered / len(best), float(risk[answered - 1])
         chart.dots([Dot(x, y, "", f"in force: {percent(x)} answered")])
-        keys.append(Key("dot", "", f"in force: {percent(x)} answered, {percent(y)} of these wrong"))
-    return Figure.of(chart, keys)
+        keys.append(LegendEntry("dot", "", f"in force: {percent(x)} answered, {percent(y)} of these wrong"))
+    return Figure.from_chart(chart, keys)

@@ -1,4 +1,4 @@
-"""Two releases side by side: the rows that the report and `taugate release diff` show."""
+"""Compare two releases side by side, in the rows that the report and `taugate release diff` show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -91,11 +91,12 @@ _DIGITS = {"policy.tau": 6, "abstention.tau": 6, "query_set.effective_sample_siz
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One fact of two releases.
 
-    old, new: None where a release does not have it; difference: new less old for numbers of one unit, "changed" for
-    others that differ, None for what is the same or cannot be compared. digits: after the point, of what is not whole.
+    group, label: which fact it is; old, new: None where a release does not have it; difference: new less old for
+    numbers of one unit, "changed" for others that differ, None for what is the same or cannot be compared; digits:
+    after the point, of what is not whole.
     """
 
     group: str
@@ -106,7 +107,7 @@ class Row:
     digits: int = 4
 
     def cells(self) -> tuple[str, str, str]:
-        """Old, new and difference as they are written."""
+        """Return old, new and difference as they are written."""
         if isinstance(self.difference, int | float):
             difference = signed(self.difference, 0 if isinstance(self.difference, int) else self.digits)
         else:
@@ -119,11 +120,13 @@ class Row:
         return value or NOTHING if isinstance(value, str) else fixed(value, self.digits)
 
 
-def comparison(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[Row]:
-    """What the old and the new release hold, in the same order for any two. A manifest may lack what it does not know.
+def compare_releases(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> list[ComparisonRow]:
+    """Compare what two releases hold, in the same order for any two; a manifest may lack what it does not know.
 
     Thresholds of two different policies are in different units, and have no difference. A part that neither was
     measured on has no row.
+
+    old, new: manifests, or what is going to be one.
     """
     before, after = _plain(old), _plain(new)
     return [
@@ -135,13 +138,16 @@ def comparison(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str,
 
 
 def same_queries(old: BaseModel | Mapping[str, Any], new: BaseModel | Mapping[str, Any]) -> bool:
-    """Whether two releases were measured on the same labelled queries of the same documents, divided alike."""
+    """Say whether two releases were measured on the same labelled queries of the same documents, divided alike.
+
+    old, new: manifests, or what is going to be one.
+    """
     before, after = _plain(old), _plain(new)
     same = ("data.sha256", "data.split", "bootstrap.seed", "bootstrap.holdout")
     return _at(before, "data") is not None and all(_at(before, path) == _at(after, path) for path in same)
 
 
-def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # noqa: ANN401 (JSON)
+def _row(group: str, label: str, path: str, before: Any, after: Any) -> ComparisonRow:  # noqa: ANN401 (JSON)
     old, new = _at(before, path), _at(after, path)
     of = {"policy.tau": "policy.kind", "abstention.tau": "abstention.score"}.get(path)
     other_unit = of is not None and _at(before, of) != _at(after, of)
@@ -149,11 +155,11 @@ def _row(group: str, label: str, path: str, before: Any, after: Any) -> Row:  # 
     if old != new and not other_unit:
         numbers = isinstance(old, int | float) and isinstance(new, int | float)
         difference = new - old if numbers else "changed"
-    return Row(group, label, _value(old), _value(new), difference, _DIGITS.get(path, 4))
+    return ComparisonRow(group, label, _value(old), _value(new), difference, _DIGITS.get(path, 4))
 
 
 def _value(value: Any) -> Value:  # noqa: ANN401 (JSON)
-    """A digest is told from another by its first digits."""
+    """Shorten a digest: it is told from another by its first digits."""
     if isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef"):
         return value[:12]
     return value  # type: ignore[no-any-return]
@@ -166,7 +172,7 @@ def _at(record: Any, path: str) -> Any:  # noqa: ANN401 (JSON)
 
 
 def _plain(record: Any) -> Any:  # noqa: ANN401 (JSON)
-    """Records as mappings, however deep."""
+    """Turn records into mappings, however deep."""
     if isinstance(record, BaseModel):
         return record.model_dump()
     if isinstance(record, Mapping):

@@ -1,4 +1,4 @@
-"""What the gate admitted and refused: each candidate's loss drawn against the margin, and what it gains."""
+"""Show what the gate admitted and refused: each candidate's loss against the margin, and what it gains."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import count, fixed, percent
 from taugate.retrieval.release.records import GateRecord, PairedLoss
 
@@ -22,28 +22,33 @@ _GAINS = {
 
 
 @dataclass(frozen=True)
-class Loss:
-    """A metric of one candidate. interval: the limits of its loss, drawn beside the margin."""
+class GateLoss:
+    """A metric of one candidate; record: its loss; interval: limits of the loss, drawn beside the margin."""
 
     record: PairedLoss
     interval: Markup
 
 
 @dataclass(frozen=True)
-class Row:
-    """One candidate; serves: it is what the release uses; gains: with the baseline's figure where they differ."""
+class GateRow:
+    """One candidate.
+
+    record: of the gate; serves: whether the release uses it; losses: of each metric; gains: with the baseline's figure
+    where they differ.
+    """
 
     record: GateRecord
     serves: bool
-    losses: list[Loss]
+    losses: list[GateLoss]
     gains: list[str]
 
 
-def gate(facts: Mapping[str, Any]) -> list[Row]:
-    """A row for each candidate, in the order in which they were judged."""
+def gate_rows(facts: Mapping[str, Any]) -> list[GateRow]:
+    """Return a row for each candidate, in the order in which they were judged.
+
+    facts: the manifest less ids, times and files; it has one candidate at least.
+    """
     records: list[GateRecord] = facts["gate"]
-    if not records:
-        return []
     margin = records[0].margin
     limits = [each.loss for record in records for each in (record.accuracy, record.ndcg)]
     axis = Axis(
@@ -53,10 +58,10 @@ def gate(facts: Mapping[str, Any]) -> list[Row]:
     )
     used = _in_use(facts)
     return [
-        Row(
+        GateRow(
             record,
             record.admitted and record.candidate in used,
-            [Loss(each, _drawn(each, margin, axis)) for each in (record.accuracy, record.ndcg)],
+            [GateLoss(each, _drawn(each, margin, axis)) for each in (record.accuracy, record.ndcg)],
             _gains(record.gain),
         )
         for record in records
@@ -64,7 +69,10 @@ def gate(facts: Mapping[str, Any]) -> list[Row]:
 
 
 def retentions(records: Sequence[GateRecord]) -> list[Figure]:
-    """NDCG@10 and accuracy against the share of dimensions that a projection keeps (query embeddings paper, Fig. 4)."""
+    """Draw NDCG@10 and accuracy against the share of dimensions kept (query embeddings paper, Figure 4).
+
+    records: of all candidates; nothing is drawn of fewer than two projections.
+    """
     tried = [record for record in records if record.kind == "projection"]
     if len(tried) < 2:
         return []
@@ -95,16 +103,16 @@ def _curve(tried: Sequence[GateRecord], metric: str, name: str) -> Figure:
     chart.line(xs, [each.candidate for each in losses], series)
     chart.dots([Dot(x, y.candidate, "", f"{percent(x)} kept: {fixed(y.candidate)}") for x, y in points])
     keys = [
-        Key("line", series, f"{name}, by queries that the projection was not fitted on"),
-        Key("band", series, "limits of the difference"),
-        Key("mark", "uncut", f"without a projection: {fixed(base)}"),
-        Key("mark", "limit", f"less the margin: {fixed(least)}"),
+        LegendEntry("line", series, f"{name}, by queries that the projection was not fitted on"),
+        LegendEntry("band", series, "limits of the difference"),
+        LegendEntry("mark", "uncut", f"without a projection: {fixed(base)}"),
+        LegendEntry("mark", "limit", f"less the margin: {fixed(least)}"),
     ]
-    return Figure.of(chart, keys)
+    return Figure.from_chart(chart, keys)
 
 
 def _in_use(facts: Mapping[str, Any]) -> set[str]:
-    """Names of the candidates that serve."""
+    """Return the names of the candidates that serve."""
     index, projection = facts["index"], facts["projection"]
     names = {str(facts["encoder"]["precision"]), index.kind, f"{index.kind}, breadth {index.breadth}"}
     return names | ({f"query-pca, retention {projection.retention:g}"} if projection else set())

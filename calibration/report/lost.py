@@ -1,4 +1,4 @@
-"""The queries that the cut loses: a relevant document was retrieved for them, and none was kept."""
+"""List the queries that the cut loses: a relevant document was retrieved for them, and none was kept."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -14,8 +14,12 @@ _LENGTH = 300
 
 
 @dataclass(frozen=True)
-class Retrieved:
-    """A retrieved document. rank: from 1, in the uncut list; decision: what was compared with τ."""
+class RetrievedDocument:
+    """A retrieved document.
+
+    id, title, text: shortened; rank: from 1, in the uncut list; score: similarity; relevance: probability, None without
+    a model; decision: what was compared with τ.
+    """
 
     id: str
     title: str
@@ -28,25 +32,35 @@ class Retrieved:
 
 @dataclass(frozen=True)
 class LostQuery:
-    """part: calibration or heldout; lost: its most similar relevant document; top: the first, where it is another."""
+    """A query that the cut loses.
+
+    id, text: shortened; part: calibration or heldout; lost: its most similar relevant document; top: the first result,
+    where it is another.
+    """
 
     id: str
     text: str
     part: str
-    lost: Retrieved
-    top: Retrieved | None
+    lost: RetrievedDocument
+    top: RetrievedDocument | None
 
 
 @dataclass(frozen=True)
-class Lost:
-    """total: how many queries are lost; first: some of them, those with the most similar relevant document."""
+class LostQueries:
+    """All queries that the cut loses.
+
+    total: how many; first: some of them, those with the most similar relevant document.
+    """
 
     total: int
     first: list[LostQuery]
 
 
-def lost(dataset: Dataset, found: Findings) -> Lost:
-    """Among all answerable queries, whichever part they are in."""
+def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
+    """Find the lost queries among all answerable ones, whichever part they are in.
+
+    dataset: texts of queries and documents; found: findings of the study.
+    """
     positions, ranks = lost_positions(found)
     heldout = set(found.parts["heldout"].members.tolist()) if "heldout" in found.parts else set()
     first = []
@@ -61,13 +75,15 @@ def lost(dataset: Dataset, found: Findings) -> Lost:
                 _document(dataset, found, row, 0) if rank else None,
             )
         )
-    return Lost(len(positions), first)
+    return LostQueries(len(positions), first)
 
 
 def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Positions of the lost queries and the rank, from 0, of the best relevant document; the most similar first.
+    """Return positions of the lost queries, and the rank, from 0, of the best relevant document.
 
-    A query that is refused as a whole is not lost to the cut.
+    the most similar first.
+
+    A query that is refused as a whole is not lost to the cut. found: findings of the study.
     """
     judged = found.scored.judged
     kept = found.scored.kept(found.policy.kind, found.threshold)
@@ -80,10 +96,10 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
     return positions[order], ranks[order]
 
 
-def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> Retrieved:
+def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> RetrievedDocument:
     scored = found.scored
     document = dataset.documents[int(scored.judged.top.positions[row, rank])]
-    return Retrieved(
+    return RetrievedDocument(
         id=document.id,
         title=shortened(document.title or ""),
         text=shortened(document.text),
@@ -95,7 +111,7 @@ def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> Retriev
 
 
 def shortened(text: str, length: int = _LENGTH) -> str:
-    """At most so many characters, cut between words, on one line and without control characters."""
+    """Cut a text between words, on one line and without control characters; text: any; length: characters, at most."""
     clean = "".join(" " if unicodedata.category(each) == "Cc" else each for each in text[: 4 * length])
     words = " ".join(clean.split())
     if len(words) <= length:

@@ -1,4 +1,4 @@
-"""report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
+"""Render report.html: everything on one page that opens from a disk, in a mail or behind a firewall."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,14 +6,13 @@ from typing import Any
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
 from taugate.calibration.charts.numbers import KEEPS, PARTS
 from taugate.calibration.charts.template import template
-from taugate.calibration.report.abstaining import abstaining, shown
-from taugate.calibration.report.compare import comparison, same_queries
-from taugate.calibration.report.curves import curves, densities, drawn
-from taugate.calibration.report.gate import gate, retentions
-from taugate.calibration.report.lost import MOST, lost
-from taugate.calibration.report.tables import drift, query_set
-from taugate.calibration.report.tables import numbers as numbers_table
-from taugate.calibration.report.tradeoff import standings, tradeoff, trust
+from taugate.calibration.report.abstaining import abstention_figures, shown_queries
+from taugate.calibration.report.compare import compare_releases, same_queries
+from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
+from taugate.calibration.report.gate import gate_rows, retentions
+from taugate.calibration.report.lost import MOST, lost_queries
+from taugate.calibration.report.tables import drift_lines, metric_lines, query_set_lines
+from taugate.calibration.report.tradeoff import rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
@@ -23,13 +22,14 @@ _TEMPLATE = "page.html.j2"
 
 
 def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: Manifest | None) -> str:
-    """The page. It holds no date, no id of its own and no path: same findings, same characters.
+    """Render the page; it holds no date, no id of its own and no path: same findings, same characters.
 
-    facts: the manifest less ids, times and files; parent: manifest of the release that was current, None without one.
+    dataset: texts of queries and documents; facts: the manifest less ids, times and files; found: findings of the
+    study; parent: manifest of the release that was current, None without one.
     """
-    queries = shown(found)
-    rules = standings(found, queries)
-    rows = found.parts["calibration"].draw.rows
+    queries = shown_queries(found)
+    rules = rule_standings(found, queries)
+    rows = found.parts["calibration"].resamples.rows
     members = {name: len(part.members) for name, part in found.parts.items()}
     html: str = template("taugate.calibration.report", _TEMPLATE).render(
         facts=facts,
@@ -39,29 +39,29 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         members=members,
         metrics=found.metrics,
         last=list(found.metrics)[-1],
-        numbers=numbers_table(found.metrics, found.policy.k),
-        densities=densities(found),
-        curves=curves(found),
+        numbers=metric_lines(found.metrics, found.policy.k),
+        densities=similarity_densities(found),
+        curves=metric_curves(found),
         bootstraps=(len(rows), len(drawn(rows))),
         shown=queries,
         rules=rules,
-        tradeoff=tradeoff(found, queries, rules),
+        tradeoff=tradeoff_figures(found, queries, rules),
         headline=headline(found.no_answer),
         headline_evidence=evidence(found.no_answer),
-        abstaining=abstaining(found, queries),
+        abstaining=abstention_figures(found, queries),
         scores=SCORES,
         most_refused=MAX_EMPTY,
         most_percent=most_percent,
         relevance=found.relevance,
-        trust=[] if found.relevance is None else trust(found.relevance),
-        lost=lost(dataset, found),
+        trust=[] if found.relevance is None else reliability_figures(found.relevance),
+        lost=lost_queries(dataset, found),
         most_lost=MOST,
-        drift=drift(facts["drift"]),
-        query_set=query_set(found.query_set, members["calibration"], found.policy.k),
-        gate=gate(facts),
-        retentions=retentions(facts["gate"]),
+        drift=drift_lines(facts["drift"]),
+        query_set=query_set_lines(found.query_set, members["calibration"], found.policy.k),
+        gate=gate_rows(facts) if facts["gate"] else [],
+        retentions=retentions(facts["gate"]) if facts["gate"] else [],
         parent=parent,
-        comparison=[] if parent is None else comparison(parent, facts),
+        comparison=[] if parent is None else compare_releases(parent, facts),
         same_queries=parent is not None and same_queries(parent, facts),
     )
     return html

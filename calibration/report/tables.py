@@ -1,4 +1,4 @@
-"""The table of numbers, and the figures of the query set: every value as the manifest has it."""
+"""The tables of the report: numbers of each part, drift, and the query set, every value as the manifest has it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,19 +27,22 @@ _DRIFT = {
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of a table: what it is, what that means, and its values as they are written, each with its interval."""
+class TableLine:
+    """One line of a table.
+
+    name: what it is; about: what that means; values: as they are written, each with its interval.
+    """
 
     name: str
     about: str
     values: list[tuple[str, str]]
 
 
-def numbers(metrics: Mapping[str, MetricsRecord], k: int) -> list[Line]:
-    """One line a metric, one value a part of the queries."""
+def metric_lines(metrics: Mapping[str, MetricsRecord], k: int) -> list[TableLine]:
+    """Return a line for each metric, with a value for each part of the queries; metrics: of the parts; k: K."""
     parts = list(metrics.values())
     lines = [
-        Line(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
+        TableLine(name.format(k=k), _ABOUT[key].format(k=k), [_estimate(getattr(part, key)) for part in parts])
         for key, name in METRICS.items()
     ]
     rest: list[tuple[str, str, Sequence[float | None]]] = [
@@ -53,7 +56,7 @@ def numbers(metrics: Mapping[str, MetricsRecord], k: int) -> list[Line]:
             _abstention(parts, "aurc"),
         ),
     ]
-    return lines + [Line(name, about, [(fixed(value), "") for value in values]) for name, about, values in rest]
+    return lines + [TableLine(name, about, [(fixed(value), "") for value in values]) for name, about, values in rest]
 
 
 def _estimate(value: Interval) -> tuple[str, str]:
@@ -66,10 +69,10 @@ def _abstention(parts: list[MetricsRecord], key: str) -> list[float | None]:
     return [getattr(part.abstention, key) for part in parts]
 
 
-def drift(record: DriftRecord) -> list[Line]:
-    """The smallest shift, down and up, that each alarm finds."""
+def drift_lines(record: DriftRecord) -> list[TableLine]:
+    """Return the smallest shift, down and up, that each alarm finds; record: of the alarms."""
     return [
-        Line(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
+        TableLine(name, about, [_shift(record.signals[key].lower), _shift(record.signals[key].higher)])
         for key, (name, about) in _DRIFT.items()
     ]
 
@@ -78,8 +81,11 @@ def _shift(shift: Shift | None) -> tuple[str, str]:
     return (fixed(None), "") if shift is None else (fixed(abs(shift.points)), f"({fixed(abs(shift.effect), 2)})")
 
 
-def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
-    """Figures of the calibration queries."""
+def query_set_lines(record: QuerySetRecord, queries: int, k: int) -> list[TableLine]:
+    """Return a line for each figure of the query set.
+
+    record: of the query set; queries: how many calibrate; k: K.
+    """
     lines = [
         ("calibration queries", "answerable ones, in this part", count(queries)),
         ("repeated queries", "whose text occurred before", count(record.duplicate_queries)),
@@ -108,4 +114,6 @@ def query_set(record: QuerySetRecord, queries: int, k: int) -> list[Line]:
         ("silhouette", "how well it does, from −1 to 1", fixed(record.silhouette)),
         ("topic entropy", "1: topics of equal size; 0: one topic holds nearly all", fixed(record.topic_entropy)),
     ]
-    return [Line(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines]
+    return [
+        TableLine(name, about, [value if isinstance(value, tuple) else (value, "")]) for name, about, value in lines
+    ]

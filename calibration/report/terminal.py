@@ -1,4 +1,4 @@
-"""The outcome of a calibration as a table for a terminal."""
+"""Show a calibration as a table for a terminal."""
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import METRICS
@@ -10,7 +10,10 @@ from taugate.retrieval.release.records import AbstentionRecord
 
 
 def table(manifest: Manifest) -> str:
-    """Every metric of every part of the queries, with its 95 % interval."""
+    """Write every metric of every part of the queries with its 95 % interval, and the rule in force.
+
+    manifest: of the release.
+    """
     parts = list(manifest.metrics)
     lines = [] if manifest.no_answer is None else [f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}"]
     lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
@@ -37,7 +40,7 @@ def table(manifest: Manifest) -> str:
 
 
 def _standing(manifest: Manifest) -> list[str]:
-    """What a release with too little behind it says before anything else."""
+    """Write what a release with too little behind it says before anything else."""
     record, k = manifest.calibration, manifest.policy.k
     if record is None:
         return []
@@ -54,7 +57,7 @@ def _rule(manifest: Manifest) -> str:
 
 
 def _abstention(record: AbstentionRecord) -> list[str]:
-    """What is refused, and a warning where more answerable queries are than anybody has agreed to."""
+    """Write what is refused, with a warning where more answerable queries are than anybody has agreed to."""
     limits = "certified" if record.certified else "not certified"
     line = (
         f"refused: queries whose score is below {record.tau:.6f} ({limits}). A query is scored by "
@@ -68,7 +71,7 @@ def _abstention(record: AbstentionRecord) -> list[str]:
 
 
 def _level(level: Level) -> str:
-    """Of a loss asked for beside the one in force."""
+    """Write what is certified of a loss that was asked for beside the one in force."""
     if level.tau is None:
         return f"certified with it: no cut for a loss of at most {level.max_loss:g}; too few queries"
     return f"certified with it: τ = {level.tau:.6f} for a loss of at most {level.max_loss:g}"
@@ -83,7 +86,7 @@ def _alternative(other: Alternative) -> str:
 
 
 def _drift(record: DriftRecord) -> str:
-    """Of similarity and COE; the report has all of them."""
+    """Write the shifts of similarity and COE that an alarm finds; the report has all of them."""
     found = []
     for what, name in (("similarities", "topk_similarity"), ("a COE", "coe")):
         shifts = ((record.signals[name].lower, "lower"), (record.signals[name].higher, "higher"))
@@ -94,7 +97,7 @@ def _drift(record: DriftRecord) -> str:
 
 
 def times(watch: Stopwatch) -> str:
-    """Seconds by stage, and how the total compares with the time spent in the encoder."""
+    """Write seconds by stage, and how the total compares with the time spent in the encoder; watch: stopwatch."""
     stages = ", ".join(f"{name} {seconds:.1f}" for name, seconds in watch.seconds.items())
     encoder = watch.seconds.get("encode", 0.0)
     ratio = f", {watch.total / encoder:.2f} times the encoder's {encoder:.1f} s" if encoder > 1 else ""

@@ -1,4 +1,4 @@
-"""What every policy would keep for what it loses, and where the rules stand."""
+"""Draw what every policy would keep for what it loses, and where the rules stand."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
-from taugate.calibration.charts.numbers import brief, count, percent, rule_name
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.report.abstaining import Shown
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.numbers import percent, rule_name
+from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
 from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
-from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, ReliabilityBin
+from taugate.retrieval.release.evidence import Alternative
 from taugate.retrieval.release.manifest import PolicyRecord
 
 _WIDEST = 0.10
@@ -22,8 +22,12 @@ _LEVELS = 200  # steps drawn of a curve; there may be one for each query
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A rule and what it keeps and loses, both in 0…1. number: its label in the drawing; record: as in the manifest."""
+class RuleStanding:
+    """A rule, with what it keeps and loses.
+
+    number: its label in the drawing; name: of the rule; in_force: whether it is; record: as in the manifest; kept,
+    loss: in 0…1.
+    """
 
     number: int
     name: str
@@ -33,14 +37,17 @@ class Standing:
     loss: float
 
 
-def standings(found: Findings, shown: Shown) -> list[Standing]:
-    """The rule in force, then the others, all on the same queries."""
+def rule_standings(found: Findings, shown: ShownQueries) -> list[RuleStanding]:
+    """Measure the rule in force, then the others, all on the same queries.
+
+    found: findings of the study; shown: the queries.
+    """
     rules: list[tuple[PolicyRecord | Alternative, PolicyKind]] = [
         (found.policy, found.policy.kind),
         *((each, each.policy) for each in found.alternatives),
     ]
     return [
-        Standing(
+        RuleStanding(
             number,
             rule_name(record.method, record.statement),
             number == 1,
@@ -51,20 +58,25 @@ def standings(found: Findings, shown: Shown) -> list[Standing]:
     ]
 
 
-def _outcome(queries: Scored, kind: PolicyKind, tau: float | None, metric: Metric) -> tuple[float, float]:
+def _outcome(queries: ScoredQueries, kind: PolicyKind, tau: float | None, metric: Metric) -> tuple[float, float]:
     kept = keep(queries.decisions(kind), None if tau is None else np.float32(tau))
     return float(kept.mean()), float(queries.judged.lost(metric, kept).mean())
 
 
-def tradeoff(found: Findings, shown: Shown, rules: list[Standing]) -> list[Figure]:
-    """The curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end."""
+def tradeoff_figures(found: Findings, shown: ShownQueries, rules: list[RuleStanding]) -> list[Figure]:
+    """Draw the curves up to a loss of 10 %, and once more near the rules where they are crowded at its left end.
+
+    found: findings of the study; shown: the queries; rules: numbered.
+    """
     far = max(_WIDEST, 1.1 * max(rule.loss for rule in rules))
     near = max(0.01, 2 * max(rule.loss for rule in rules), 2 * (found.policy.max_loss or 0))
     widths = [("tradeoff", far, "")] + ([("tradeoff-near", near, ", near the rules")] if near <= far / 2 else [])
     return [_figure(found, shown, rules, *width) for width in widths]
 
 
-def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, widest: float, where: str) -> Figure:
+def _figure(
+    found: Findings, shown: ShownQueries, rules: list[RuleStanding], name: str, widest: float, where: str
+) -> Figure:
     metric = found.policy.metric
     lost = "queries lost" if metric == "accuracy" else f"NDCG@{found.policy.k} lost"
     chart = Chart(
@@ -80,9 +92,9 @@ def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, wid
         chart.upright(limit, "", "limit")
     for kind in found.scored.kinds:
         chart.steps(*least_kept(shown.queries, kind, metric, widest), f"s-{kind}")
-        keys.append(Key("line", f"s-{kind}", kind))
+        keys.append(LegendEntry("line", f"s-{kind}", kind))
     if limit is not None and limit <= widest:
-        keys.append(Key("mark", "limit", f"largest loss allowed: {percent(limit)}"))
+        keys.append(LegendEntry("mark", "limit", f"largest loss allowed: {percent(limit)}"))
     chart.dots(
         [
             Dot(
@@ -94,12 +106,19 @@ def _figure(found: Findings, shown: Shown, rules: list[Standing], name: str, wid
             for rule in rules
         ]
     )
-    keys += [Key("dot", "", f"{rule.number}: {rule.name}{', in force' if rule.in_force else ''}") for rule in rules]
-    return Figure.of(chart, keys)
+    keys += [
+        LegendEntry("dot", "", f"{rule.number}: {rule.name}{', in force' if rule.in_force else ''}") for rule in rules
+    ]
+    return Figure.from_chart(chart, keys)
 
 
-def least_kept(queries: Scored, kind: PolicyKind, metric: Metric, widest: float) -> tuple[list[float], list[float]]:
-    """Losses from 0 to `widest` with the smallest share of results that a threshold can keep for each."""
+def least_kept(
+    queries: ScoredQueries, kind: PolicyKind, metric: Metric, widest: float
+) -> tuple[list[float], list[float]]:
+    """Return losses from 0 to `widest` with the smallest share of results that a threshold can keep for each.
+
+    queries: with their results; kind: of the policy; metric: whose loss it is; widest: loss, in 0…1.
+    """
     decisions = queries.decisions(kind)
     steps = loss_steps(queries.judged, decisions, metric)
     ascending = np.sort(decisions.ravel())
@@ -113,43 +132,3 @@ def least_kept(queries: Scored, kind: PolicyKind, metric: Metric, widest: float)
     else:
         taken = np.arange(reach)
     return [*losses[taken].tolist(), widest], [*kept[taken].tolist(), float(kept[taken[-1]])]
-
-
-def trust(record: RelevanceRecord) -> list[Figure]:
-    """What is said against what is true, with its 95 % interval, and the number of results, by tenth of relevance."""
-    curve = Chart(
-        "reliability",
-        "Relevance said against relevance found",
-        "A dot for each tenth of relevance, with its 95 % interval; on the diagonal what is said is true.",
-        Axis(0, 1, "relevance, as the service says it", "percent"),
-        Axis(0, 1, "relevant by the labels", "percent"),
-    )
-    said, true = [each.relevance for each in record.bins], [each.relevant for each in record.bins]
-    curve.line([0, 1], [0, 1], "guess")
-    curve.line(said, true, "s-probability")
-    for x, each in zip(said, record.bins, strict=True):
-        if each.interval is not None:
-            curve.line([x, x], [each.interval.lower, each.interval.upper], "s-probability thin")
-    curve.dots(
-        [
-            Dot(x, y, "", f"said {percent(x)}, found {_found(each)}, {count(each.results)} results")
-            for x, y, each in zip(said, true, record.bins, strict=True)
-        ]
-    )
-    most = max(each.results for each in record.bins)
-    bars = Chart(
-        "reliability-counts",
-        "Results in each tenth of relevance",
-        "A bar for each tenth of relevance, with its number of results.",
-        Axis(0, 1, "relevance, as the service says it", "percent"),
-        Axis(0, 1.1 * most, "results", form="none"),
-    )
-    for each in record.bins:
-        bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")
-    keys = [Key("line", "s-probability", "found, with its interval"), Key("line", "guess", "what is said is true")]
-    return [Figure.of(curve, keys), Figure.of(bars, [])]
-
-
-def _found(each: ReliabilityBin) -> str:
-    interval = each.interval
-    return percent(each.relevant) + (f" ({percent(interval.lower)}–{percent(interval.upper)})" if interval else "")

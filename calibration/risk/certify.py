@@ -1,4 +1,4 @@
-"""The largest τ whose loss is certified, with the certificate; or how many queries are missing."""
+"""The largest τ whose loss is certified, with its certificate; or how many queries are missing."""
 
 import math
 from collections.abc import Sequence
@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 from scipy import optimize
 
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.bounds import log_e, worst_of_queries
+from taugate.calibration.risk.e_values import log_e, worst_of_queries
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 
 
 @dataclass(frozen=True)
-class Limited:
-    """A loss and the largest value it may have.
+class LossLimit:
+    """A loss, and the largest value that it may have.
 
-    name: accuracy, ndcg or empty; found: mean of the metric without the cut, what there is to lose, None for empty.
+    name: accuracy, ndcg or empty; steps: the loss as a function of τ; most: δ, the largest mean loss allowed; found:
+    mean of the metric without the cut, what there is to lose, None for empty.
     """
 
     name: str
@@ -29,18 +30,23 @@ class Limited:
 
 
 @dataclass(frozen=True)
-class Certified:
-    """τ, None where nothing can be certified, with what is known of it; `certificates` in the order of the limits."""
+class CertifiedThreshold:
+    """A certified threshold with what is known of it.
+
+    tau: None where nothing can be certified; certificates: one for each limit, in their order.
+    """
 
     tau: float | None
     certificates: list[Certificate]
 
 
-def certify(limits: Sequence[Limited], rule: ThresholdRule) -> Certified:
-    """The largest observed decision score that passes every limit, found by fixed-sequence testing from the lowest.
+def certify(limits: Sequence[LossLimit], rule: ThresholdRule) -> CertifiedThreshold:
+    """Find the largest observed decision score that passes every limit, by fixed-sequence testing from the lowest.
 
     Several limits are one statement: its p-value is the largest of theirs (intersection–union test, Berger 1982), so it
     holds with the rule's confidence as a whole.
+
+    limits: losses of the same queries; rule: kind of statement, and confidence.
     """
     candidates = np.unique(np.concatenate([limit.steps.candidates for limit in limits]))
     passed = np.ones(len(candidates), dtype=np.bool_)
@@ -48,15 +54,17 @@ def certify(limits: Sequence[Limited], rule: ThresholdRule) -> Certified:
         passed &= _passes(limit, rule)[limit.steps.places(candidates)]
     first_failure = len(candidates) if passed.all() else int(passed.argmin())
     tau = None if first_failure == 0 else float(candidates[first_failure - 1])
-    return Certified(tau, [certificate(limit, tau, rule) for limit in limits])
+    return CertifiedThreshold(tau, [certificate(limit, tau, rule) for limit in limits])
 
 
 def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
-    """P-value of "the share of queries lost is above `most`" for each step of the staircase, (c + 1,).
+    """Return the p-value of "the share of queries lost is above `most`" for each step of the staircase.
 
     The first is that of a τ with no candidate below it, where nothing is lost; the others those of the smallest τ above
     each candidate. Where queries share documents it is the inverse of an e-value (`e_values`), else the exact binomial
     one, or Hoeffding–Bentkus for losses between 0 and 1.
+
+    steps: the loss as a function of τ; most: δ, in 0…1. Returns (c + 1,) float64.
     """
     if steps.documents is not None:
         found = log_e(steps.documents.wealth, worst_of_queries(most, steps.documents.sizes))
@@ -66,7 +74,10 @@ def p_values(steps: LossSteps, most: float) -> NDArray[np.float64]:
 
 
 def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float:
-    """One-sided upper confidence limit of the share of queries lost at τ; None: without a cut."""
+    """Return the upper confidence limit of the share of queries lost at τ, one-sided.
+
+    steps: the loss as a function of τ; tau: None without a cut; confidence: of the limit, in 0…1.
+    """
     place = 0 if tau is None else int(steps.places(np.array([tau], dtype=np.float32))[0])
     if steps.documents is None:
         return bounds.upper_limit(float(steps.losses[place]), steps.queries, confidence, binary=steps.binary)
@@ -82,8 +93,11 @@ def upper_limit(steps: LossSteps, tau: float | None, confidence: float) -> float
     return float(optimize.brentq(short, mean, highest, xtol=1e-9))
 
 
-def queries_needed(limit: Limited, rule: ThresholdRule) -> int:
-    """The fewest queries, asked of documents as these are, with which the limit can be certified at all."""
+def queries_needed(limit: LossLimit, rule: ThresholdRule) -> int:
+    """Return the fewest queries, about documents as these are, with which the limit can be certified at all.
+
+    limit: loss and its largest value; rule: kind of statement, and confidence.
+    """
     documents, alpha = limit.steps.documents, 1 - rule.confidence
     if documents is None:
         if rule.statement == "expected-loss":
@@ -103,8 +117,8 @@ def queries_needed(limit: Limited, rule: ThresholdRule) -> int:
     return math.ceil(factor * limit.steps.queries)
 
 
-def _passes(limit: Limited, rule: ThresholdRule) -> NDArray[np.bool_]:
-    """Of each step of the staircase, (c + 1,)."""
+def _passes(limit: LossLimit, rule: ThresholdRule) -> NDArray[np.bool_]:
+    """Test each step of the staircase; (c + 1,) bool."""
     steps = limit.steps
     if rule.statement == "expected-loss":
         largest = 1 if steps.documents is None else int(steps.documents.sizes.max())
@@ -113,8 +127,11 @@ def _passes(limit: Limited, rule: ThresholdRule) -> NDArray[np.bool_]:
     return passed
 
 
-def certificate(limit: Limited, tau: float | None, rule: ThresholdRule) -> Certificate:
-    """What is known of a limit at τ, None without a cut."""
+def certificate(limit: LossLimit, tau: float | None, rule: ThresholdRule) -> Certificate:
+    """Write down what is known of a limit at τ.
+
+    limit: loss and its largest value; tau: None without a cut; rule: kind of statement, and confidence.
+    """
     steps = limit.steps
     n, largest = steps.queries, 1 if steps.documents is None else int(steps.documents.sizes.max())
     loss = 0.0 if tau is None else float(steps.at(np.array([tau], dtype=np.float32))[0])

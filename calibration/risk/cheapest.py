@@ -1,4 +1,4 @@
-"""What would have been certified: with the labels that there are, and with the fewest more.
+"""What to do where nothing is certified: what these labels can show, and how few more would do.
 
 Without any loss a limit passes as soon as enough queries certify it, and the lowest candidate for τ loses nothing
 (`calibration/risk/certify.py`). So each way to ask is a count of queries: how many certify, and how many it takes.
@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, SHARES
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, held_out
 from taugate.calibration.risk import bounds
 from taugate.calibration.risk.words import EMPTY
 from taugate.calibration.settings.rules import PolicyChoice, ThresholdRule
@@ -20,8 +20,11 @@ _NAMED: PolicyChoice = "relative"
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to ask: the share held out, the rule, and the options that ask for it, empty for what was asked."""
+class RuleVariant:
+    """A variant of what was asked: another holdout, another policy, or both.
+
+    holdout: share held out; rule: the rule; options: that ask for it, empty for what was asked.
+    """
 
     holdout: float
     rule: ThresholdRule
@@ -29,7 +32,7 @@ class Way:
 
     @property
     def set_aside(self) -> tuple[float, ...]:
-        """Shares of the calibration queries that fit and choose, and certify nothing (threshold/contenders.py).
+        """Shares of the calibration queries that fit and choose, and certify nothing (threshold/policy_choice.py).
 
         `auto` with high probability certifies two policies, of which one fits nothing: it is certified by all of them.
         """
@@ -38,14 +41,14 @@ class Way:
         return SHARES if self.rule.policy == "auto" and self.rule.statement == "expected-loss" else ()
 
     def certifying(self, labels: int) -> int:
-        """How many of so many answerable queries certify; 0 where `probability` has too few to fit on."""
-        calibrating = labels - round(self.holdout * labels)
-        if calibrating < FEWEST_QUERIES:  # no model, so that `auto` is `relative`
+        """Return how many of `labels` answerable queries certify; 0 where `probability` has too few to fit on."""
+        calibrating = labels - held_out(labels, self.holdout)
+        if calibrating < FEWEST_CALIBRATING:  # no model, so that `auto` is `relative`
             return 0 if self.rule.policy == "probability" else calibrating
         return calibrating - sum(round(share * calibrating) for share in self.set_aside)
 
     def labels(self, needed: int) -> int:
-        """The fewest answerable queries of which so many certify."""
+        """Return the fewest answerable queries of which `needed` certify."""
         found = needed
         while (there := self.certifying(found)) < needed:
             found += max(1, needed - there)
@@ -53,13 +56,14 @@ class Way:
 
 
 def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
-    """What to ask for instead, or how many queries to label, where nothing could be certified.
+    """Advise what to ask for instead, or how many queries to label, where nothing could be certified.
 
-    labels: answerable queries; certificates: of the limits, at least one of which failed.
+    labels: answerable queries; holdout: share held out; rule: that was asked for; certificates: of its limits, at least
+    one of which failed.
     """
-    asked, *others = _ways(holdout, rule)
+    asked, *others = _variants(holdout, rule)
     needed = max(each.queries_needed for each in certificates)
-    now = [way.options for way in others if way.certifying(labels) >= needed][:2]
+    now = [variant.options for variant in others if variant.certifying(labels) >= needed][:2]
     now += _on_average(rule, certificates, holdout, labels)
     now += _larger(rule, certificates, [asked, *others], labels)
     frugal = (others or [asked])[-1]
@@ -72,37 +76,37 @@ def remedy(labels: int, holdout: float, rule: ThresholdRule, certificates: Seque
     return f"With these {labels:,} labelled queries any of these can be certified: {'; '.join(now)}. {_sentence(more)}."
 
 
-def _ways(holdout: float, rule: ThresholdRule) -> Iterator[Way]:
-    """As asked, then what gives up less before what gives up more: the choice of the policy, the holdout, both."""
-    asked, named = Way(holdout, rule), replace(rule, policy=_NAMED)
+def _variants(holdout: float, rule: ThresholdRule) -> Iterator[RuleVariant]:
+    """Yield what was asked, then what gives up less before what gives up more: choice of policy, holdout, both."""
+    asked, named = RuleVariant(holdout, rule), replace(rule, policy=_NAMED)
     yield asked
     if asked.set_aside:
-        yield Way(holdout, named, f"--policy {_NAMED}")
+        yield RuleVariant(holdout, named, f"--policy {_NAMED}")
     if holdout:
-        yield Way(0.0, rule, "--holdout 0")
+        yield RuleVariant(0.0, rule, "--holdout 0")
     if holdout and asked.set_aside:
-        yield Way(0.0, named, f"--holdout 0 --policy {_NAMED}")
+        yield RuleVariant(0.0, named, f"--holdout 0 --policy {_NAMED}")
 
 
 def _on_average(rule: ThresholdRule, certificates: Sequence[Certificate], holdout: float, labels: int) -> Iterator[str]:
-    """The first way whose loss is certified on average, where that was not asked for and queries count one by one."""
+    """Yield the first variant whose loss is certified on average, unless that was asked for or documents count."""
     if rule.method != "risk-control" or rule.statement == "expected-loss" or _by_document(certificates):
         return
     needed = max(bounds.queries_for_expected(each.most) for each in certificates)
-    for way in _ways(holdout, replace(rule, guarantee="expected-loss")):
-        if way.certifying(labels) >= needed:
-            yield f"--guarantee expected-loss {way.options}".rstrip() + " (on average)"
+    for variant in _variants(holdout, replace(rule, guarantee="expected-loss")):
+        if variant.certifying(labels) >= needed:
+            yield f"--guarantee expected-loss {variant.options}".rstrip() + " (on average)"
             return
 
 
 def _larger(
-    rule: ThresholdRule, certificates: Sequence[Certificate], ways: Sequence[Way], labels: int
+    rule: ThresholdRule, certificates: Sequence[Certificate], variants: Sequence[RuleVariant], labels: int
 ) -> Iterator[str]:
-    """The smallest larger limits that are any use: as asked, and where all labelled queries certify."""
+    """Yield the smallest larger limits that are of any use: as asked, and where all labelled queries certify."""
     failed = [each for each in certificates if each.queries_needed > each.queries]
     if all(each.bound < _MOST for each in failed):
         yield " ".join(f"{_option(each)} {_up(each.bound)}" for each in failed)
-    frugal = ways[-1]
+    frugal = variants[-1]
     if rule.statement == "expected-loss" or _by_document(certificates) or not frugal.options:
         return
     least = 1 - (1 - rule.confidence) ** (1 / frugal.certifying(labels))
@@ -120,7 +124,7 @@ def _option(certificate: Certificate) -> str:
 
 
 def _up(share: float) -> str:
-    """Three digits, rounded up: what is below the limit is not certified."""
+    """Write a share with three digits, rounded up: what is below the limit is not certified."""
     digits = 2 - math.floor(math.log10(share))
     return f"{math.ceil(share * 10**digits) / 10**digits:g}"
 

@@ -1,7 +1,7 @@
 """Loss as a function of τ: a staircase that rises where τ passes the decision score of a relevant result.
 
 Per query the loss is paired: the metric without the cut less the metric with it, in 0…1, and it never falls as τ rises.
-Its steps are the only candidates worth looking at: between two of them τ drops more results and loses nothing.
+Its steps are the only candidates worth a look: between two of them τ drops more results and loses nothing.
 """
 
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts
-from taugate.calibration.risk.bounds import log_wealth
+from taugate.calibration.risk.e_values import log_wealth
 from taugate.retrieval.policy.policy import Metric
 from taugate.retrieval.vectors.similarity import Float32
 
 
 @dataclass(frozen=True)
 class DocumentSteps:
-    """The same staircase for evidence by document.
+    """The same staircase as evidence by document.
 
     sizes: (d,) queries of each document; wealth: (stakes, c + 1) float64, the logarithm of Π (1 − θ·x) over documents,
     x the mean loss of a document's queries, when τ has so many candidates strictly below it.
@@ -45,16 +45,24 @@ class LossSteps:
     documents: DocumentSteps | None = None
 
     @classmethod
-    def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: Units | None = None) -> Self:
-        """1 for a query that had a relevant document in its top-K and keeps none; decisions: (q, K) float32."""
+    def of_accuracy(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
+        """Count as lost a query that had a relevant document in its top-K and keeps none.
+
+        queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; units: what counts
+        as one draw among them, None for each query by itself.
+        """
         relevant = queries.grades >= 1
         hits = np.flatnonzero(relevant.any(axis=1))
         best = np.where(relevant, decisions, -np.inf).max(axis=1)[hits]
         return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units, binary=True)
 
     @classmethod
-    def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: Units | None = None) -> Self:
-        """The part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list."""
+    def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
+        """Count as lost the part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list.
+
+        queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; units: what counts
+        as one draw among them, None for each query by itself.
+        """
         gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
         relevant = queries.grades >= 1
         return cls._stairs(
@@ -62,8 +70,12 @@ class LossSteps:
         )
 
     @classmethod
-    def of_empty(cls, decisions: Float32, units: Units | None = None) -> Self:
-        """1 for a query that is answered with nothing; decisions: (q, K) float32."""
+    def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
+        """Count as lost a query that is answered with nothing.
+
+        decisions: (q, K) float32 decision scores; units: what counts as one draw among the q queries, None for each by
+        itself.
+        """
         every = np.arange(len(decisions))
         return cls._stairs(len(decisions), every, decisions.max(axis=1), np.ones(len(decisions)), units, binary=True)
 
@@ -74,11 +86,11 @@ class LossSteps:
         owners: NDArray[np.int64],
         at: Float32,
         height: NDArray[np.float64],
-        units: Units | None,
+        units: SamplingUnits | None,
         *,
         binary: bool,
     ) -> Self:
-        """From the steps of single queries: whose they are, at which threshold, and how high."""
+        """Add up the steps of single queries, (s,) each: whose they are, `at` which threshold, and their height."""
         candidates, which = np.unique(at, return_inverse=True)
         heights = np.bincount(which, weights=height, minlength=len(candidates))
         losses = np.concatenate([[0.0], np.cumsum(heights)])
@@ -88,23 +100,36 @@ class LossSteps:
         return cls(queries, candidates, losses, binary, documents)
 
     def places(self, thresholds: Float32) -> NDArray[np.int64]:
-        """How many candidates are strictly below each threshold, (t,): the place in `losses`; thresholds: float32."""
+        """Return how many candidates are strictly below each threshold, its place in `losses`.
+
+        thresholds: (t,) float32.
+        """
         return np.searchsorted(self.candidates, thresholds, side="left")
 
     def at(self, thresholds: Float32) -> NDArray[np.float64]:
-        """Total loss of the n queries at any thresholds; thresholds: (t,) float32. Returns (t,)."""
+        """Return the total loss of the n queries, (t,) float64, at any (t,) float32 thresholds."""
         return self.losses[self.places(thresholds)]
 
 
-def loss_steps(queries: JudgedQueries, decisions: Float32, metric: Metric, units: Units | None = None) -> LossSteps:
-    """The staircase of the metric that is to be kept."""
+def loss_steps(
+    queries: JudgedQueries, decisions: Float32, metric: Metric, units: SamplingUnits | None = None
+) -> LossSteps:
+    """Build the staircase of the metric that is to be kept.
+
+    queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; metric: accuracy or
+    ndcg; units: what counts as one draw among them, None for each query by itself.
+    """
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
 
 
 def _by_document(
-    owners: NDArray[np.int64], which: NDArray[np.int64], height: NDArray[np.float64], candidates: int, units: Units
+    owners: NDArray[np.int64],
+    which: NDArray[np.int64],
+    height: NDArray[np.float64],
+    candidates: int,
+    units: SamplingUnits,
 ) -> DocumentSteps:
-    """Each step raises the mean loss of one document; the wealth changes by the difference of its two factors."""
+    """Turn steps of queries into wealth by document: each step raises the mean loss of one document."""
     document = np.unique(units.labels, return_inverse=True)[1]
     sizes = np.bincount(document)
     order = np.lexsort((which, document[owners]))  # document by document, each from its lowest step to its highest

@@ -1,8 +1,8 @@
-"""What was certified, in one plain sentence; and what is missing where nothing could be."""
+"""A guarantee in one plain sentence, or what is missing where nothing could be certified."""
 
 from collections.abc import Sequence
 
-from taugate.calibration.metrics.clusters import counted
+from taugate.calibration.metrics.clusters import documents_in_words
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
 
@@ -12,7 +12,7 @@ WITHOUT_REFUSALS = "This counts what the cut drops; queries that are refused as 
 
 
 def papers(k: int) -> str:
-    """What the method bootstrap says."""
+    """Say what the method bootstrap gives, at K = `k`."""
     return (
         f"Nothing is certified: the mean bootstrapped metric at K = {k} stays within its own 95 % interval, which "
         "is not being shown to be worse (thresholds paper §2.2)."
@@ -20,12 +20,15 @@ def papers(k: int) -> str:
 
 
 def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) -> str:
-    """The guarantee that `certificates` give."""
+    """Say what is guaranteed, to whom and by which test.
+
+    rule: that was certified; certificates: of its limits, that of the metric first; k: K, results of a query.
+    """
     what = " and ".join(_limit(certificate, k) for certificate in certificates)
     first = certificates[0]
     by_document = first.unit == "document" and first.units is not None
     effect = f"design effect {first.queries / first.effective_queries:.3g}"
-    of = f" about {counted(first.units)} ({effect})" if first.units and by_document else ""
+    of = f" about {documents_in_words(first.units)} ({effect})" if first.units and by_document else ""
     queries = f"the {first.queries:,} queries{of} that certified it"
     sure = f"{100 * rule.confidence:.4g} % confidence"
     if rule.further_losses:
@@ -50,7 +53,7 @@ def guarantee(rule: ThresholdRule, certificates: Sequence[Certificate], k: int) 
 
 
 def of_strata(strata: StrataRecord) -> str:
-    """For which values of a field the guarantee holds by itself, and for which it does not."""
+    """Say for which values of a field the guarantee holds by itself, and for which not; strata: their record."""
     held = ", ".join(_value(each.value) for each in strata.strata)
     others = ", ".join(map(_value, strata.other_values))
     said = f"The same holds by itself for each of these values of {strata.field}: {held}." if held else ""
@@ -63,9 +66,10 @@ def of_strata(strata: StrataRecord) -> str:
 
 
 def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: Sequence[Level] = ()) -> str:
-    """Which limit could not be certified, with how many queries it could be.
+    """Say which limit could not be certified, and with how many queries it could be.
 
-    levels: of each largest loss asked for, where there are several; a later one may be certified.
+    rule: that was tried; certificates: of its limits; levels: of each largest loss asked for, where there are several;
+    a later one may be certified.
     """
     worst = max(certificates, key=lambda each: each.queries_needed - each.queries)
     what = "a share of empty replies" if worst.limit == EMPTY else "a loss"
@@ -77,7 +81,7 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
             sure += " together with " + " and ".join(f"{100 * loss:.4g} %" for loss in rule.further_losses)
     about, like = "", ""
     if worst.unit == "document" and worst.units is not None:
-        about, like = f" about {counted(worst.units)}", " like these"
+        about, like = f" about {documents_in_words(worst.units)}", " like these"
     certified = [f"{100 * level.max_loss:.4g} %" for level in levels if level.tau is not None]
     instead = f". A loss of {' or of '.join(certified)} can be: name it first" if certified else ""
     return (
@@ -88,7 +92,7 @@ def shortage(rule: ThresholdRule, certificates: Sequence[Certificate], levels: S
 
 
 def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
-    """What this one cut may lose, beside the average of many: one-sided upper limits.
+    """Say what this one cut may lose, beside the average of many: one-sided upper limits.
 
     Conformal risk control admits ⌊δ·(n + 1)⌋ − 1 losses among n queries, a number known beforehand. So the limit holds
     as that of Learn-then-Test does, where one limit on losses of 0 and 1 sets τ and no two scores are equal.
@@ -102,7 +106,7 @@ def _at_most(rule: ThresholdRule, certificates: Sequence[Certificate]) -> str:
 
 
 def _value(value: str | int | float | bool | None) -> str:
-    """A value of the metadata, cut short where it is long."""
+    """Write a value of the metadata, cut short where it is long."""
     text = str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

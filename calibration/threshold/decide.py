@@ -1,17 +1,17 @@
-"""From scored queries to the rule in force: which policy, which τ, and what may be said of it."""
+"""From scored queries to the policy in force: its kind, its τ, and what is guaranteed of it."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.estimate import Evidence
 from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import Certified
+from taugate.calibration.risk.certify import CertifiedThreshold
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.contenders import best
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.policy_choice import choose_policy
 from taugate.errors import InputError
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative, EvidenceRecord, Level
@@ -22,24 +22,30 @@ PERCENTILES = np.arange(101)
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """τ in units of similarity, unrounded, and the percentile ψ of Γ that it is."""
+class PercentileThreshold:
+    """The papers' threshold: tau, τ in units of similarity, unrounded; psi, the percentile ψ of Γ that it is."""
 
     tau: float
     psi: int
 
 
 def gamma(queries: JudgedQueries, rows: Rows) -> Float32:
-    """Γ: γ_j, the lowest top-K similarity in bootstrap j. The lowest of a query is its last. Returns (m,) float32."""
+    """Return Γ: γ_j, the lowest top-K similarity in bootstrap j, (m,) float32.
+
+    queries: q answerable queries, of which the last result is the lowest; rows: (m, l) positions in bootstraps.
+    """
     lowest: Float32 = queries.top.scores[:, -1][rows].min(axis=1)
     return lowest
 
 
-def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> Threshold:
-    """The highest τ(ψ), ψ in 0, 1, …, 100, whose mean bootstrapped metric is not below the unthresholded interval.
+def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "accuracy") -> PercentileThreshold:
+    """Return the highest τ(ψ), ψ = 0, 1, …, 100, whose mean metric is not below the unthresholded 95 % interval.
 
     τ(0) loses nothing in any bootstrap, as no similarity of theirs is below the smallest of Γ. It is the answer, too,
-    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1.
+    where not even the unthresholded mean reaches its own interval: with accuracy near 1, the 2.5th percentile can be 1
+    (thresholds paper, §2.2).
+
+    queries: q answerable queries; rows: (m, l) positions in bootstraps; metric: accuracy or ndcg.
     """
     lower = bootstrapped(queries.metric(metric), rows).lower
     candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
@@ -48,12 +54,15 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
         kept = keep(queries.top.scores, np.float32(candidates[psi]))
         total = weights @ queries.metric(metric, kept)
         if total / rows.size >= lower - 1e-12:  # of a mean of means, which rounds otherwise
-            return Threshold(float(candidates[psi]), psi)
-    return Threshold(float(candidates[0]), 0)
+            return PercentileThreshold(float(candidates[psi]), psi)
+    return PercentileThreshold(float(candidates[0]), 0)
 
 
-def decide(rule: ThresholdRule, evidence: Evidence) -> PolicyRecord:
-    """The policy that the rule gives, or `none` where nothing can be certified. Raises InputError."""
+def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:
+    """Apply a rule, and return the policy that it gives, or `none` where nothing can be certified.
+
+    rule: that was asked for; evidence: the queries. Raises InputError where the data cannot bear what is asked.
+    """
     queries = evidence.scored.judged.take(evidence.calibration)
     k = queries.grades.shape[1]
     if rule.method == "bootstrap":
@@ -61,7 +70,7 @@ def decide(rule: ThresholdRule, evidence: Evidence) -> PolicyRecord:
         one_by_one = EvidenceRecord(unit="query", units=len(queries), design_effect=evidence.units.design_effect)
         return _record(rule, k, "similarity", found.tau, psi=found.psi, guarantee=words.papers(k), evidence=one_by_one)
     _check_hits(queries, "")
-    taken, (certified, *others), choice = best(rule, evidence)
+    taken, (certified, *others), choice = choose_policy(rule, evidence)
     _check_hits(evidence.scored.judged.take(taken.queries), " that certify")
     levels = [_level(each) for each in (certified, *others)] if others else []
     facts: dict[str, object] = {
@@ -78,8 +87,8 @@ def decide(rule: ThresholdRule, evidence: Evidence) -> PolicyRecord:
     )
 
 
-def _level(certified: Certified) -> Level:
-    """What is certified of one of several largest losses."""
+def _level(certified: CertifiedThreshold) -> Level:
+    """Write down what is certified of one of several largest losses."""
     loss = certified.certificates[0]
     return Level(max_loss=loss.most, tau=certified.tau, loss=loss.loss, bound=loss.bound)
 
@@ -109,10 +118,11 @@ def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **
     return PolicyRecord.model_validate({"kind": kind, "tau": tau, "k": k, **asked, **facts})
 
 
-def alternatives(rule: ThresholdRule, evidence: Evidence, judged_on: NDArray[np.int64]) -> list[Alternative]:
-    """The papers' rule and the two statements of risk control, less the one in force.
+def alternatives(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> list[Alternative]:
+    """Apply the papers' rule and the two statements of risk control, less the one in force.
 
-    judged_on: positions of the queries that say what each keeps and loses, the held-out ones where there are any.
+    rule: in force; evidence: the queries; judged_on: positions of the queries that say what each keeps and loses, the
+    held-out ones where there are any.
     """
     limits = {name: getattr(rule, name) for name in ("metric", "max_loss", "max_empty", "confidence")}
     rules = [
@@ -128,9 +138,9 @@ def alternatives(rule: ThresholdRule, evidence: Evidence, judged_on: NDArray[np.
     ]
 
 
-def _outcome(rule: ThresholdRule, evidence: Evidence, judged_on: NDArray[np.int64]) -> Alternative | None:
+def _outcome(rule: ThresholdRule, evidence: CalibrationQueries, judged_on: NDArray[np.int64]) -> Alternative | None:
     try:
-        policy = decide(rule, evidence)
+        policy = decide_policy(rule, evidence)
     except InputError:  # what this data set cannot have is no alternative
         return None
     queries = evidence.scored.take(judged_on)

@@ -18,13 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.contenders import limits
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.filters import OneOf, Value, all_of
@@ -39,16 +38,25 @@ Positions = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Strata:
-    """Every answerable query by the values that its relevant documents have of a field; several, where they differ."""
+class QueryStrata:
+    """Answerable queries by the values that their relevant documents have of a field.
+
+    several values where these differ.
+
+    field: name in the metadata; metadata: of all documents; members: positions of the answerable queries of each value.
+    """
 
     field: str
     metadata: Metadata
     members: Mapping[Value, Positions]
 
     @classmethod
-    def of(cls, dataset: Dataset, field: str) -> "Strata":
-        """Raises InputError where no document, or none that is relevant, has the field."""
+    def group(cls, dataset: Dataset, field: str) -> "QueryStrata":
+        """Group the queries of a data set by a field of the metadata.
+
+        dataset: labelled queries and documents; field: name in the metadata. Raises InputError where no document, or
+        none that is relevant, has the field.
+        """
         metadata = Metadata.of(dataset.documents)
         try:
             metadata.check(all_of(OneOf.of(field, "")))
@@ -66,7 +74,7 @@ class Strata:
 
 
 @dataclass(frozen=True)
-class _Filtered:
+class _FilteredIndex:
     """An index as a search filtered on one value sees it."""
 
     index: Index
@@ -83,23 +91,31 @@ class _Filtered:
 
 
 @dataclass(frozen=True)
-class StrataStudy:
-    """What strata are certified with. certifying: positions of the queries that had no say in the policy."""
+class StrataCertifier:
+    """Everything that certifying strata needs.
+
+    dataset: labelled queries and documents; vectors: (n, d) float32 of the answerable queries; index: of the documents;
+    evidence: the queries; certifying: positions of the queries that had no say in the policy; kind: of the policy;
+    rule: metric, limits and confidence.
+    """
 
     dataset: Dataset
     vectors: Float32
     index: Index
-    evidence: Evidence
+    evidence: CalibrationQueries
     certifying: Positions
     kind: PolicyKind
     rule: ThresholdRule
 
     def lowered(self, policy: PolicyRecord, strata: StrataRecord) -> PolicyRecord:
-        """The policy, whose τ is certified for all queries, with one that is for each stratum, too."""
+        """Lower τ, which is certified for all queries, to one that is certified for each stratum, too.
+
+        policy: in force; strata: what is certified of each stratum.
+        """
         each = [*strata.strata, *([strata.others] if strata.others else [])]
         taus = [stratum.tau_without_filter for stratum in each if stratum.tau_without_filter is not None]
         tau = min([*taus, policy.tau]) if policy.tau is not None else None
-        found = limits(self.rule, self.evidence, self.certifying, self.kind)
+        found = loss_limits(self.rule, self.evidence, self.certifying, self.kind)
         changes = {
             "tau": tau,
             "certificates": [certificate(limit, tau, self.rule) for limit in found],
@@ -107,8 +123,11 @@ class StrataStudy:
         }
         return policy.model_copy(update=changes)
 
-    def certify(self, strata: Strata) -> StrataRecord:
-        """Both thresholds of each stratum that is large enough, and the first of the others together."""
+    def certify(self, strata: QueryStrata) -> StrataRecord:
+        """Certify both thresholds of each stratum that is large enough, and the first of the others together.
+
+        strata: the strata, with their queries.
+        """
         among = {value: np.intersect1d(members, self.certifying) for value, members in strata.members.items()}
         large = {value: members for value, members in among.items() if self._large_enough(members)}
         small = [value for value in among if value not in large]
@@ -116,7 +135,7 @@ class StrataStudy:
         records = []
         for value, members in large.items():
             within = DocumentSubset(strata.metadata.where(all_of(OneOf.of(strata.field, value))))
-            filtered = certify(limits(rule, *self._within(members, within), self.kind), rule)
+            filtered = certify(loss_limits(rule, *self._within(members, within), self.kind), rule)
             records.append(self._record(value, members, filtered.tau))
         rest = np.unique(np.concatenate([among[value] for value in small])) if small else np.arange(0)
         return StrataRecord(
@@ -127,15 +146,15 @@ class StrataStudy:
         )
 
     def _large_enough(self, members: Positions) -> bool:
-        """Whether it could be certified were nothing lost: by how many queries there are, not by how they fare."""
+        """Say whether a stratum could be certified were nothing lost, which depends only on how many queries it has."""
         if not len(members):
             return False
-        found = limits(self.rule, self.evidence, members, self.kind)
+        found = loss_limits(self.rule, self.evidence, members, self.kind)
         return all(queries_needed(limit, self.rule) <= limit.steps.queries for limit in found)
 
     def _record(self, value: Value | None, members: Positions, filtered: float | None) -> StratumRecord:
-        """With what is certified of a search without a filter."""
-        certified = certify(limits(self.rule, self.evidence, members, self.kind), self.rule)
+        """Write down a stratum, with what is certified of a search without a filter."""
+        certified = certify(loss_limits(self.rule, self.evidence, members, self.kind), self.rule)
         loss, units = certified.certificates[0], self.evidence.units.take(members)
         return StratumRecord(
             value=value,
@@ -147,14 +166,14 @@ class StrataStudy:
             found=loss.found,
         )
 
-    def _within(self, members: Positions, within: DocumentSubset) -> tuple[Evidence, Positions]:
-        """The stratum's queries as they are answered within its documents."""
+    def _within(self, members: Positions, within: DocumentSubset) -> tuple[CalibrationQueries, Positions]:
+        """Search the stratum's queries within its documents."""
         vectors = self.vectors[members]
         queries = [self.dataset.answerable[position] for position in members.tolist()]
         depth = min(self.evidence.scored.judged.grades.shape[1], len(within))
-        judged = JudgedQueries.judge(queries, vectors, _Filtered(self.index, within), depth)
+        judged = JudgedQueries.judge(queries, vectors, _FilteredIndex(self.index, within), depth)
         estimated = self.evidence.estimated
         relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
-        scored = Scored(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)
+        scored = ScoredQueries(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)
         everything = np.arange(len(members))
         return replace(self.evidence, scored=scored, units=self.evidence.units.take(members)), everything

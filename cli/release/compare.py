@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from taugate.calibration.report.compare import comparison, same_queries
+from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.cli.options import add_action
 from taugate.cli.output import say
 from taugate.errors import InputError
@@ -32,7 +32,7 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 def show_differences(arguments: argparse.Namespace) -> int:
     """Print the rows of the report of release B that differ from release A."""
     old, new = (verify(find(arguments.releases, name)) for name in (arguments.a, arguments.b))
-    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in comparison(old, new)]
+    rows = [(f"{row.group}: {row.label}", *row.cells()) for row in compare_releases(old, new)]
     changed = [row for row in rows if row[1] != row[2]]
     widths = [max(len(row[column]) for row in changed) for column in range(4)] if changed else [0] * 4
     for label, before, after, difference in changed:

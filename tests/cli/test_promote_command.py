@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from taugate.calibration.comparison import decision
+from taugate.calibration.comparison.judge import judge_rule
 from taugate.cli import main as cli
 from taugate.registry import history
 from taugate.registry.catalog import current_id
@@ -196,13 +197,13 @@ def test_another_promotion_meanwhile_is_not_overridden(
     copy: Path, first: str, before: str, promoted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, other = (release_with(copy / first, minute, hits(0.9, 400, kept=2 + minute)) for minute in (-1, 1))
-    judge = decision.judge  # type: ignore[attr-defined]  # patched where it is used
+    judge = judge_rule
 
     def judged(*arguments: object) -> object:
         promote(copy, other)
         return judge(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decision, "judge", judged)
+    monkeypatch.setattr(decision, "judge_rule", judged)
     code, out, error = promoted(name)
     assert (code, out) == (2, "")
     assert f"another command made {other} current while {name} was compared with {before}" in error

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taugate.calibration.comparison.judge import loss
+from taugate.calibration.comparison.judge import mean_difference
 from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.drift.observations import calibration_observations
 from taugate.retrieval.documents.filters import OneOf, Range
@@ -86,7 +86,7 @@ def _outcomes(path: Path) -> None:
     for reading in QUANTITIES.values():
         sample = reading(found, K)
         if len(sample):
-            assert loss(sample, sample, 0.95).most >= 0
+            assert mean_difference(sample, sample, 0.95).most >= 0
 
 
 def _a_relevance(scratch: Path) -> bytes:

@@ -5,25 +5,25 @@ import pytest
 from scipy import stats
 
 from taugate.calibration.abstention import certify
-from taugate.calibration.abstention.certify import Certifying, certify_both
+from taugate.calibration.abstention.certify import CertifyingScores, certify_both
 from taugate.calibration.abstention.words import most_percent, remedy
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.settings.rules import MAX_EMPTY, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import DataRecord
 from taugate.retrieval.release.records import AbstentionRecord
 
 
-def alone(scores: np.ndarray) -> Certifying:
+def alone(scores: np.ndarray) -> CertifyingScores:
     """Each query about a document of its own."""
-    return Certifying(scores.astype(np.float32), Units.of(np.arange(len(scores))))
+    return CertifyingScores(scores.astype(np.float32), SamplingUnits.from_labels(np.arange(len(scores))))
 
 
 def normal(rng: np.random.Generator, mean: float, count: int, digits: int = 6) -> np.ndarray:
     return np.round(rng.normal(mean, 1, count), digits)
 
 
-def certified(rule: AbstentionRule, answerable: Certifying, unanswerable: Certifying) -> AbstentionRecord:
+def certified(rule: AbstentionRule, answerable: CertifyingScores, unanswerable: CertifyingScores) -> AbstentionRecord:
     return certify_both(rule, answerable, unanswerable, "a_score", [])
 
 
@@ -165,9 +165,9 @@ def test_queries_on_one_document_do_not_count_as_many(monkeypatch: pytest.Monkey
         labels = np.repeat(np.arange(60), 12)
         answerable, unanswerable = (np.repeat(rng.normal(mean, 1, 60), 12) for mean in (1.5, 0))
         for unit, count in (("document", labels), ("query", np.arange(720))):
-            units = Units.of(count)
+            units = SamplingUnits.from_labels(count)
             assert units.unit == unit
-            sample = (Certifying(scores.astype(np.float32), units) for scores in (answerable, unanswerable))
+            sample = (CertifyingScores(scores.astype(np.float32), units) for scores in (answerable, unanswerable))
             record = certified(AbstentionRule(0.4, 0.4), *sample)
             refused, answered = stats.norm.cdf(record.tau - 1.5), stats.norm.sf(record.tau)
             wrong[unit] += refused > record.empty_answerable.upper or answered > record.answered_unanswerable.upper

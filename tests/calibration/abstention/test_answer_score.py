@@ -5,7 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from taugate.calibration.abstention.choose import Chosen, Corpus, Side, _answered, choose_score, fit, out_of_fold
+from taugate.calibration.abstention.choose import (
+    ChosenScore,
+    EncodedCorpus,
+    QueryGroup,
+    _answered,
+    choose_score,
+    fit_score_model,
+    out_of_fold,
+)
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import SIGNALS
 
@@ -28,16 +36,16 @@ def world(seed: int = 0, documents: int = DOCUMENTS, spread: float = 1.0, words:
     index = FlatIndex.build(corpus)
     about = np.repeat(np.arange(documents), EACH)
 
-    def side(noise: float, *, answerable: bool) -> Side:
+    def side(noise: float, *, answerable: bool) -> QueryGroup:
         vectors = unit(corpus[about] + noise * rng.normal(size=(len(about), D)))
         known = [f"term{document}" if answerable or not words else f"other{row}" for row, document in enumerate(about)]
-        return Side([f"what {word}" for word in known], vectors, index.search(vectors, K), about)
+        return QueryGroup([f"what {word}" for word in known], vectors, index.search(vectors, K), about)
 
     texts = [f"here is term{document}" for document in range(documents)]
-    return side(0.15, answerable=True), side(0.15 * spread, answerable=False), Corpus(corpus, texts)
+    return side(0.15, answerable=True), side(0.15 * spread, answerable=False), EncodedCorpus(corpus, texts)
 
 
-def choose(answerable: Side, unanswerable: Side, corpus: Corpus, seed: int = 0) -> Chosen:
+def choose(answerable: QueryGroup, unanswerable: QueryGroup, corpus: EncodedCorpus, seed: int = 0) -> ChosenScore:
     return choose_score(answerable, unanswerable, corpus, np.arange(len(answerable.texts)), GAMMA, seed)
 
 
@@ -82,7 +90,9 @@ def test_labels_of_those_that_certify_change_nothing() -> None:
     found = choose(answerable, unanswerable, corpus)
     vectors = unanswerable.vectors.copy()
     vectors[found.certify_unanswerable] = answerable.vectors[found.certify_unanswerable]
-    moved = Side(unanswerable.texts, vectors, FlatIndex.build(corpus.vectors).search(vectors, K), unanswerable.labels)
+    moved = QueryGroup(
+        unanswerable.texts, vectors, FlatIndex.build(corpus.vectors).search(vectors, K), unanswerable.labels
+    )
     again = choose(answerable, moved, corpus)
     assert (again.score.name, again.candidates) == (found.score.name, found.candidates)
     assert again.answerable.tolist() == found.answerable.tolist()
@@ -144,7 +154,7 @@ def test_the_model_finds_what_orders_the_two_kinds() -> None:
     values[:, 3] = 7.0  # a signal that is always the same
     truth = 2 * values[:, 0] - values[:, 1]
     answerable = rng.random(len(values)) < 1 / (1 + np.exp(2.5 - truth))
-    model = fit(values, answerable)
+    model = fit_score_model(values, answerable)
     weights = model.weights / model.scale
     assert weights[0] / weights[1] == pytest.approx(-2, rel=0.1)
     assert np.corrcoef(model.log_odds(values), truth)[0, 1] > 0.995
@@ -156,7 +166,7 @@ def test_a_model_has_not_seen_the_documents_it_judges() -> None:
     labels = np.repeat(np.arange(40), 10)
     answerable = (rng.random(40) < 0.5)[labels]
     values = rng.normal(size=(40, 8))[labels]
-    seen = fit(values, answerable).log_odds(values)
+    seen = fit_score_model(values, answerable).log_odds(values)
     unseen = out_of_fold(values, answerable, labels)
     assert np.isfinite(unseen).all()
     assert seen[answerable].mean() - seen[~answerable].mean() > 0.5

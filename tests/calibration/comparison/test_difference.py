@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.comparison.judge import Difference, loss
-from taugate.calibration.comparison.rule import Sample
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.comparison.judge import MeanDifference, mean_difference
+from taugate.calibration.comparison.rule import QuantitySample
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.paired import paired_losses
 
 CONFIDENCE = 0.95
 
 
-def sample(values: np.ndarray, first: int = 0, labels: np.ndarray | None = None) -> Sample:
+def sample(values: np.ndarray, first: int = 0, labels: np.ndarray | None = None) -> QuantitySample:
     queries = np.arange(first, first + len(values), dtype=np.uint64)
-    return Sample(values.astype(float), queries, np.arange(len(values)) if labels is None else labels)
+    return QuantitySample(values.astype(float), queries, np.arange(len(values)) if labels is None else labels)
 
 
 @cache
 def most(old: int, new: int, queries: int, others: int) -> float:
     """The limit of the loss where so many of two samples are hits."""
     before, after = np.arange(queries) < old, np.arange(others) < new
-    return loss(sample(before), sample(after, first=queries), CONFIDENCE).most
+    return mean_difference(sample(before), sample(after, first=queries), CONFIDENCE).most
 
 
 @pytest.mark.parametrize(("queries", "others"), [(40, 40), (40, 25)])
@@ -54,7 +54,7 @@ def test_two_samples_have_newcombe_s_interval_but_for_the_limits_of_each() -> No
     assert most(old, new, n, n) == pytest.approx(expected, abs=3e-4)
 
 
-Draw = Callable[[np.random.Generator], tuple[Sample, Sample]]
+Draw = Callable[[np.random.Generator], tuple[QuantitySample, QuantitySample]]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_queries_that_are_lost_with_their_document(documents: int, each: int, ma
     labels = np.repeat(np.arange(documents), each)
     size = 0.0
     for lost in range(round(2 * documents * margin)):
-        found = loss(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE)
+        found = mean_difference(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE)
         size += stats.binom.pmf(lost, documents, margin) * (found.most <= margin)
     assert size <= 1 - CONFIDENCE
 
@@ -76,7 +76,8 @@ def test_documents_that_lose_nothing_do_not_hide_those_that_are_lost_whole(each:
     """More of them are more evidence, and how many queries each has is none."""
     labels = np.repeat(np.arange(400), each)
     few, many = (
-        loss(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE) for lost in (1, 4)
+        mean_difference(sample(np.ones(len(labels))), sample(labels >= lost, labels=labels), CONFIDENCE)
+        for lost in (1, 4)
     )
     assert (few.units.unit, few.mean, many.mean) == ("document", 1 / 400, 4 / 400)
     exact = stats.beta.ppf(CONFIDENCE, 5, 396)  # of 400 draws: 4 lost
@@ -85,9 +86,9 @@ def test_documents_that_lose_nothing_do_not_hide_those_that_are_lost_whole(each:
     assert few.most == pytest.approx(many_queries(400, 2).most, abs=1e-6)
 
 
-def many_queries(documents: int, each: int) -> Difference:
+def many_queries(documents: int, each: int) -> MeanDifference:
     labels = np.repeat(np.arange(documents), each)
-    return loss(sample(np.ones(len(labels))), sample(labels >= 1, labels=labels), CONFIDENCE)
+    return mean_difference(sample(np.ones(len(labels))), sample(labels >= 1, labels=labels), CONFIDENCE)
 
 
 def test_both_of_two_samples_are_taken_by_document_where_one_is() -> None:
@@ -95,7 +96,7 @@ def test_both_of_two_samples_are_taken_by_document_where_one_is() -> None:
     alone, shared = np.arange(300), np.repeat(np.arange(100), 3)
     old, new = sample(np.ones(300), labels=alone), sample(np.ones(300), first=300, labels=shared)
     for before, after in ((old, new), (new, old), (new, replace(new, query=old.query))):
-        found = loss(before, after, CONFIDENCE)
+        found = mean_difference(before, after, CONFIDENCE)
         assert (found.test, found.units.unit, found.most_of_queries, found.least) == (
             "two samples",
             "document",
@@ -103,20 +104,20 @@ def test_both_of_two_samples_are_taken_by_document_where_one_is() -> None:
             None,
         )
     both_by_document = sample(np.ones(200), labels=np.repeat(np.arange(100), 2))
-    assert loss(old, new, CONFIDENCE).most == pytest.approx(
+    assert mean_difference(old, new, CONFIDENCE).most == pytest.approx(
         math.hypot(
-            paired_losses(np.ones(300), Units(alone, 9.0)).upper_limit(CONFIDENCE) - 1,
-            loss(both_by_document, both_by_document, CONFIDENCE).most,
+            paired_losses(np.ones(300), SamplingUnits(alone, 9.0)).upper_limit(CONFIDENCE) - 1,
+            mean_difference(both_by_document, both_by_document, CONFIDENCE).most,
         )
     )
 
 
 def promoted(draw: Draw, rounds: int, margin: float, seed: int) -> int:
     rng = np.random.default_rng(seed)
-    return sum(loss(*draw(rng), CONFIDENCE).most <= margin for _ in range(rounds))
+    return sum(mean_difference(*draw(rng), CONFIDENCE).most <= margin for _ in range(rounds))
 
 
-def hits_of_documents(rng: np.random.Generator) -> tuple[Sample, Sample]:
+def hits_of_documents(rng: np.random.Generator) -> tuple[QuantitySample, QuantitySample]:
     """200 documents with three queries each, which mostly share the document's fate: 5 points fewer hits."""
     labels = np.repeat(np.arange(200), 3)
     alone = rng.random(600) < 0.2
@@ -127,13 +128,13 @@ def hits_of_documents(rng: np.random.Generator) -> tuple[Sample, Sample]:
     return sample(found(0.8), labels=labels), sample(found(0.75), first=600, labels=labels)
 
 
-def gains(rng: np.random.Generator) -> tuple[Sample, Sample]:
+def gains(rng: np.random.Generator) -> tuple[QuantitySample, QuantitySample]:
     """NDCG of the same 300 queries: 7.5 % lose a share of it that is two thirds on average, which is 5 points."""
     lost = (rng.random(300) < 0.075) * rng.beta(2, 1, 300)
     return sample(np.ones(300)), sample(1 - lost)
 
 
-def kept(rng: np.random.Generator) -> tuple[Sample, Sample]:
+def kept(rng: np.random.Generator) -> tuple[QuantitySample, QuantitySample]:
     """Share kept of five results, turned: of other queries, one more result kept by every fourth query."""
     before, after = rng.integers(1, 5, 200), rng.integers(1, 5, 250)
     return sample(1 - before / 5), sample(1 - (after + (rng.random(250) < 0.25)) / 5, first=200)
@@ -149,16 +150,16 @@ def test_what_is_no_worse_is_found_to_be_so_given_enough_queries() -> None:
     hits = np.arange(2000) % 10 > 0
     moved = hits.copy()
     moved[0:100:10], moved[1:101:10] = True, False  # ten won, ten lost
-    assert loss(sample(hits), sample(moved), CONFIDENCE).most < 0.01, "paired"
-    assert loss(sample(hits), sample(moved, first=9), CONFIDENCE).most > 0.01, "two samples know less"
-    assert loss(sample(hits), sample(moved, first=9), CONFIDENCE).most < 0.025
+    assert mean_difference(sample(hits), sample(moved), CONFIDENCE).most < 0.01, "paired"
+    assert mean_difference(sample(hits), sample(moved, first=9), CONFIDENCE).most > 0.01, "two samples know less"
+    assert mean_difference(sample(hits), sample(moved, first=9), CONFIDENCE).most < 0.025
 
 
 @pytest.mark.parametrize(("queries", "enough"), [(298, False), (299, True)])
 def test_one_point_takes_299_paired_queries(queries: int, enough: bool) -> None:
     """(1 − 0.01)ⁿ ≤ 0.05, as for a certified cut."""
     all_hit = sample(np.ones(queries))
-    assert (loss(all_hit, all_hit, CONFIDENCE).most <= 0.01) is enough
+    assert (mean_difference(all_hit, all_hit, CONFIDENCE).most <= 0.01) is enough
 
 
 def test_labels_may_have_gaps_and_any_size() -> None:
@@ -167,7 +168,7 @@ def test_labels_may_have_gaps_and_any_size() -> None:
     plain = sample(values, labels=np.array([1, 2, 1, 0]))
     other = sample(values, first=50)
     for against in (gaps, other):
-        found = loss(against, gaps, CONFIDENCE)
-        same = loss(plain if against is gaps else other, plain, CONFIDENCE)
+        found = mean_difference(against, gaps, CONFIDENCE)
+        same = mean_difference(plain if against is gaps else other, plain, CONFIDENCE)
         assert replace(found, units=same.units) == same
         assert found.units.record == same.units.record

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.comparison.decision import Decision
-from taugate.calibration.comparison.judge import Measured, Verdict, judge
+from taugate.calibration.comparison.decision import PromotionDecision
+from taugate.calibration.comparison.judge import ClauseVerdict, MeasuredRelease, judge_rule
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import report
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.risk.paired import least_loss
 from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
@@ -28,14 +28,16 @@ def manifest(releases: Path) -> Manifest:
 
 
 @pytest.fixture
-def verdicts(manifest: Manifest) -> Callable[[str, Outcomes, Outcomes], list[Verdict]]:
-    def judged(rule: str, current: Outcomes, new: Outcomes) -> list[Verdict]:
-        return judge(PromotionRule.parse(rule, "--if"), Measured(manifest, current), Measured(manifest, new))
+def verdicts(manifest: Manifest) -> Callable[[str, Outcomes, Outcomes], list[ClauseVerdict]]:
+    def judged(rule: str, current: Outcomes, new: Outcomes) -> list[ClauseVerdict]:
+        return judge_rule(
+            PromotionRule.parse(rule, "--if"), MeasuredRelease(manifest, current), MeasuredRelease(manifest, new)
+        )
 
     return judged
 
 
-Judge = Callable[[str, Outcomes, Outcomes], list[Verdict]]
+Judge = Callable[[str, Outcomes, Outcomes], list[ClauseVerdict]]
 BEFORE = outcomes(share(0.9, 400), kept=3, unanswerable=400)
 CASES = [
     ("accuracy not lower", BEFORE, "holds"),
@@ -109,7 +111,7 @@ def test_by_document_it_is_the_average_document_that_is_not_worse(verdicts: Judg
     (verdict,) = verdicts("accuracy not lower by more than 0.01", same, same)
     assert (verdict.finding, verdict.unit, verdict.statement) == ("holds", "document", "document and query")
     assert (verdict.queries, verdict.documents) == ((2000, 2000), 1000)
-    assert verdict.most == verdict.least == pytest.approx(least_loss(Units.of(same.cluster), 0.95))
+    assert verdict.most == verdict.least == pytest.approx(least_loss(SamplingUnits.from_labels(same.cluster), 0.95))
     one_more = np.append(same.query, np.arange(2000, 2020, dtype=np.uint64))
     uneven = on_documents(outcomes(share(0.9, 2020)), each=2)
     uneven = replace(uneven, query=one_more, cluster=np.append(same.cluster, np.full(20, 1000)))
@@ -141,7 +143,7 @@ def test_where_no_number_of_queries_would_tell_the_line_says_so(verdicts: Judge)
     after = on_documents(outcomes(np.arange(400) >= 4 * 5), each=4)  # the margin, exactly
     (verdict,) = verdicts("accuracy not lower by more than 0.05", before, after)
     assert (verdict.finding, verdict.needed) == ("not shown", None)
-    decision = Decision(PromotionRule((verdict.clause,)), "new", "current", [verdict])
+    decision = PromotionDecision(PromotionRule((verdict.clause,)), "new", "current", [verdict])
     said: list[str] = []
     report(decision, said.append)
     assert said[0].endswith("; more queries like these would not tell")
@@ -160,7 +162,11 @@ def test_a_margin_that_is_named_is_never_widened(verdicts: Judge) -> None:
 def test_releases_of_another_k_are_not_compared(manifest: Manifest) -> None:
     other = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"k": 20})})
     with pytest.raises(InputError, match=r"has K = 20, the current release .* 5, and no rule compares"):
-        judge(PromotionRule.parse("accuracy not lower", "--if"), Measured(manifest, BEFORE), Measured(other, BEFORE))
+        judge_rule(
+            PromotionRule.parse("accuracy not lower", "--if"),
+            MeasuredRelease(manifest, BEFORE),
+            MeasuredRelease(other, BEFORE),
+        )
 
 
 def test_without_unanswerable_queries_there_is_nothing_to_compare(verdicts: Judge) -> None:

@@ -25,7 +25,7 @@ def test_the_length_of_a_document_is_that_of_its_text_alone(tmp_path: Path) -> N
         (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")  # type: ignore[attr-defined]  # JSON or YAML
     (data / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n", encoding="utf-8")
     encoder = OnnxEncoder.load(write_fake_encoder(tmp_path / "encoder", ["plain words"]))
-    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     for run in ("first", "again"):
         (tmp_path / run).mkdir()
         dataset = read_dataset(data, "test", tmp_path / run)

@@ -4,27 +4,28 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.gate.gate import Candidate, Outcome, gate_line, holm, judge
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.mean_loss import Losses
+from taugate.calibration.gate.baseline import RankingOutcomes
+from taugate.calibration.gate.gate import GateCandidate, gate_line, holm, judge
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.risk.paired import QueryLosses
 from taugate.calibration.settings.settings import GateSettings
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import LabelledQuery
 
 ALPHA = 0.05
-ALONE = Units.of(np.arange(1000))
+ALONE = SamplingUnits.from_labels(np.arange(1000))
 
 
-def changed(lost: int, won: int, queries: int) -> Losses:
+def changed(lost: int, won: int, queries: int) -> QueryLosses:
     """So many queries that the candidate loses, and wins, of a number."""
     counts = np.array([lost, won, queries - lost - won], dtype=float)
     there = counts > 0
-    return Losses(np.array([1.0, -1.0, 0.0])[there], np.ones(there.sum()), counts[there])
+    return QueryLosses(np.array([1.0, -1.0, 0.0])[there], np.ones(there.sum()), counts[there])
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2, 5, 9, 10, 14, 25])
 def test_without_gains_it_is_the_binomial_test(lost: int) -> None:
-    losses = Losses.of((np.arange(1000) < lost).astype(float), np.arange(1000))
+    losses = QueryLosses.from_labels((np.arange(1000) < lost).astype(float), np.arange(1000))
     assert losses.p_value(0.01) == pytest.approx(stats.binom.cdf(lost, 1000, 0.01), rel=0.15)
     assert losses.upper_limit(0.95) == pytest.approx(stats.beta.ppf(0.95, lost + 1, 1000 - lost), rel=0.015)
 
@@ -32,7 +33,7 @@ def test_without_gains_it_is_the_binomial_test(lost: int) -> None:
 def test_many_small_losses_have_the_limits_of_a_t_test() -> None:
     """By the central limit theorem."""
     values = np.random.default_rng(0).normal(0.001, 0.05, 12_000)
-    found, error = Losses.of(values, np.arange(12_000)), stats.sem(values)
+    found, error = QueryLosses.from_labels(values, np.arange(12_000)), stats.sem(values)
     assert found.upper_limit(0.95) == pytest.approx(values.mean() + 1.645 * error, abs=0.1 * error)
     assert found.lower_limit(0.95) == pytest.approx(values.mean() - 1.645 * error, abs=0.1 * error)
 
@@ -41,7 +42,7 @@ def test_many_small_losses_have_the_limits_of_a_t_test() -> None:
     "values", [np.zeros(50), np.full(50, 1.0), np.full(50, -1.0), np.full(50, 0.003), np.eye(50)[0]]
 )
 def test_limits_enclose_the_mean_of_any_sample(values: np.ndarray) -> None:
-    found = Losses.of(values, np.arange(50))
+    found = QueryLosses.from_labels(values, np.arange(50))
     assert -1 <= found.lower_limit(0.95) <= values.mean() <= found.upper_limit(0.95) <= 1
 
 
@@ -83,11 +84,13 @@ def test_a_t_test_would_admit_too_often() -> None:
 def test_copies_of_queries_are_no_more_evidence() -> None:
     rng = np.random.default_rng(0)
     once = (rng.random(400) < 0.01).astype(float) - (rng.random(400) < 0.01)
-    alone = Losses.of(once, np.arange(400))
-    copied = Losses.of(np.repeat(once, 5), np.repeat(np.arange(400), 5))
+    alone = QueryLosses.from_labels(once, np.arange(400))
+    copied = QueryLosses.from_labels(np.repeat(once, 5), np.repeat(np.arange(400), 5))
     assert copied.mean == pytest.approx(alone.mean)
     assert copied.upper_limit(0.95) == pytest.approx(alone.upper_limit(0.95), rel=0.1)
-    assert copied.upper_limit(0.95) > Losses.of(np.repeat(once, 5), np.arange(2000)).upper_limit(0.95) * 1.3
+    assert (
+        copied.upper_limit(0.95) > QueryLosses.from_labels(np.repeat(once, 5), np.arange(2000)).upper_limit(0.95) * 1.3
+    )
 
 
 def test_holm_is_the_stepwise_procedure() -> None:
@@ -102,19 +105,22 @@ def test_holm_is_the_stepwise_procedure() -> None:
         assert ((holm(p) <= ALPHA) == rejected).all()
 
 
-def outcomes(queries: int, lost: int = 0, won: int = 0) -> tuple[Outcome, Outcome]:
+def outcomes(queries: int, lost: int = 0, won: int = 0) -> tuple[RankingOutcomes, RankingOutcomes]:
     """A baseline that finds two queries of three, and a candidate that loses and wins so many of them."""
     hits = (np.arange(queries) % 3 != 0).astype(float)
     other = hits.copy()
     other[np.flatnonzero(hits == 1)[:lost]] = 0
     other[np.flatnonzero(hits == 0)[:won]] = 1
-    return Outcome(hits, 0.8 * hits), Outcome(other, 0.8 * other)
+    return RankingOutcomes(hits, 0.8 * hits), RankingOutcomes(other, 0.8 * other)
 
 
 def test_what_loses_nothing_is_admitted_and_what_loses_the_margin_is_not() -> None:
     baseline, same = outcomes(1000)
     _, worse = outcomes(1000, lost=5)
-    candidates = [Candidate("same", "index", same, {"bytes_per_document": 96.0}), Candidate("worse", "index", worse)]
+    candidates = [
+        GateCandidate("same", "index", same, {"bytes_per_document": 96.0}),
+        GateCandidate("worse", "index", worse),
+    ]
     good, bad = judge(baseline, candidates, ALONE, GateSettings())
     assert (good.admitted, bad.admitted) == (True, False)
     assert good.accuracy.baseline == good.accuracy.candidate == pytest.approx(2 / 3, abs=1e-3)
@@ -130,8 +136,8 @@ def test_what_loses_nothing_is_admitted_and_what_loses_the_margin_is_not() -> No
 
 def test_both_metrics_have_to_hold() -> None:
     baseline, same = outcomes(1000)
-    low = Outcome(same.accuracy, same.ndcg - 0.02)
-    (found,) = judge(baseline, [Candidate("reranked", "projection", low)], ALONE, GateSettings())
+    low = RankingOutcomes(same.accuracy, same.ndcg - 0.02)
+    (found,) = judge(baseline, [GateCandidate("reranked", "projection", low)], ALONE, GateSettings())
     assert not found.admitted
     assert found.accuracy.p < ALPHA < found.ndcg.p == found.p_adjusted
 
@@ -140,9 +146,11 @@ def test_several_tries_need_more_evidence() -> None:
     """Admitted alone, refused as one of ten of which the others are worse."""
     baseline, slightly = outcomes(2000, lost=4, won=0)
     _, worse = outcomes(2000, lost=30)
-    alone = judge(baseline, [Candidate("c", "index", slightly)], Units.of(np.arange(2000)), GateSettings())[0]
-    tried = [Candidate("c", "index", slightly)] + [Candidate(f"w{row}", "index", worse) for row in range(9)]
-    among = judge(baseline, tried, Units.of(np.arange(2000)), GateSettings())[0]
+    alone = judge(
+        baseline, [GateCandidate("c", "index", slightly)], SamplingUnits.from_labels(np.arange(2000)), GateSettings()
+    )[0]
+    tried = [GateCandidate("c", "index", slightly)] + [GateCandidate(f"w{row}", "index", worse) for row in range(9)]
+    among = judge(baseline, tried, SamplingUnits.from_labels(np.arange(2000)), GateSettings())[0]
     assert (alone.admitted, among.admitted) == (True, False)
     assert among.p_adjusted == pytest.approx(10 * alone.p_adjusted)
 
@@ -151,7 +159,7 @@ def test_refused_says_whether_it_is_worse_or_how_many_queries_would_tell() -> No
     baseline, slightly = outcomes(1000, lost=2)
     _, worse = outcomes(1000, lost=5)
     for outcome, verdict in ((slightly, "cannot tell"), (worse, "worse")):
-        (found,) = judge(baseline, [Candidate("c", "index", outcome)], ALONE, GateSettings())
+        (found,) = judge(baseline, [GateCandidate("c", "index", outcome)], ALONE, GateSettings())
         assert (found.admitted, found.verdict) == (False, verdict)
         assert (found.queries_needed is None) == (verdict == "worse")
         assert f"refused, {verdict}, " in gate_line(found)
@@ -159,9 +167,12 @@ def test_refused_says_whether_it_is_worse_or_how_many_queries_would_tell() -> No
             assert f"about {found.queries_needed:,} queries like these would tell" in gate_line(found)
             times = found.queries_needed // 1000 + 1
             many, some = outcomes(1000 * times, lost=2 * times)
-            assert judge(many, [Candidate("c", "index", some)], Units.of(np.arange(1000 * times)), GateSettings())[
-                0
-            ].admitted
+            assert judge(
+                many,
+                [GateCandidate("c", "index", some)],
+                SamplingUnits.from_labels(np.arange(1000 * times)),
+                GateSettings(),
+            )[0].admitted
 
 
 def test_where_no_number_of_queries_would_tell_none_is_named() -> None:
@@ -169,42 +180,42 @@ def test_where_no_number_of_queries_would_tell_none_is_named() -> None:
     queries = 4000
     baseline, moved = outcomes(queries, lost=1010, won=1000)
     margin = 10 / queries + 1e-9
-    units = Units.of(np.arange(queries) // 2)
-    (found,) = judge(baseline, [Candidate("c", "index", moved)], units, GateSettings(margin))
+    units = SamplingUnits.from_labels(np.arange(queries) // 2)
+    (found,) = judge(baseline, [GateCandidate("c", "index", moved)], units, GateSettings(margin))
     assert (found.verdict, found.queries_needed) == ("cannot tell", None)
     assert gate_line(found).endswith("; more queries like these would not tell")
 
 
-def by_document(sizes: list[int]) -> Units:
-    return Units.of(np.repeat(np.arange(len(sizes)), sizes))
+def by_document(sizes: list[int]) -> SamplingUnits:
+    return SamplingUnits.from_labels(np.repeat(np.arange(len(sizes)), sizes))
 
 
 def test_where_documents_are_shared_it_is_the_average_document_that_loses_less() -> None:
     """900 documents of one query and 60 of ten: too few for a statement about queries, at a point."""
     units = by_document([1] * 900 + [10] * 60)
     baseline, same = outcomes(len(units))
-    (found,) = judge(baseline, [Candidate("same", "index", same)], units, GateSettings(0.01))
+    (found,) = judge(baseline, [GateCandidate("same", "index", same)], units, GateSettings(0.01))
     assert (found.admitted, found.statement) == (True, "document")
     assert "margin 0.01 of the average document, p = " in gate_line(found)
     assert found.evidence == units.record
     assert (found.evidence.unit, found.evidence.units) == ("document", 960)
-    (found,) = judge(baseline, [Candidate("same", "index", same)], units, GateSettings(0.05))
+    (found,) = judge(baseline, [GateCandidate("same", "index", same)], units, GateSettings(0.05))
     assert found.statement == "document and query"
 
 
 def test_the_statement_about_queries_is_adjusted_for_all_candidates_too() -> None:
     """A candidate that hurts only the largest documents is good for the average document: each try may deceive."""
     units = by_document([1] * 300 + [6] * 300)
-    baseline = Outcome(np.ones(len(units)), np.ones(len(units)))
+    baseline = RankingOutcomes(np.ones(len(units)), np.ones(len(units)))
     gone = np.isin(units.labels, 300 + np.arange(2))
-    hurt = Outcome(1.0 - gone, 1.0 - gone)
+    hurt = RankingOutcomes(1.0 - gone, 1.0 - gone)
     margin = next(
         margin
         for margin in np.arange(0.02, 0.2, 0.0005)
-        if judge(baseline, [Candidate("c", "index", hurt)], units, GateSettings(margin))[0].statement
+        if judge(baseline, [GateCandidate("c", "index", hurt)], units, GateSettings(margin))[0].statement
         == "document and query"
     )
-    several = [Candidate(f"c{row}", "index", hurt) for row in range(3)]
+    several = [GateCandidate(f"c{row}", "index", hurt) for row in range(3)]
     found = judge(baseline, several, units, GateSettings(margin))
     assert [each.statement for each in found] == ["document"] * 3
 
@@ -216,9 +227,11 @@ def test_a_document_that_is_lost_whole_weighs_as_much_as_any(each: int) -> None:
     records = []
     for given in (units, reference):
         kept = np.ones(len(given)) - np.isin(given.labels, [0, 1])
-        baseline, lossy = Outcome(np.ones(len(given)), np.ones(len(given))), Outcome(kept, kept)
+        baseline, lossy = RankingOutcomes(np.ones(len(given)), np.ones(len(given))), RankingOutcomes(kept, kept)
         records.append(
-            judge(baseline, [Candidate("c", "index", lossy)], Units(given.labels, 2.0), GateSettings(0.02))[0]
+            judge(baseline, [GateCandidate("c", "index", lossy)], SamplingUnits(given.labels, 2.0), GateSettings(0.02))[
+                0
+            ]
         )
     assert records[0].p_adjusted == pytest.approx(records[1].p_adjusted)
     assert records[0].accuracy.loss.mean == pytest.approx(2 / 805)
@@ -227,10 +240,10 @@ def test_a_document_that_is_lost_whole_weighs_as_much_as_any(each: int) -> None:
 def test_outcomes_are_accuracy_at_k_and_ndcg_at_ten() -> None:
     queries = [LabelledQuery("a", "", {3: 2, 7: 1}), LabelledQuery("b", "", {9: 1})]
     positions = np.array([[1, 3, 2, 7, *range(20, 28)], [*range(30, 40), 9, 0]])
-    found = Outcome.of(queries, positions, 1)
+    found = RankingOutcomes.judge(queries, positions, 1)
     ideal = 2 + 1 / np.log2(3)
     assert found.accuracy.tolist() == [0, 0]
-    assert Outcome.of(queries, positions, 12).accuracy.tolist() == [1, 1]
+    assert RankingOutcomes.judge(queries, positions, 12).accuracy.tolist() == [1, 1]
     assert found.ndcg.tolist() == pytest.approx([(2 / np.log2(3) + 1 / np.log2(5)) / ideal, 0])
 
 
@@ -248,7 +261,7 @@ def test_any_sample_has_limits() -> None:
         labels = np.unique(rng.integers(0, rng.integers(1, queries + 1), queries), return_inverse=True)[1]
         share = rng.random() ** 3
         values = (rng.random(queries) < share) * rng.choice([-1.0, 1.0, 0.3], queries, p=[0.3, 0.5, 0.2])
-        found = Losses.of(values, labels)
+        found = QueryLosses.from_labels(values, labels)
         margins = np.array([0.001, 0.01, 0.05, 0.1, 0.2, 0.5, 0.99])
         p_values = np.array([found.p_value(margin) for margin in margins])
         assert ((p_values >= 0) & (p_values <= 1)).all()
@@ -261,5 +274,8 @@ def test_any_sample_has_limits() -> None:
 def test_what_changes_nothing_is_admitted_before_what_loses_one_query() -> None:
     for size in (1, 2, 5):
         labels = np.arange(3000) // size
-        same, one = Losses.of(np.zeros(3000), labels), Losses.of((np.arange(3000) < 1).astype(float), labels)
+        same, one = (
+            QueryLosses.from_labels(np.zeros(3000), labels),
+            QueryLosses.from_labels((np.arange(3000) < 1).astype(float), labels),
+        )
         assert same.p_value(0.005) < one.p_value(0.005) < 0.05

@@ -2,14 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.gate import Candidate, Trial, judge
-from taugate.calibration.gate.indexes import admit_index, kinds_asked, recall, set_breadth
-from taugate.calibration.metrics.clusters import Units, clusters
+from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
+from taugate.calibration.gate.indexes import kinds_asked, recall, set_breadth, try_indexes
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.settings.settings import GateSettings
 from taugate.cli import main as cli
 from taugate.errors import InputError
@@ -22,7 +23,6 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.records import GateRecord
 
 N, D, QUERIES = 4000, 32, 1000
 
@@ -32,25 +32,22 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def trial() -> Trial:
+def trial() -> SearchTrial:
     """Every query is near the one document that answers it."""
     rng = np.random.default_rng(5)
     documents = unit(rng.standard_normal((N, D)))
     answers = rng.permutation(N)[:QUERIES]
     vectors = unit(documents[answers] + 0.1 * rng.standard_normal((QUERIES, D)))
     queries = [LabelledQuery(f"q{row}", f"text {row}", {int(answer): 1}) for row, answer in enumerate(answers)]
-    return Trial(queries, vectors, documents, 5)
+    return SearchTrial.build(queries, vectors, documents, 5)
 
 
-def judged_by(trial: Trial, gate: GateSettings) -> tuple[list[GateRecord], object]:
-    baseline, units, records = trial.outcome(), Units.of(clusters(trial.queries)), []
-
-    def judged(candidates: list[Candidate]) -> list[GateRecord]:
-        found = judge(baseline, candidates, units, gate)
-        records.extend(found)
-        return found
-
-    return records, judged
+def started(trial: SearchTrial) -> tuple[GateBaseline, GateState]:
+    """The baseline of a trial, and what serves before anything is tried; no encoder is asked for anything here."""
+    baseline = GateBaseline.judge(
+        np.arange(len(trial.queries)), SamplingUnits.from_labels(clusters(trial.queries)), trial
+    )
+    return baseline, GateState.exact(None, None, trial)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +90,14 @@ class Copies:
         return TopK(exact.scores, np.where(np.arange(k) >= 8, exact.positions + 2, exact.positions))
 
 
-def test_recall_is_the_share_of_the_exact_results_found(trial: Trial) -> None:
+def test_recall_is_the_share_of_the_exact_results_found(trial: SearchTrial) -> None:
     flat = FlatIndex.build(trial.documents)
     exact = flat.search(trial.vectors, 10)
     assert recall(flat, flat, trial.vectors, exact) == 1
     assert recall(Half(flat), flat, trial.vectors, exact) == pytest.approx(0.5, abs=0.005)
 
 
-def test_a_copy_of_a_document_will_do_as_well(trial: Trial) -> None:
+def test_a_copy_of_a_document_will_do_as_well(trial: SearchTrial) -> None:
     """Four copies of every document: the last two of ten are two of four, and it does not matter which."""
     documents = np.repeat(trial.documents[:1000], 4, axis=0)
     flat = FlatIndex.build(documents)
@@ -108,7 +105,7 @@ def test_a_copy_of_a_document_will_do_as_well(trial: Trial) -> None:
     assert recall(Copies(flat), flat, trial.vectors, exact) == 1
 
 
-def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: Trial) -> None:
+def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: SearchTrial) -> None:
     flat = FlatIndex.build(trial.documents)
     exact = flat.search(trial.vectors, 10)
     index = build("ivf-flat", trial.documents)
@@ -123,7 +120,7 @@ def test_breadth_is_the_least_with_the_recall_that_the_margin_wants(trial: Trial
     assert breadths == sorted(set(breadths))
 
 
-def test_the_breadth_of_a_graph_is_one_that_runs(trial: Trial) -> None:
+def test_the_breadth_of_a_graph_is_one_that_runs(trial: SearchTrial) -> None:
     """The list of candidates is never shorter than the results and some to spare."""
     flat, index = FlatIndex.build(trial.documents), build("hnsw", trial.documents)
     assert isinstance(index, ApproximateIndex)
@@ -131,26 +128,26 @@ def test_the_breadth_of_a_graph_is_one_that_runs(trial: Trial) -> None:
     assert index.breadth == 48, "the first of the steps above 20 + 16"
 
 
-def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_seen(trial: Trial) -> None:
+def test_an_index_behind_a_projection_is_judged_by_queries_that_this_had_not_seen(trial: SearchTrial) -> None:
     """What exact search lost out of fold is lost by the index as well, whatever it finds in sample."""
-    unseen = trial.outcome()
+    unseen = trial.outcomes()
     unseen.accuracy[:100], unseen.ndcg[:100] = 0, 0
-    records, judged = judged_by(trial, GateSettings(0.005, 0.95))
-    indexed = admit_index(trial, unseen, ("flat-float16",), 0.005, judged)
+    baseline, before = started(trial)
+    records, indexed = try_indexes(
+        baseline, replace(before, outcomes=unseen), ("flat-float16",), GateSettings(0.005, 0.95)
+    )
     assert records[0].accuracy.candidate == pytest.approx(unseen.accuracy.mean())
     assert not records[0].admitted
-    assert indexed.index.kind == "flat"
+    assert indexed.admitted.index.kind == "flat"
 
 
 @pytest.mark.parametrize("kind", ["flat-float16", "flat-int8", "hnsw", "ivf-flat"])
-def test_what_loses_nothing_is_admitted(trial: Trial, kind: str) -> None:
-    records, judged = judged_by(trial, GateSettings(0.005, 0.95))
-    indexed = admit_index(trial, None, (kind,), 0.005, judged)
-    (record,) = records
+def test_what_loses_nothing_is_admitted(trial: SearchTrial, kind: str) -> None:
+    (record,), indexed = try_indexes(*started(trial), (kind,), GateSettings(0.005, 0.95))
     assert record.admitted
-    assert indexed.index.kind == indexed.record.kind == kind
-    assert indexed.record.depth == 10
-    assert indexed.record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
+    assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == kind
+    assert indexed.admitted.index_record.depth == 10
+    assert indexed.admitted.index_record.recall >= (0.99875 if kind in {"hnsw", "ivf-flat"} else 0.95)
     assert set(record.gain) == {
         f"{prefix}{name}"
         for prefix in ("", "baseline_")
@@ -159,21 +156,23 @@ def test_what_loses_nothing_is_admitted(trial: Trial, kind: str) -> None:
     assert all(value > 0 for value in record.gain.values())
 
 
-def test_what_is_refused_leaves_exact_search(trial: Trial) -> None:
+def test_what_is_refused_leaves_exact_search(trial: SearchTrial) -> None:
     """598 queries without a loss are needed at 95 %, and twice as much evidence for two candidates."""
-    few = Trial(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
-    records, judged = judged_by(few, GateSettings(0.005, 0.95))
-    indexed = admit_index(few, None, ("flat-float16", "flat-int8"), 0.005, judged)
+    few = SearchTrial.build(trial.queries[:600], trial.vectors[:600], trial.documents, 5)
+    records, indexed = try_indexes(*started(few), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
     assert [record.admitted for record in records] == [False, False]
-    assert indexed.index.kind == indexed.record.kind == "flat"
-    assert (indexed.record.recall, indexed.record.depth, indexed.record.breadth) == (None, None, None)
+    assert indexed.admitted.index.kind == indexed.admitted.index_record.kind == "flat"
+    assert (
+        indexed.admitted.index_record.recall,
+        indexed.admitted.index_record.depth,
+        indexed.admitted.index_record.breadth,
+    ) == (None, None, None)
 
 
-def test_the_first_that_is_admitted_is_taken(trial: Trial) -> None:
+def test_the_first_that_is_admitted_is_taken(trial: SearchTrial) -> None:
     """Lists that are all but never looked at lose too much."""
-    records, judged = judged_by(trial, GateSettings(0.005, 0.95))
-    indexed = admit_index(trial, None, ("flat-float16", "flat-int8"), 0.005, judged)
-    assert indexed.index.kind == "flat-float16"
+    records, indexed = try_indexes(*started(trial), ("flat-float16", "flat-int8"), GateSettings(0.005, 0.95))
+    assert indexed.admitted.index.kind == "flat-float16"
     assert [record.candidate for record in records] == ["flat-float16", "flat-int8"]
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.gate.gate import Trial
-from taugate.calibration.gate.projection import _chosen, cross_validated, fit_pca, retained
+from taugate.calibration.gate.baseline import SearchTrial
+from taugate.calibration.gate.projection import _smallest_near_best as chosen_row
+from taugate.calibration.gate.projection import cross_validated, fit_pca, retained
 from taugate.cli import main as cli
 from taugate.errors import ReleaseError
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -26,13 +27,13 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def trial() -> Trial:
+def trial() -> SearchTrial:
     rng = np.random.default_rng(0)
     documents = unit(rng.normal(size=(DOCUMENTS, D)) + 0.5)
     correct = rng.integers(0, DOCUMENTS, QUERIES)
     vectors = unit(documents[correct] + 0.2 * rng.normal(size=(QUERIES, D)))
     queries = [LabelledQuery(str(row), "", {int(document): 1}) for row, document in enumerate(correct)]
-    return Trial(queries, vectors, documents, 5)
+    return SearchTrial.build(queries, vectors, documents, 5)
 
 
 def algorithm_1(queries: np.ndarray, documents: np.ndarray, fitted_on: np.ndarray, d: int) -> tuple:
@@ -55,7 +56,7 @@ def literal_ndcg(ranked: np.ndarray, relevant: dict[int, int]) -> float:
 
 
 @pytest.mark.parametrize("retention", [1.0, 0.9, 0.5, 0.1])
-def test_it_is_algorithm_1(trial: Trial, retention: float) -> None:
+def test_it_is_algorithm_1(trial: SearchTrial, retention: float) -> None:
     fitted = fit_pca(trial.vectors)
     size = retained(retention, D, fitted.rank)
     assert size == max(1, int(retention * D))
@@ -66,12 +67,14 @@ def test_it_is_algorithm_1(trial: Trial, retention: float) -> None:
     np.testing.assert_allclose(projection.components, w * signs, atol=1e-6)
     moved = (trial.vectors - mu) @ (w * signs)
     np.testing.assert_allclose(projection.apply(trial.vectors), unit(moved), atol=1e-6)
-    found = Trial(trial.queries, projection.apply(trial.vectors), projection.apply(trial.documents), 5).outcome()
+    found = SearchTrial.build(
+        trial.queries, projection.apply(trial.vectors), projection.apply(trial.documents), 5
+    ).outcomes()
     expected = [literal_ndcg(row, query.relevant) for row, query in zip(ranked, trial.queries, strict=True)]
     np.testing.assert_allclose(found.ndcg, expected, atol=1e-6)
 
 
-def test_fewer_queries_than_dimensions_have_fewer_components(trial: Trial) -> None:
+def test_fewer_queries_than_dimensions_have_fewer_components(trial: SearchTrial) -> None:
     """n vectors around their mean span n − 1 directions (Appendix E): what is asked for above cannot be kept."""
     fitted = fit_pca(trial.vectors[:10])
     assert fitted.rank == 9
@@ -79,7 +82,7 @@ def test_fewer_queries_than_dimensions_have_fewer_components(trial: Trial) -> No
     assert fitted.explained.sum() == pytest.approx(1)
 
 
-def test_every_query_is_judged_by_a_projection_that_has_not_seen_it(trial: Trial) -> None:
+def test_every_query_is_judged_by_a_projection_that_has_not_seen_it(trial: SearchTrial) -> None:
     """Folds are drawn here as they are there; the fold's own queries may be anything and change no other's outcome."""
     (found,) = cross_validated(trial, [0.5], np.random.default_rng(1), folds=3)
     order = np.random.default_rng(1).permutation(QUERIES)
@@ -209,9 +212,13 @@ def record(accuracy: float, ndcg: float, *, admitted: bool = True) -> GateRecord
     )
 
 
-def test_of_the_admitted_the_smallest_near_the_best_is_chosen() -> None:
+def test_of_the_admitted_the_smallest_near_the_best_ischosen_row() -> None:
     refused = record(0.9, 0.9, admitted=False)
-    assert _chosen([refused, refused], [4, 2]) is None
-    assert _chosen([record(0.5, 0.5), record(0.5, 0.496), refused], [4, 3, 2]) == 1, "within the margin"
-    assert _chosen([record(0.6, 0.6), record(0.6, 0.59), record(0.5, 0.5)], [4, 3, 2]) == 0, "a gain is not given away"
-    assert _chosen([record(0.6, 0.5), record(0.5, 0.6), record(0.5, 0.5)], [4, 3, 2]) == 2, "no one is near both bests"
+    assert chosen_row([refused, refused], [4, 2]) is None
+    assert chosen_row([record(0.5, 0.5), record(0.5, 0.496), refused], [4, 3, 2]) == 1, "within the margin"
+    assert chosen_row([record(0.6, 0.6), record(0.6, 0.59), record(0.5, 0.5)], [4, 3, 2]) == 0, (
+        "a gain is not given away"
+    )
+    assert chosen_row([record(0.6, 0.5), record(0.5, 0.6), record(0.5, 0.5)], [4, 3, 2]) == 2, (
+        "no one is near both bests"
+    )

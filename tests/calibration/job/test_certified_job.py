@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.splits import QueryRoles
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.query import Query
@@ -116,7 +116,7 @@ def test_the_certified_loss_is_that_of_the_certifying_queries_as_served(certifie
     manifest, release = manifest_of(certified), load(certified / current_id(certified))
     kept = 503 - round(0.3 * 503)
     calibration = np.sort(np.random.default_rng(0).permutation(503)[:kept])
-    members = Parts.of(calibration, Units.of(np.arange(503)), 0).certify.tolist()
+    members = QueryRoles.draw(calibration, SamplingUnits.from_labels(np.arange(503)), 0).certify.tolist()
     texts, relevant = queries_of(sample), relevant_of(sample)
     cut = release.retriever.search([Query(texts[row], k=5) for row in members])
     whole = release.retriever.search([Query(texts[row], k=5, min_results=5) for row in members])

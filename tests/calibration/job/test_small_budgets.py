@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.calibration.risk.cheapest import Way
+from taugate.calibration.risk.cheapest import RuleVariant
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.cli import main as cli
 from taugate.registry import history
@@ -172,7 +172,7 @@ def test_what_force_cannot_go_with(more: list, says: str, tmp_path: Path, capfd:
 # The fewest labels with which δ can be certified: all of them certify, or those that a choice and the holdout leave.
 FEWEST = [
     ((*NOTHING_HELD_OUT, *CERTIFIED), 59),
-    (CERTIFIED, Way(0.3, ThresholdRule.from_options(max_loss=[0.05])).labels(59)),
+    (CERTIFIED, RuleVariant(0.3, ThresholdRule.from_options(max_loss=[0.05])).labels(59)),
     ((*NOTHING_HELD_OUT, "--max-loss", "0.01"), 299),
 ]
 

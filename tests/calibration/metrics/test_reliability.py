@@ -6,7 +6,7 @@ import pytest
 from taugate.calibration.metrics.reliability import (
     BINS,
     LIKELY,
-    Sums,
+    ReliabilitySums,
     brier,
     brier_skill,
     error_interval,
@@ -15,10 +15,10 @@ from taugate.calibration.metrics.reliability import (
 )
 
 
-def sums(said: np.ndarray, true: np.ndarray, labels: np.ndarray | None = None) -> Sums:
+def sums(said: np.ndarray, true: np.ndarray, labels: np.ndarray | None = None) -> ReliabilitySums:
     """Each query a document of its own where no labels are given."""
     said, true = np.atleast_2d(said), np.atleast_2d(true)
-    return Sums.of(said.astype(np.float32), true, np.arange(len(said)) if labels is None else labels)
+    return ReliabilitySums.by_cluster(said.astype(np.float32), true, np.arange(len(said)) if labels is None else labels)
 
 
 def ece(said: list[float], true: list[bool]) -> float:
@@ -129,7 +129,7 @@ def covered(documents: int, spread: float, slope: float) -> dict[str, float]:
     """How often intervals hold the truth, of 100 trials; log-odds differ by document and, but for a slope of 1, lie."""
     rng = np.random.default_rng(0)
 
-    def drawn(count: int) -> Sums:
+    def drawn(count: int) -> ReliabilitySums:
         labels = np.repeat(np.arange(count), rng.integers(1, 10, count))
         odds = rng.normal(-1.5, 2, size=(len(labels), 4))
         shift = rng.normal(0, spread, count)[labels][:, None]

@@ -15,8 +15,14 @@ from taugate.calibration.metrics.clusters import (
     intra_cluster_correlation,
 )
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.query_set.measure import cosine_distance, duplicates, measure_query_set, silhouette, topics
-from taugate.calibration.query_set.warnings import Signs, query_set_warnings
+from taugate.calibration.query_set.measure import (
+    cosine_distance,
+    duplicates,
+    measure_query_set,
+    silhouette,
+    topic_clusters,
+)
+from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.records import QuerySetRecord
@@ -124,11 +130,11 @@ def blobs(rng: np.random.Generator, sizes: list[int]) -> Float32:
 
 def test_topics_are_found_and_their_entropy_is_that_of_their_sizes() -> None:
     rng = np.random.default_rng(0)
-    even = topics(blobs(rng, [40] * 7), seed=0)
+    even = topic_clusters(blobs(rng, [40] * 7), seed=0)
     assert even is not None
     assert (even.topics, even.topic_entropy) == (7, pytest.approx(1, abs=1e-12))
     assert even.silhouette > 0.9
-    uneven = topics(blobs(rng, [80, 10, 10]), seed=0)
+    uneven = topic_clusters(blobs(rng, [80, 10, 10]), seed=0)
     assert uneven is not None
     assert uneven.topics == 3
     assert uneven.topic_entropy == pytest.approx(-(0.8 * np.log(0.8) + 0.2 * np.log(0.1)) / np.log(3), abs=1e-12)
@@ -139,23 +145,23 @@ def test_topics_are_the_same_bits_whatever_the_threads() -> None:
     found = set()
     for threads in (1, 2):
         with threadpool_limits(limits=threads):
-            found |= {topics(vectors, seed=5) for _ in range(2)}
+            found |= {topic_clusters(vectors, seed=5) for _ in range(2)}
     assert len(found) == 1
-    assert topics(vectors, seed=6) not in found  # another seed, another sample
+    assert topic_clusters(vectors, seed=6) not in found  # another seed, another sample
 
 
 def test_too_few_documents_have_no_diversity() -> None:
     vectors = unit(np.random.default_rng(0).standard_normal((2, 8)))
     assert cosine_distance(vectors) is None
-    assert topics(vectors, seed=0) is None
-    assert topics(np.repeat(vectors, 5, axis=0), seed=0) is None
+    assert topic_clusters(vectors, seed=0) is None
+    assert topic_clusters(np.repeat(vectors, 5, axis=0), seed=0) is None
 
 
 def test_duplicates_differ_in_case_and_space_only() -> None:
     assert duplicates(["Roof  tiles?", "roof tiles?", " ROOF\ttiles?\n", "roof tile?", "STRASSE", "straße"]) == 3
 
 
-GOOD = Signs(queries=400, accuracy=0.8, clusters=300, effective=350.0, spread=1.0, duplicates=0, overtaken=4)
+GOOD = QuerySetSigns(queries=400, accuracy=0.8, clusters=300, effective=350.0, spread=1.0, duplicates=0, overtaken=4)
 
 
 def test_a_good_set_has_no_warning() -> None:
@@ -182,7 +188,7 @@ def test_each_fault_has_its_own_warning(change: dict[str, float], words: str) ->
 
 
 def test_chance_among_few_queries_is_no_fault_of_the_labels() -> None:
-    few = Signs(queries=30, accuracy=0.8, clusters=30, effective=30.0, spread=1.0, duplicates=0, overtaken=2)
+    few = QuerySetSigns(queries=30, accuracy=0.8, clusters=30, effective=30.0, spread=1.0, duplicates=0, overtaken=2)
     assert not any("labels" in warning for warning in query_set_warnings(few))
     assert any("labels look wrong" in warning for warning in query_set_warnings(dataclasses.replace(few, overtaken=3)))
 

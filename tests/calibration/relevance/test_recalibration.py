@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from taugate.calibration.relevance.fit import recalibrated
+from taugate.calibration.relevance.model import recalibrate
 from taugate.retrieval.policy.relevance import Logistic, Recalibration
 
 FEATURES = 3
@@ -45,7 +45,7 @@ TRUTHS = [Recalibration(0.5, 0.5, 0.3), Recalibration(1.6, 0.6, -0.4), Recalibra
 def test_it_is_the_paper_s_map(truth: Recalibration) -> None:
     values, relevant = world(400, truth)
     said = MODEL.probability(values)
-    found = recalibrated(MODEL, values, relevant)
+    found = recalibrate(MODEL, values, relevant)
     literal = paper(said, *fitted(said.ravel(), relevant.ravel()))
     np.testing.assert_allclose(found.probability(values), literal, atol=1e-3)
     assert found.recalibration.kind == "beta"
@@ -53,7 +53,7 @@ def test_it_is_the_paper_s_map(truth: Recalibration) -> None:
 
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_it_finds_the_true_probabilities(truth: Recalibration) -> None:
-    found = recalibrated(MODEL, *world(20_000, truth))
+    found = recalibrate(MODEL, *world(20_000, truth))
     values, _ = world(1000, truth, seed=1)
     true = paper(MODEL.probability(values), truth.a, truth.b, truth.c)
     assert np.abs(found.probability(values) - true).max() < 0.03
@@ -64,7 +64,7 @@ def test_it_finds_the_true_probabilities(truth: Recalibration) -> None:
 def test_no_cut_keeps_other_results_than_before(truth: Recalibration) -> None:
     """Sorted by the model as it was, what the map says rises; so each threshold has one that keeps the same."""
     values, relevant = world(400, truth)
-    before, after = MODEL.log_odds(values).ravel(), recalibrated(MODEL, values, relevant).log_odds(values).ravel()
+    before, after = MODEL.log_odds(values).ravel(), recalibrate(MODEL, values, relevant).log_odds(values).ravel()
     assert (np.diff(after[np.argsort(before)]) > 0).all()
 
 
@@ -74,7 +74,7 @@ def test_a_map_that_would_not_rise_is_platt_s_line() -> None:
     values = rng.normal(size=(400, 5, FEATURES))
     odds = MODEL.log_odds(values)
     relevant = rng.random(odds.shape) < expit(np.where(odds < 0, -0.4 * odds - 3, 2 * odds - 3))
-    found = recalibrated(MODEL, values, relevant).recalibration
+    found = recalibrate(MODEL, values, relevant).recalibration
     assert found.kind == "platt"
     assert found.a == found.b > 0
 
@@ -90,7 +90,7 @@ def test_platt_s_line_is_exact_and_no_map_changes_nothing() -> None:
 
 def test_separable_labels_have_a_finite_map() -> None:
     values, _ = world(40, Recalibration())
-    found = recalibrated(MODEL, values, MODEL.log_odds(values) > 0)
+    found = recalibrate(MODEL, values, MODEL.log_odds(values) > 0)
     said = found.probability(values)
     assert np.isfinite(said).all()
     assert 0 < said.min() < 0.5 < said.max() < 1
@@ -100,9 +100,9 @@ def test_separable_labels_have_a_finite_map() -> None:
 def test_where_nothing_can_be_learned_the_model_stays(labels: str) -> None:
     values, relevant = world(200, Recalibration())
     relevant = {"all": np.ones_like(relevant), "none": np.zeros_like(relevant), "reversed": ~relevant}[labels]
-    assert recalibrated(MODEL, values, relevant) is MODEL
+    assert recalibrate(MODEL, values, relevant) is MODEL
 
 
 def test_the_same_data_give_the_same_bits() -> None:
     values, relevant = world(300, TRUTHS[1])
-    assert recalibrated(MODEL, values, relevant) == replace(recalibrated(MODEL, values.copy(), relevant))
+    assert recalibrate(MODEL, values, relevant) == replace(recalibrate(MODEL, values.copy(), relevant))

@@ -5,12 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Parts
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.estimate import Estimated, estimate
-from taugate.calibration.relevance.fit import Fit
-from taugate.calibration.relevance.fit import fit as fit_by_document
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.relevance.model import EstimatedRelevance, RelevanceFit, estimate_relevance
+from taugate.calibration.relevance.model import fit_relevance as fit_by_document
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
@@ -29,12 +28,12 @@ def logistic_world(seed: int, q: int = 4000, k: int = 4) -> tuple[np.ndarray, np
     return values, rng.uniform(size=(q, k)) < 1 / (1 + np.exp(-odds)), weights, intercept
 
 
-def fit(values: np.ndarray, relevant: np.ndarray, labels: np.ndarray | None = None) -> Fit | None:
+def fit(values: np.ndarray, relevant: np.ndarray, labels: np.ndarray | None = None) -> RelevanceFit | None:
     """Each query about a document of its own where no labels are given."""
     return fit_by_document(values, relevant, np.arange(len(values)) if labels is None else labels)
 
 
-def raw(found: Fit) -> tuple[np.ndarray, float]:
+def raw(found: RelevanceFit) -> tuple[np.ndarray, float]:
     """The model's coefficients on features as they are, not standardised."""
     weights = found.model.weights / found.model.scale
     return weights, found.model.intercept - float(weights @ found.model.center)
@@ -143,12 +142,14 @@ class World:
         self.index = FlatIndex.build(self.documents)
         labelled = [LabelledQuery(f"q{row}", "?", {target: 1}) for row, target in enumerate(targets.tolist())]
         self.judged = JudgedQueries.judge(labelled, self.queries, self.index, K)
-        self.parts = Parts.of(np.arange(QUERIES), Units.of(np.arange(QUERIES)), 0)
+        self.parts = QueryRoles.draw(np.arange(QUERIES), SamplingUnits.from_labels(np.arange(QUERIES)), 0)
         unanswerable = unit(rng.standard_normal((7, DIMENSION)))
         self.unanswerable = (self.index.search(unanswerable, K), unanswerable)
 
-    def estimated(self) -> Estimated:
-        found = estimate(self.judged, self.queries, self.unanswerable, self.parts, self.documents, self.lengths)
+    def estimated(self) -> EstimatedRelevance:
+        found = estimate_relevance(
+            self.judged, self.queries, self.unanswerable, self.parts, self.documents, self.lengths
+        )
         assert found is not None
         return found
 
@@ -159,7 +160,7 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def estimated(world: World) -> Estimated:
+def estimated(world: World) -> EstimatedRelevance:
     return world.estimated()
 
 
@@ -199,7 +200,7 @@ def literal_features(world: World, query: np.ndarray, scores: list[float], posit
     return rows
 
 
-def test_the_relevance_equals_the_literal_transcription(world: World, estimated: Estimated) -> None:
+def test_the_relevance_equals_the_literal_transcription(world: World, estimated: EstimatedRelevance) -> None:
     model = estimated.relevance.model
     for query in range(QUERIES):
         scores, positions = world.judged.top.scores[query].tolist(), world.judged.top.positions[query].tolist()
@@ -212,7 +213,9 @@ def test_the_relevance_equals_the_literal_transcription(world: World, estimated:
             assert estimated.answerable[query, rank] == pytest.approx(said, abs=2e-5)
 
 
-def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(world: World, estimated: Estimated) -> None:
+def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(
+    world: World, estimated: EstimatedRelevance
+) -> None:
     fit_rows = world.parts.fit
     values = np.array(
         [
@@ -228,7 +231,9 @@ def test_the_model_is_the_fit_on_those_features_of_the_first_part_only(world: Wo
     np.testing.assert_allclose(literal.out_of_fold, estimated.fit.out_of_fold, atol=1e-3)
 
 
-def test_labels_and_vectors_of_other_queries_change_only_the_recalibration(world: World, estimated: Estimated) -> None:
+def test_labels_and_vectors_of_other_queries_change_only_the_recalibration(
+    world: World, estimated: EstimatedRelevance
+) -> None:
     """In which order results come is the first part's alone."""
     rng = np.random.default_rng(1)
     others = np.concatenate([world.parts.choose, world.parts.certify])
@@ -246,7 +251,7 @@ def test_labels_and_vectors_of_other_queries_change_only_the_recalibration(world
     assert changed.fit.out_of_fold.tobytes() == estimated.fit.out_of_fold.tobytes()
 
 
-def test_a_batch_says_what_one_by_one_says(world: World, estimated: Estimated) -> None:
+def test_a_batch_says_what_one_by_one_says(world: World, estimated: EstimatedRelevance) -> None:
     top = world.judged.top
     for row in range(QUERIES):
         alone = estimated.relevance.estimate(
@@ -256,21 +261,23 @@ def test_a_batch_says_what_one_by_one_says(world: World, estimated: Estimated) -
 
 
 @pytest.mark.parametrize("width", [K + 1, 20, DOCUMENTS])
-def test_more_results_do_not_change_what_is_said_of_the_first(world: World, estimated: Estimated, width: int) -> None:
+def test_more_results_do_not_change_what_is_said_of_the_first(
+    world: World, estimated: EstimatedRelevance, width: int
+) -> None:
     wide = estimated.relevance.estimate(world.queries, world.index.search(world.queries, width))
     assert wide.shape == (QUERIES, width)
     assert wide[:, :K].tobytes() == estimated.answerable.tobytes()
     assert np.isfinite(wide).all()
 
 
-def test_unanswerable_queries_are_estimated_by_the_same_model(world: World, estimated: Estimated) -> None:
+def test_unanswerable_queries_are_estimated_by_the_same_model(world: World, estimated: EstimatedRelevance) -> None:
     top, vectors = world.unanswerable
     assert estimated.unanswerable.tobytes() == estimated.relevance.estimate(vectors, top).tobytes()
     none = estimated.relevance.estimate(vectors[:0], TopK(top.scores[:0], top.positions[:0]))
     assert none.shape == (0, K)
 
 
-def test_calibrating_twice_gives_the_same_bits(world: World, estimated: Estimated) -> None:
+def test_calibrating_twice_gives_the_same_bits(world: World, estimated: EstimatedRelevance) -> None:
     again = World().estimated()
     assert again.answerable.tobytes() == estimated.answerable.tobytes()
     assert again.relevance.background.covariance.tobytes() == estimated.relevance.background.covariance.tobytes()
@@ -280,7 +287,8 @@ def test_queries_without_a_hit_to_fit_on_give_no_model() -> None:
     world = World()
     world.judged.grades[world.parts.fit] = 0
     assert (
-        estimate(world.judged, world.queries, world.unanswerable, world.parts, world.documents, world.lengths) is None
+        estimate_relevance(world.judged, world.queries, world.unanswerable, world.parts, world.documents, world.lengths)
+        is None
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.replay.log import Answered
+from taugate.calibration.replay.log import AnsweredLog
 from taugate.cli import main as cli
 from taugate.drift.baseline import load_baseline
 from taugate.drift.monitor import Rules
@@ -56,7 +56,7 @@ def test_it_is_written_where_the_service_looks_for_it(own: Path, week: Path, ser
     assert last == f"put TAUGATE_DRIFT_BASELINE={path} into the service's settings"
     assert [line.split(": ")[1] for line in warnings] == ["topk_similarity", "empty_responses", "dropped_share"]
     assert all("is not like the calibration's" in line and "recalibrate if it lasts" in line for line in warnings)
-    answered = Answered.read(own, None, [week])
+    answered = AnsweredLog.read(own, None, [week])
     found = load_baseline(path, service.release, answered.monitor(Rules()))
     assert (found.days, found.blocks, found.queries) == (9, 40, 8000)
 
@@ -126,7 +126,7 @@ def test_a_baseline_of_another_release_is_refused(
     own: Path, week: Path, learn: Learn, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     learn(week)
-    answered = Answered.read(own, None, [week])
+    answered = AnsweredLog.read(own, None, [week])
     other = "20200101T000000Z-0123456789ab"
     found = load_baseline(baseline_path(own, answered.release), answered.release, answered.monitor(Rules()))
     found.model_copy(update={"release": other}).save(tmp_path / "other.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.charts.chart import LEFT, RIGHT
-from taugate.calibration.replay.replayed import Span, average, largest, spans, stairs
+from taugate.calibration.replay.replayed import TimeSpan, group_maxima, group_means, present_spans, step_segments
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 
@@ -87,31 +87,35 @@ def test_a_log_of_one_moment(service: Service, tmp_path: Path, replayed: Command
 
 
 def test_a_gap_is_long_beside_a_block_and_to_be_seen() -> None:
-    blocks = [Span(0.0, 10.0), Span(11.0, 21.0)]
+    blocks = [TimeSpan(0.0, 10.0), TimeSpan(11.0, 21.0)]
     steady = np.arange(0.0, 200.0)
-    assert spans(steady, blocks) == [Span(0, 199)]
-    assert spans(np.delete(steady, np.s_[50:140]), blocks) == [Span(0, 199)]  # nine times as long as a block takes
-    assert spans(np.delete(steady, np.s_[50:160]), blocks) == [Span(0, 49), Span(160, 199)]
+    assert present_spans(steady, blocks) == [TimeSpan(0, 199)]
+    assert present_spans(np.delete(steady, np.s_[50:140]), blocks) == [
+        TimeSpan(0, 199)
+    ]  # nine times as long as a block takes
+    assert present_spans(np.delete(steady, np.s_[50:160]), blocks) == [TimeSpan(0, 49), TimeSpan(160, 199)]
     long = np.concatenate([np.arange(0.0, 1e5, 10), 1e5 + 1500 + np.arange(0.0, 1e5, 10)])
-    assert spans(long, blocks) == [Span(0, long[-1])]  # 1 of 130 of the whole cannot be seen
-    assert spans(np.array([0.0, 5.0, 1000.0]), []) == [Span(0, 1000)]  # no block by which to tell
+    assert present_spans(long, blocks) == [TimeSpan(0, long[-1])]  # 1 of 130 of the whole cannot be seen
+    assert present_spans(np.array([0.0, 5.0, 1000.0]), []) == [TimeSpan(0, 1000)]  # no block by which to tell
 
 
 def test_stairs_hold_until_the_next_and_end_at_a_gap() -> None:
-    pieces = stairs([0.0, 10.0, 90.0], np.array([1.0, 2.0, 3.0]), 100.0, [Span(0, 40), Span(60, 100)], largest)
+    pieces = step_segments(
+        [0.0, 10.0, 90.0], np.array([1.0, 2.0, 3.0]), 100.0, [TimeSpan(0, 40), TimeSpan(60, 100)], group_maxima
+    )
     assert [(piece.xs, piece.ys) for piece in pieces] == [
         ([0, 10, 40], [1, 2, 2]),
         ([60, 90, 100], [2, 3, 3]),
     ]
-    assert stairs([], np.array([]), 1.0, [Span(0, 1)], largest) == []
+    assert step_segments([], np.array([]), 1.0, [TimeSpan(0, 1)], group_maxima) == []
 
 
 def test_what_cannot_be_told_apart_is_one_step() -> None:
     at = np.arange(0.0, 100.0, 0.01)
     values = np.zeros(len(at))
     values[5003] = 0.7
-    [piece] = stairs(at.tolist(), values, 100.0, [Span(0, 100)], largest)
+    [piece] = step_segments(at.tolist(), values, 100.0, [TimeSpan(0, 100)], group_maxima)
     assert len(piece.xs) < 700
     assert max(piece.ys) == 0.7
-    [piece] = stairs(at.tolist(), at, 100.0, [Span(0, 100)], average)
+    [piece] = step_segments(at.tolist(), at, 100.0, [TimeSpan(0, 100)], group_means)
     assert np.abs(np.array(piece.ys) - piece.xs).max() < 0.3

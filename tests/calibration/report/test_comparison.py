@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.report.compare import comparison, same_queries
+from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.registry.catalog import current_id
 from taugate.registry.correlations import correlations
 from taugate.retrieval.release.manifest import Manifest
@@ -67,5 +67,5 @@ def test_another_division_of_the_queries_is_no_longer_the_same_queries(manifest:
     assert same_queries(manifest, manifest)
     for other in ({"bootstrap__seed": 1}, {"bootstrap__holdout": 0.0}, {"data__split": "train"}):
         assert not same_queries(manifest, changed(manifest, **other))
-    rows = {row.label: row.cells() for row in comparison(manifest, changed(manifest, bootstrap__seed=1))}
+    rows = {row.label: row.cells() for row in compare_releases(manifest, changed(manifest, bootstrap__seed=1))}
     assert rows["seed"] == ("0", "1", "+1")

@@ -19,14 +19,16 @@ from taugate.calibration.charts.numbers import brief, fixed, percent, signed
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import encode_dataset
 from taugate.calibration.gate.admit import admit
-from taugate.calibration.job.facts import manifest_facts
+from taugate.calibration.job.release import manifest_facts
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.report.abstaining import shown
-from taugate.calibration.report.compare import comparison, same_queries
-from taugate.calibration.report.curves import density, drawn, spaced
-from taugate.calibration.report.lost import lost, shortened
+from taugate.calibration.report.abstaining import shown_queries
+from taugate.calibration.report.compare import compare_releases, same_queries
+from taugate.calibration.report.figures import density, drawn, spaced
+from taugate.calibration.report.lost import lost_queries, shortened
 from taugate.calibration.report.page import render
-from taugate.calibration.report.tradeoff import least_kept, standings
+from taugate.calibration.report.tradeoff import least_kept, rule_standings
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study import Findings, study
@@ -64,10 +66,11 @@ def studied(
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
     dataset = read_dataset(data, asked.split, spool)
     encoder = OnnxEncoder.load(encoder_folder)
-    cache = EmbeddingCache.of(encoder.sha256, encoder.config.dimension)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
-    admitted = admit(dataset, encoded, encoder, asked, lambda line: None, Stopwatch())
-    found = study(dataset, admitted.encoded, admitted.index, asked, Stopwatch())
+    drawn = DrawnQueries.draw(SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), asked)
+    admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch())
+    found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
     return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
 
 
@@ -237,7 +240,7 @@ def test_numbers_are_the_manifests(probability: Studied) -> None:
 
 def test_rules_stand_where_the_manifest_says(probability: Studied) -> None:
     manifest, found = probability.manifest(), probability.found
-    in_force, *others = standings(found, shown(found))
+    in_force, *others = rule_standings(found, shown_queries(found))
     assert in_force.kept == manifest.metrics["heldout"].kept_fraction
     assert [(each.kept, each.loss) for each in others] == [
         (each.kept_fraction, each.loss) for each in manifest.alternatives
@@ -251,8 +254,8 @@ def test_rules_stand_where_the_manifest_says(probability: Studied) -> None:
 
 def test_curves_pass_through_the_rules(probability: Studied) -> None:
     found = probability.found
-    queries = shown(found)
-    for rule in standings(found, queries):
+    queries = shown_queries(found)
+    for rule in rule_standings(found, queries):
         kind = rule.record.kind if rule.in_force else rule.record.policy
         if rule.record.tau is None:
             continue
@@ -262,7 +265,7 @@ def test_curves_pass_through_the_rules(probability: Studied) -> None:
 
 
 def test_least_kept_is_the_least_of_any_threshold(papers: Studied) -> None:
-    queries = shown(papers.found).queries
+    queries = shown_queries(papers.found).queries
     decisions = queries.decisions("similarity")
     losses, kept = least_kept(queries, "similarity", "accuracy", 1.0)
     masks = [keep(decisions, threshold) for threshold in np.unique(decisions)]
@@ -274,7 +277,7 @@ def test_least_kept_is_the_least_of_any_threshold(papers: Studied) -> None:
 
 def test_lost_queries_are_lost(probability: Studied) -> None:
     found, dataset = probability.found, probability.dataset
-    report = lost(dataset, found)
+    report = lost_queries(dataset, found)
     scored, tau = found.scored, found.threshold
     assert scored.relevance is not None and tau is not None
     expected = []
@@ -295,8 +298,8 @@ def test_lost_queries_are_lost(probability: Studied) -> None:
 
 def test_comparison_with_a_parent(probability: Studied, papers: Studied) -> None:
     parent = papers.manifest()
-    rows = comparison(parent, probability.facts)
-    assert rows == comparison(parent.model_dump(), probability.manifest().model_dump())
+    rows = compare_releases(parent, probability.facts)
+    assert rows == compare_releases(parent.model_dump(), probability.manifest().model_dump())
     by_label = {(row.group, row.label): row for row in rows}
     assert by_label["policy", "kind"].cells() == ("similarity", "probability", "changed")
     assert by_label["policy", "τ"].difference is None  # a similarity and a probability
@@ -310,9 +313,9 @@ def test_comparison_with_a_parent(probability: Studied, papers: Studied) -> None
     assert same_queries(parent, probability.facts)
     assert "same documents and labels" in page.text["comparison"]
     alone = parent.model_dump() | {"metrics": {"calibration": parent.metrics["calibration"].model_dump()}}
-    assert {row.new for row in comparison(parent, alone) if row.group == "heldout"} == {None}
-    assert all(row.cells()[2] == "=" for row in comparison(parent, parent))
-    assert comparison({}, {}) != [] and not same_queries({}, {})
+    assert {row.new for row in compare_releases(parent, alone) if row.group == "heldout"} == {None}
+    assert all(row.cells()[2] == "=" for row in compare_releases(parent, parent))
+    assert compare_releases({}, {}) != [] and not same_queries({}, {})
 
 
 def test_no_holdout_no_unanswerable_and_nothing_certified(sample: Path, encoder: Path, tmp_path: Path) -> None:
@@ -322,7 +325,7 @@ def test_no_holdout_no_unanswerable_and_nothing_certified(sample: Path, encoder:
     assert "no cut" in page.text["headline"] and "no query is lost" in page.text["lost"]
     assert "no unanswerable query" in page.text["abstaining"]
     assert "not fitted on" in page.text["kept"]
-    assert not set(shown(none.found).members.tolist()) & set(none.found.roles.fit.tolist())
+    assert not set(shown_queries(none.found).members.tolist()) & set(none.found.roles.fit.tolist())
     assert "held-out" not in page.text["headline"]
 
 

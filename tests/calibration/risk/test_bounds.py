@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, discounts, ideal_dcg
 from taugate.calibration.risk import bounds
-from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.certify import p_values as of_steps
 from taugate.calibration.risk.steps import LossSteps, loss_steps
 from taugate.calibration.settings.rules import ThresholdRule
@@ -158,7 +158,7 @@ def shares(taus: list[float | None], worth: float, delta: float) -> tuple[float,
 def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, delta: float, hits: float) -> None:
     rng = np.random.default_rng(n)
     rule = ThresholdRule("risk-control", "similarity", max_loss=delta)
-    taus = [certify([Limited("accuracy", uniform_steps(rng, n, hits), delta)], rule).tau for _ in range(2000)]
+    taus = [certify([LossLimit("accuracy", uniform_steps(rng, n, hits), delta)], rule).tau for _ in range(2000)]
     broken, error, _ = shares(taus, hits, delta)
     assert broken <= 0.05 + 3 * error
     exact = max(stats.binom.cdf(k, n, delta) for k in range(n) if stats.binom.cdf(k, n, delta) <= 0.05)
@@ -169,7 +169,7 @@ def test_the_high_probability_statement_holds_in_95_of_100_calibrations(n: int, 
 def test_the_expected_loss_is_at_most_what_was_asked_and_nearly_reaches_it(n: int, delta: float) -> None:
     rng = np.random.default_rng(n + 1)
     rule = ThresholdRule("risk-control", "similarity", guarantee="expected-loss", max_loss=delta)
-    taus = [certify([Limited("accuracy", uniform_steps(rng, n), delta)], rule).tau for _ in range(2000)]
+    taus = [certify([LossLimit("accuracy", uniform_steps(rng, n), delta)], rule).tau for _ in range(2000)]
     _, _, mean = shares(taus, 1.0, delta)
     error = np.std([0.0 if tau is None else tau for tau in taus]) / math.sqrt(len(taus))
     assert mean <= delta + 3 * error
@@ -200,7 +200,7 @@ def test_a_loss_of_ndcg_is_bounded_as_well(guarantee: str, n: int, delta: float)
     rng = np.random.default_rng(7)
     assert discounts(4)[3] == pytest.approx(1 / math.log2(5))
     rule = ThresholdRule("risk-control", "similarity", metric="ndcg", guarantee=guarantee, max_loss=delta)
-    taus = [certify([Limited("ndcg", graded_steps(rng, n), delta)], rule).tau for _ in range(500)]
+    taus = [certify([LossLimit("ndcg", graded_steps(rng, n), delta)], rule).tau for _ in range(500)]
     broken, error, mean = shares(taus, worth_of_graded(), delta)
     if guarantee == "high-probability":
         assert broken <= 0.05 + 3 * error
@@ -214,7 +214,7 @@ def copied_steps(rng: np.random.Generator, documents: int, copies: int) -> tuple
     scores = np.repeat(rng.uniform(size=(documents, 1)).astype(np.float32), copies, axis=0)
     asked, units = (
         queries(scores, np.ones(scores.shape, dtype=np.int64)),
-        Units.of(np.repeat(np.arange(documents), copies)),
+        SamplingUnits.from_labels(np.repeat(np.arange(documents), copies)),
     )
     return LossSteps.of_accuracy(asked, scores), LossSteps.of_accuracy(asked, scores, units)
 
@@ -239,12 +239,12 @@ def test_copies_certify_what_one_query_for_each_document_does_and_no_more(metric
     scores = rng.uniform(size=(150, 1)).astype(np.float32)
     hit = (rng.uniform(size=(150, 1)) < 0.7).astype(np.int64)
     rule = ThresholdRule("non-inferiority", "similarity", metric, max_loss=0.05)  # type: ignore[arg-type]
-    alone = certify([Limited(metric, loss_steps(queries(scores, hit), scores, rule.metric), 0.05)], rule)
+    alone = certify([LossLimit(metric, loss_steps(queries(scores, hit), scores, rule.metric), 0.05)], rule)
     found = []
     for copies in (2, 7):
-        many, units = np.repeat(scores, copies, axis=0), Units.of(np.repeat(np.arange(150), copies))
+        many, units = np.repeat(scores, copies, axis=0), SamplingUnits.from_labels(np.repeat(np.arange(150), copies))
         steps = loss_steps(queries(many, np.repeat(hit, copies, axis=0)), many, rule.metric, units)
-        found.append(certify([Limited(metric, steps, 0.05)], rule))
+        found.append(certify([LossLimit(metric, steps, 0.05)], rule))
     assert found[0].tau == found[1].tau
     assert found[0].certificates[0].bound == pytest.approx(found[1].certificates[0].bound, abs=1e-8)
     if metric == "accuracy":  # where the bound for one query each is exact

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.risk import words
-from taugate.calibration.risk.certify import Limited, certify, queries_needed
+from taugate.calibration.risk.certify import LossLimit, certify, queries_needed
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.index.top_k import TopK
@@ -31,12 +31,12 @@ def random_queries(seed: int, n: int, hits: float = 0.8) -> tuple[JudgedQueries,
     return JudgedQueries(top, grades, np.ones(n), scores[:, 0]), scores
 
 
-def accuracy_limit(queries: JudgedQueries, scores: np.ndarray, most: float) -> Limited:
-    return Limited(words.ACCURACY, LossSteps.of_accuracy(queries, scores), most)
+def accuracy_limit(queries: JudgedQueries, scores: np.ndarray, most: float) -> LossLimit:
+    return LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores), most)
 
 
-def empty_limit(scores: np.ndarray, most: float) -> Limited:
-    return Limited(words.EMPTY, LossSteps.of_empty(scores), most)
+def empty_limit(scores: np.ndarray, most: float) -> LossLimit:
+    return LossLimit(words.EMPTY, LossSteps.of_empty(scores), most)
 
 
 def best_relevant(queries: JudgedQueries, scores: np.ndarray) -> list[float]:
@@ -149,8 +149,8 @@ def test_with_one_query_too_few_there_is_no_tau(rule: ThresholdRule, enough: int
 PATTERN = (3, 1, 1, 2)  # queries of a document, over and over
 
 
-def pattern(times: int) -> Units:
-    return Units.of(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
+def pattern(times: int) -> SamplingUnits:
+    return SamplingUnits.from_labels(np.repeat(np.arange(len(PATTERN) * times), PATTERN * times))
 
 
 @pytest.mark.parametrize("guarantee", ["high-probability", "expected-loss"])
@@ -158,9 +158,9 @@ def pattern(times: int) -> Units:
 def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: float, guarantee: str) -> None:
     rule = ThresholdRule("risk-control", "similarity", guarantee=guarantee, max_loss=most)  # type: ignore[arg-type]
 
-    def limit(times: int) -> Limited:
+    def limit(times: int) -> LossLimit:
         units = pattern(times)
-        return Limited(words.EMPTY, LossSteps.of_empty(np.full((len(units), 1), 0.5, dtype=np.float32), units), most)
+        return LossLimit(words.EMPTY, LossSteps.of_empty(np.full((len(units), 1), 0.5, dtype=np.float32), units), most)
 
     needed, size = queries_needed(limit(5), rule), sum(PATTERN)
     assert needed == queries_needed(limit(40), rule) > queries_needed(empty_limit(np.zeros((9, 1)), most), rule)
@@ -171,9 +171,9 @@ def test_queries_needed_is_the_fewest_that_do_with_repeated_documents_too(most: 
 
 def test_repeated_documents_lower_the_threshold() -> None:
     queries, scores = random_queries(0, 399)
-    units = Units.of(np.arange(399) // 3)
+    units = SamplingUnits.from_labels(np.arange(399) // 3)
     alone = accuracy_limit(queries, scores, 0.05)
-    repeated = Limited(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)
+    repeated = LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)
     for rule in (PAIRED, HIGH, EXPECTED):
         assert certify([repeated], rule).tau < certify([alone], rule).tau
     (certificate,) = certify([repeated], PAIRED).certificates
@@ -185,8 +185,8 @@ def test_repeated_documents_lower_the_threshold() -> None:
 
 def test_documents_with_one_query_each_are_certified_query_by_query() -> None:
     queries, scores = random_queries(0, 400)
-    units = Units.of(np.arange(400)[::-1])
-    found = certify([Limited(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)], HIGH)
+    units = SamplingUnits.from_labels(np.arange(400)[::-1])
+    found = certify([LossLimit(words.ACCURACY, LossSteps.of_accuracy(queries, scores, units), 0.05)], HIGH)
     assert found == certify([accuracy_limit(queries, scores, 0.05)], HIGH)
 
 
@@ -198,7 +198,7 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
     heights = rng.uniform(0.1, 1, size=n)
     steps = LossSteps(n, at, np.concatenate([[0.0], np.cumsum(heights)]), binary=False)
     rule = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=delta)
-    found = certify([Limited(words.NDCG, steps, delta)], rule)
+    found = certify([LossLimit(words.NDCG, steps, delta)], rule)
 
     def p_value(total: float) -> float:
         mean = min(total / n, delta)
@@ -213,8 +213,8 @@ def test_a_loss_of_ndcg_is_tested_with_the_bound_for_such_losses() -> None:
 def certificates(n: int, most: float, rule: ThresholdRule, each: int = 1) -> list[Certificate]:
     """Of n queries, so many on each document."""
     queries, scores = random_queries(3, n)
-    steps = LossSteps.of_accuracy(queries, scores, Units.of(np.arange(n) // each))
-    return certify([Limited(words.ACCURACY, steps, most)], rule).certificates
+    steps = LossSteps.of_accuracy(queries, scores, SamplingUnits.from_labels(np.arange(n) // each))
+    return certify([LossLimit(words.ACCURACY, steps, most)], rule).certificates
 
 
 def test_the_shortage_is_said_in_numbers() -> None:
@@ -259,7 +259,7 @@ def test_the_guarantee_names_the_loss_the_confidence_the_queries_and_the_theorem
     ndcg = ThresholdRule("risk-control", "similarity", "ndcg", max_loss=0.05)
     queries, scores = random_queries(0, 300)
     steps = LossSteps.of_ndcg(queries, scores)
-    found = certify([Limited(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg)
+    found = certify([LossLimit(words.NDCG, steps, 0.05), empty_limit(scores, 0.1)], ndcg)
     said = words.guarantee(ndcg, found.certificates, 3)
     for part in ("NDCG@3 is at most 0.05 lower", "at most 10 % of answerable queries are answered with nothing"):
         assert part in said

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, Parts, Split
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.risk.cheapest import Way, remedy
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, HoldoutSplit, QueryRoles
+from taugate.calibration.risk.cheapest import RuleVariant, remedy
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.retrieval.release.evidence import Certificate
 from tests.calibration.commands import Capture, small
@@ -19,17 +19,17 @@ def calibrate(capfd: pytest.CaptureFixture[str]) -> Capture:
     return Capture(capfd)
 
 
-def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability") -> Way:
-    return Way(holdout, ThresholdRule.from_options(policy=policy, guarantee=guarantee))
+def way(holdout: float, policy: str = "auto", guarantee: str = "high-probability") -> RuleVariant:
+    return RuleVariant(holdout, ThresholdRule.from_options(policy=policy, guarantee=guarantee))
 
 
 @pytest.mark.parametrize("holdout", [0.0, 0.3, 0.85])
 @pytest.mark.parametrize("labels", [30, 43, 141, 503])
 def test_as_many_certify_as_in_a_calibration(holdout: float, labels: int) -> None:
-    units = Units.of(np.arange(labels))
-    members = Split.of(np.random.default_rng(0), labels, holdout).calibration
-    parts = Parts.of(members, units, 0)
-    enough = len(members) >= FEWEST_QUERIES
+    units = SamplingUnits.from_labels(np.arange(labels))
+    members = HoldoutSplit.by_query(np.random.default_rng(0), labels, holdout).calibration
+    parts = QueryRoles.draw(members, units, 0)
+    enough = len(members) >= FEWEST_CALIBRATING
     assert way(holdout, "relative").certifying(labels) == len(members)
     assert way(holdout).certifying(labels) == len(members)
     assert way(holdout, "probability").certifying(labels) == len(parts.rest) * enough
@@ -42,7 +42,7 @@ WAYS = [way(0.0, "similarity"), way(0.3), way(0.3, "probability"), way(0.9, "aut
 
 @pytest.mark.parametrize("asked", WAYS)
 @pytest.mark.parametrize("needed", [1, 59, 299])
-def test_the_fewest_labels_are_enough_and_one_fewer_is_not(asked: Way, needed: int) -> None:
+def test_the_fewest_labels_are_enough_and_one_fewer_is_not(asked: RuleVariant, needed: int) -> None:
     labels = asked.labels(needed)
     assert asked.certifying(labels) >= needed
     assert all(asked.certifying(fewer) < needed for fewer in range(labels))

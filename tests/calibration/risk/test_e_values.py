@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from taugate.calibration.metrics.bootstrap import Split
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries, ideal_dcg
-from taugate.calibration.risk.bounds import (
+from taugate.calibration.metrics.splits import HoldoutSplit
+from taugate.calibration.risk.certify import p_values, upper_limit
+from taugate.calibration.risk.e_values import (
     STAKES,
     DocumentLosses,
     log_e,
@@ -17,8 +18,7 @@ from taugate.calibration.risk.bounds import (
     worst_of_documents,
     worst_of_queries,
 )
-from taugate.calibration.risk.certify import p_values, upper_limit
-from taugate.calibration.risk.paired import least_loss, more, paired_losses
+from taugate.calibration.risk.paired import least_loss, paired_losses, sample_size_factor
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.settings import WIDEST_MARGIN, default_margin
 from taugate.retrieval.index.top_k import TopK
@@ -54,12 +54,12 @@ def test_the_p_value_is_the_inverse_of_the_product_over_documents(seed: int, mar
     of_document = [losses[labels == document] for document in range(30)]
     most = max(len(each) for each in of_document)
     means = [float(each.mean()) for each in of_document]
-    found = DocumentLosses.of(losses, labels)
+    found = DocumentLosses.from_labels(losses, labels)
     assert found.mean == pytest.approx(np.mean(means))
     assert found.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(means, margin)))
     sums = [float(each.sum()) / most for each in of_document]
     scale = len(losses) / 30 / most
-    of_queries = DocumentLosses.of(losses, labels, "query")
+    of_queries = DocumentLosses.from_labels(losses, labels, "query")
     assert of_queries.mean == pytest.approx(losses.mean())
     assert of_queries.p_value(margin) == pytest.approx(min(1.0, 1 / literal_e(sums, margin * scale)))
 
@@ -67,13 +67,13 @@ def test_the_p_value_is_the_inverse_of_the_product_over_documents(seed: int, mar
 @pytest.mark.parametrize("statement", ["document", "query"])
 def test_limits_are_where_the_p_value_crosses(statement: str) -> None:
     for seed in range(10):
-        found = DocumentLosses.of(*random_losses(seed), statement)  # type: ignore[arg-type]
+        found = DocumentLosses.from_labels(*random_losses(seed), statement)  # type: ignore[arg-type]
         upper, lower = found.upper_limit(0.95), found.lower_limit(0.95)
         assert -1 <= lower < found.mean < upper <= 1
         assert upper == 1 or found.p_value(upper) == pytest.approx(0.05, abs=1e-6)
 
 
-def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, Units]:
+def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, SamplingUnits]:
     """Several relevant documents for each query; decision scores have ties within a document and between them."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.repeat(np.arange(15), rng.integers(1, 7, 15)))
@@ -85,7 +85,7 @@ def graded_queries(seed: int) -> tuple[JudgedQueries, np.ndarray, Units]:
     return (
         JudgedQueries(TopK(scores, np.zeros((n, k), np.int64)), grades, ideal, scores[:, 0]),
         decisions,
-        Units.of(labels),
+        SamplingUnits.from_labels(labels),
     )
 
 
@@ -165,7 +165,7 @@ def test_whole_documents_lost_at_the_margin_by_enumeration(margin: float, statem
     """40 documents of five queries, each lost whole with that probability."""
     labels, size, passed = np.repeat(np.arange(40), 5), 0.0, 0
     for lost in range(41):
-        found = DocumentLosses.of((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
+        found = DocumentLosses.from_labels((labels < lost).astype(float), labels, statement)  # type: ignore[arg-type]
         if found.p_value(margin) <= 0.05:
             passed += 1
             size += stats.binom.pmf(lost, 40, margin)
@@ -224,7 +224,7 @@ def test_documents_lost_whole_among_single_queries(documents: int, margin: float
 
 @pytest.mark.parametrize("sizes", [[1] * 500, [3] * 200, [1] * 300 + [8] * 40, [2]])
 def test_what_changes_nothing_passes_at_the_least_loss_and_not_below(sizes: list[int]) -> None:
-    units = Units.of(np.repeat(np.arange(len(sizes)), sizes))
+    units = SamplingUnits.from_labels(np.repeat(np.arange(len(sizes)), sizes))
     least, nothing = least_loss(units, 0.95), paired_losses(np.zeros(len(units)), units)
     assert nothing.p_value(least + 1e-6) <= 0.05 < nothing.p_value(0.99 * least)
     margin = default_margin(0.001, least)
@@ -248,13 +248,13 @@ def test_so_many_times_as_many_labels_do_tell(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     labels = np.repeat(np.arange(150), size)
     losses = rng.choice([0.0, 1.0, -1.0], len(labels), p=[0.97, 0.015, 0.015])
-    found = paired_losses(losses, Units.of(labels))
+    found = paired_losses(losses, SamplingUnits.from_labels(labels))
     margin = max(found.mean, 0.0) + 0.01
-    factor = more(found, margin, 0.05)
+    factor = sample_size_factor(found, margin, 0.05)
     assert factor is not None
     times = math.ceil(factor)
     many = np.concatenate([labels + 150 * copy for copy in range(times)])
-    assert paired_losses(np.tile(losses, times), Units.of(many)).p_value(margin) <= 0.05
+    assert paired_losses(np.tile(losses, times), SamplingUnits.from_labels(many)).p_value(margin) <= 0.05
     assert found.times(factor).p_value(margin) <= 0.05
     assert factor == 1 or found.times(0.98 * factor).p_value(margin) > 0.05
 
@@ -262,7 +262,7 @@ def test_so_many_times_as_many_labels_do_tell(seed: int, size: int) -> None:
 def test_where_no_number_of_labels_would_tell_there_is_none() -> None:
     losses, labels = np.repeat([1.0, 0.0], [20, 380]), np.arange(400) // 2
     for margin in (0.049, 0.05, 0.05 + 1e-9):
-        assert more(paired_losses(losses, Units.of(labels)), margin, 0.05) is None
+        assert sample_size_factor(paired_losses(losses, SamplingUnits.from_labels(labels)), margin, 0.05) is None
 
 
 # Who is held out, and what counts as one draw.
@@ -270,20 +270,24 @@ def test_where_no_number_of_labels_would_tell_there_is_none() -> None:
 
 def test_documents_are_the_units_where_clusters_cost_more_than_a_tenth() -> None:
     at, above = np.array([*range(18), 18, 18]), np.array([*range(17), 17, 17])
-    assert Units.of(at).design_effect == pytest.approx(1.1)
-    assert (Units.of(at).unit, Units.of(above).unit) == ("query", "document")
-    assert (Units.of(at).count, Units.of(above).count) == (20, 18)
-    assert Units.of(above).record.model_dump() == {"unit": "document", "units": 18, "design_effect": 21 / 19}
+    assert SamplingUnits.from_labels(at).design_effect == pytest.approx(1.1)
+    assert (SamplingUnits.from_labels(at).unit, SamplingUnits.from_labels(above).unit) == ("query", "document")
+    assert (SamplingUnits.from_labels(at).count, SamplingUnits.from_labels(above).count) == (20, 18)
+    assert SamplingUnits.from_labels(above).record.model_dump() == {
+        "unit": "document",
+        "units": 18,
+        "design_effect": 21 / 19,
+    }
 
 
 def test_units_of_some_of_the_queries_are_those_of_all() -> None:
-    units = Units.of(np.array([7, 7, 7, 10**9, 3, 3]))
+    units = SamplingUnits.from_labels(np.array([7, 7, 7, 10**9, 3, 3]))
     assert units.design_effect == pytest.approx((9 + 1 + 4) / 6)
     some = units.take(np.array([0, 3, 4]))
     assert (some.unit, some.count, some.design_effect) == ("document", 3, units.design_effect)
     assert sorted(units.sizes().tolist()) == [1, 2, 3]
     assert units.words == "6 queries about 3 documents"
-    alone = Units.of(np.zeros(9, dtype=np.int64))
+    alone = SamplingUnits.from_labels(np.zeros(9, dtype=np.int64))
     assert (alone.count, alone.design_effect, alone.words) == (1, 9, "9 queries about documents that all of them share")
 
 
@@ -304,14 +308,14 @@ def test_whole_documents_are_held_out_as_the_contract_has_it(holdout: float) -> 
         drawn = rng.permutation(np.repeat(np.arange(40), rng.integers(1, 9, 40)))
         _, first, inverse = np.unique(drawn, return_index=True, return_inverse=True)
         labels = np.argsort(np.argsort(first))[inverse]  # numbered by their first query
-        found = Split.by_document(np.random.default_rng(seed), labels, holdout)
+        found = HoldoutSplit.by_document(np.random.default_rng(seed), labels, holdout)
         assert (found.calibration.tolist(), found.heldout.tolist()) == literal_split(labels.tolist(), seed, holdout)
         assert len(found.heldout) >= round(holdout * len(labels)) or len(set(labels[found.calibration])) == 1
 
 
 def test_nothing_is_drawn_without_a_holdout_and_one_document_always_stays() -> None:
     rng = np.random.default_rng(0)
-    found = Split.by_document(rng, np.array([0, 1, 1, 0]), 0)
+    found = HoldoutSplit.by_document(rng, np.array([0, 1, 1, 0]), 0)
     assert (found.calibration.tolist(), found.heldout.tolist()) == ([0, 1, 2, 3], [])
     assert rng.random() == np.random.default_rng(0).random()
-    assert Split.by_document(rng, np.zeros(5, dtype=np.int64), 0.5).calibration.tolist() == [0, 1, 2, 3, 4]
+    assert HoldoutSplit.by_document(rng, np.zeros(5, dtype=np.int64), 0.5).calibration.tolist() == [0, 1, 2, 3, 4]

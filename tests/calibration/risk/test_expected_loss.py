@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.risk.certify import Limited, certify
+from taugate.calibration.risk.certify import LossLimit, certify
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.risk.words import guarantee
 from taugate.calibration.settings.rules import ThresholdRule
@@ -21,7 +21,7 @@ def test_the_upper_limit_of_one_cut_holds(queries: int, printed: str) -> None:
     truth, limits, sentence = np.empty(rounds), np.empty(rounds), ""
     for each in range(rounds):
         steps = LossSteps.of_empty(rng.random((queries, 1), dtype=np.float32))
-        found = certify([Limited("accuracy", steps, 0.05)], RULE)
+        found = certify([LossLimit("accuracy", steps, 0.05)], RULE)
         truth[each], limits[each] = found.tau, found.certificates[0].upper
         sentence = guarantee(RULE, found.certificates, 5)
     wrong = (truth > limits).mean()
@@ -34,6 +34,6 @@ def test_the_upper_limit_of_one_cut_holds(queries: int, printed: str) -> None:
 
 def test_both_limits_are_said() -> None:
     steps = LossSteps.of_empty(np.random.default_rng(1).random((99, 1), dtype=np.float32))
-    limits = [Limited("accuracy", steps, 0.05), Limited("empty", steps, 0.05)]
+    limits = [LossLimit("accuracy", steps, 0.05), LossLimit("empty", steps, 0.05)]
     said = guarantee(RULE, certify(limits, RULE).certificates, 5)
     assert "the loss is at most 9.01 % and the share left empty is at most 9.01 %" in said

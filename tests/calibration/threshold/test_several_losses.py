@@ -6,31 +6,32 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taugate.calibration.metrics.clusters import Units
-from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.metrics.scored import Scored
-from taugate.calibration.relevance.estimate import Evidence
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.threshold.decide import decide
+from taugate.calibration.threshold.calibration_queries import CalibrationQueries
+from taugate.calibration.threshold.decide import decide_policy
 from taugate.cli import main as cli
 from taugate.retrieval.index.top_k import TopK
 from tests.calibration.commands import arguments
 
 
-def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> Evidence:
+def evidence(rng: np.random.Generator, queries: int, each: int = 1) -> CalibrationQueries:
     """Of every query the only relevant result has a uniform score, one for each document: τ loses a share of τ."""
     scores = np.repeat(rng.random((queries // each, 1)), each, axis=0).astype(np.float32)
     top = TopK(scores, np.zeros(scores.shape, dtype=np.int64))
     judged = JudgedQueries(top, np.ones(scores.shape, dtype=np.int64), np.ones(queries), scores[:, 0])
-    units, members = Units.of(np.arange(queries) // each), np.arange(queries)
-    return Evidence(Scored(judged, top, None, None), members, np.zeros((1, 1), np.int64), None, None, units, 0)
+    units, members = SamplingUnits.from_labels(np.arange(queries) // each), np.arange(queries)
+    return CalibrationQueries(
+        ScoredQueries(judged, top, None, None), members, np.zeros((1, 1), np.int64), None, None, units, 0
+    )
 
 
 def rule(*losses: float, **more: object) -> ThresholdRule:
     return ThresholdRule.from_options(max_loss=losses, policy="similarity", **more)  # type: ignore[arg-type]
 
 
-def literal_tau(given: Evidence, delta: float, alpha: float) -> float:
+def literal_tau(given: CalibrationQueries, delta: float, alpha: float) -> float:
     """The largest score below which so few are that the exact binomial test passes."""
     scores = np.sort(given.scored.judged.top.scores[:, 0])
     passed = [tau for lost, tau in enumerate(scores.tolist()) if stats.binom.cdf(lost, len(scores), delta) <= alpha]
@@ -39,7 +40,7 @@ def literal_tau(given: Evidence, delta: float, alpha: float) -> float:
 
 def test_each_level_is_tested_with_its_part_of_the_error() -> None:
     given = evidence(np.random.default_rng(0), 500)
-    found = decide(rule(0.02, 0.01, 0.05), given)
+    found = decide_policy(rule(0.02, 0.01, 0.05), given)
     assert [level.max_loss for level in found.levels] == [0.02, 0.01, 0.05]
     for level in found.levels:
         assert level.tau == literal_tau(given, level.max_loss, 0.05 / 3)
@@ -47,8 +48,8 @@ def test_each_level_is_tested_with_its_part_of_the_error() -> None:
     assert (found.tau, found.max_loss) == (found.levels[0].tau, 0.02)
     assert found.certificates[0].most == 0.02
     assert "With 95 % confidence (for losses of 2 % and 1 % and 5 % at once), " in found.guarantee
-    (alone,) = decide(rule(0.02), given).certificates
-    assert decide(rule(0.02), given).levels == []
+    (alone,) = decide_policy(rule(0.02), given).certificates
+    assert decide_policy(rule(0.02), given).levels == []
     assert alone.upper is not None
     assert found.certificates[0].bound <= 0.02
 
@@ -57,7 +58,7 @@ def test_all_that_is_said_together_holds_in_95_of_100_calibrations() -> None:
     rng, trials = np.random.default_rng(1), 400
     asked = rule(0.03, 0.1)
     wrong = sum(
-        any((level.tau or 0.0) > level.max_loss for level in decide(asked, evidence(rng, 300)).levels)
+        any((level.tau or 0.0) > level.max_loss for level in decide_policy(asked, evidence(rng, 300)).levels)
         for _ in range(trials)
     )
     assert wrong / trials <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / trials)
@@ -65,7 +66,7 @@ def test_all_that_is_said_together_holds_in_95_of_100_calibrations() -> None:
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_a_later_loss_that_can_be_certified_is_named_where_the_first_cannot(each: int) -> None:
-    found = decide(rule(0.01, 0.05, 0.2), evidence(np.random.default_rng(0), 400, each))
+    found = decide_policy(rule(0.01, 0.05, 0.2), evidence(np.random.default_rng(0), 400, each))
     assert (found.kind, found.tau) == ("none", None)
     assert found.levels[0].tau is None
     assert [level.tau is not None for level in found.levels[1:]] == [True, True]
@@ -74,15 +75,15 @@ def test_a_later_loss_that_can_be_certified_is_named_where_the_first_cannot(each
         found.guarantee
     )
     assert found.guarantee.endswith(" are needed. A loss of 5 % or of 20 % can be: name it first.")
-    none = decide(rule(0.001, 0.002), evidence(np.random.default_rng(0), 400, each)).guarantee
+    none = decide_policy(rule(0.001, 0.002), evidence(np.random.default_rng(0), 400, each)).guarantee
     assert "name it first" not in none
 
 
 def test_an_expected_loss_is_not_corrected_for_others() -> None:
     given = evidence(np.random.default_rng(0), 300)
-    several = decide(rule(0.02, 0.05, guarantee="expected-loss"), given)
-    assert several.tau == decide(rule(0.02, guarantee="expected-loss"), given).tau
-    assert several.levels[1].tau == decide(rule(0.05, guarantee="expected-loss"), given).tau
+    several = decide_policy(rule(0.02, 0.05, guarantee="expected-loss"), given)
+    assert several.tau == decide_policy(rule(0.02, guarantee="expected-loss"), given).tau
+    assert several.levels[1].tau == decide_policy(rule(0.05, guarantee="expected-loss"), given).tau
 
 
 @pytest.mark.parametrize("text", ["0.01,", "a", "", "0.01;0.02", "0.01,,0.02"])

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import Draw, Split, bootstrapped
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Resamples, bootstrapped
 from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.threshold.decide import bootstrap_threshold, gamma
 from taugate.drift.overlap import overlap_thresholds, share_above
@@ -79,10 +80,10 @@ def test_overlap_counts_strictly_above() -> None:
 
 
 def test_a_split_covers_every_query_once() -> None:
-    split = Split.of(np.random.default_rng(3), 101, 0.3)
+    split = HoldoutSplit.by_query(np.random.default_rng(3), 101, 0.3)
     assert len(split.heldout) == round(0.3 * 101)
     assert sorted([*split.calibration, *split.heldout]) == list(range(101))
-    assert len(Split.of(np.random.default_rng(3), 5, 0.0).heldout) == 0
+    assert len(HoldoutSplit.by_query(np.random.default_rng(3), 5, 0.0).heldout) == 0
 
 
 def test_beside_the_papers_interval_stands_the_one_that_draws_whole_documents() -> None:
@@ -90,7 +91,8 @@ def test_beside_the_papers_interval_stands_the_one_that_draws_whole_documents() 
     settings = CalibrationSettings(bootstraps=200, sample_size=500, seed=3)
     labels, hits = np.repeat(np.arange(100), 5), np.repeat(np.arange(100) < 70, 5).astype(float)
     shared, alone = (
-        Draw.of(np.random.default_rng(3), Units.of(each), 50, settings) for each in (labels, np.arange(500))
+        Resamples.draw(np.random.default_rng(3), SamplingUnits.from_labels(each), 50, settings)
+        for each in (labels, np.arange(500))
     )
     assert np.array_equal(shared.rows, alone.rows), "the draws of the contract are the same"
     found, plain = shared.estimate(hits), alone.estimate(hits)

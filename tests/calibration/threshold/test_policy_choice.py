@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.relevance.choose import choose
 from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.threshold.policy_choice import choose_by_kept_share
 from taugate.retrieval.index.top_k import TopK
 
 
@@ -34,7 +34,7 @@ def test_the_policy_that_is_plainly_better_is_taken(better: str, metric: str) ->
     judged, noise, clear = world(0, 200)
     decisions = {kind: clear if kind == better else noise for kind in ("probability", "relative", "similarity")}
     rule = ThresholdRule("risk-control", "auto", metric, max_loss=0.05)
-    kind, candidates = choose(judged, decisions, rule, np.random.default_rng(0))
+    kind, candidates = choose_by_kept_share(judged, decisions, rule, np.random.default_rng(0))
     assert kind == better
     assert [each.kind for each in candidates] == list(decisions)
     kept = {each.kind: each.kept_fraction for each in candidates}
@@ -45,7 +45,7 @@ def test_the_policy_that_is_plainly_better_is_taken(better: str, metric: str) ->
 def test_of_equal_ones_the_first_is_preferred() -> None:
     judged, noise, _ = world(1, 100)
     for order in (("probability", "relative", "similarity"), ("similarity", "probability")):
-        kind, candidates = choose(judged, dict.fromkeys(order, noise), RULE, np.random.default_rng(0))
+        kind, candidates = choose_by_kept_share(judged, dict.fromkeys(order, noise), RULE, np.random.default_rng(0))
         assert kind == order[0]
         assert len({each.kept_fraction for each in candidates}) == 1
 
@@ -56,10 +56,10 @@ def test_a_difference_within_its_standard_error_is_no_reason_to_change() -> None
     slightly, plainly = noise.copy(), noise.copy()
     slightly[:1], plainly[:150] = clear[:1] - 1, clear[:150] - 1
     first = {"probability": noise, "relative": slightly}
-    kind, candidates = choose(judged, first, RULE, np.random.default_rng(0))
+    kind, candidates = choose_by_kept_share(judged, first, RULE, np.random.default_rng(0))
     assert kind == "probability"
     assert candidates[0].standard_error > 0
-    assert choose(judged, first | {"relative": clear}, RULE, np.random.default_rng(0))[0] == "relative"
+    assert choose_by_kept_share(judged, first | {"relative": clear}, RULE, np.random.default_rng(0))[0] == "relative"
 
 
 def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss() -> None:
@@ -72,7 +72,7 @@ def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss()
         lost = sum(not (row & wanted).any() for row, wanted in zip(kept, relevant, strict=True))
         if lost <= 2 * 0.1 * 60:
             shares.append(kept.mean())
-    _, (candidate,) = choose(judged, {"similarity": noise}, rule, np.random.default_rng(0))
+    _, (candidate,) = choose_by_kept_share(judged, {"similarity": noise}, rule, np.random.default_rng(0))
     assert 10 < len(shares) < 60
     assert candidate.kept_fraction == pytest.approx(np.mean(shares))
 
@@ -80,7 +80,7 @@ def test_the_share_kept_is_the_mean_over_every_threshold_within_twice_the_loss()
 def test_the_choice_is_repeatable() -> None:
     judged, noise, clear = world(4, 80)
     decisions = {"probability": noise, "relative": (noise + clear).astype(np.float32)}
-    assert choose(judged, decisions, RULE, np.random.default_rng(3)) == choose(
+    assert choose_by_kept_share(judged, decisions, RULE, np.random.default_rng(3)) == choose_by_kept_share(
         judged, decisions, RULE, np.random.default_rng(3)
     )
 
@@ -88,5 +88,5 @@ def test_the_choice_is_repeatable() -> None:
 def test_queries_without_a_single_hit_give_no_reason_to_leave_the_preferred_policy() -> None:
     _, noise, clear = world(5, 40)
     nothing = queries(np.zeros((40, 5), dtype=np.int64))
-    kind, _ = choose(nothing, {"relative": noise, "similarity": clear}, RULE, np.random.default_rng(0))
+    kind, _ = choose_by_kept_share(nothing, {"relative": noise, "similarity": clear}, RULE, np.random.default_rng(0))
     assert kind == "relative"

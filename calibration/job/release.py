@@ -1,15 +1,21 @@
-"""What each query got, for the release: of those that had the least say, as in the last part of its metrics."""
+"""From findings to a release: the facts of its manifest, and every file beside it."""
 
 import hashlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.query_set.warnings import calibration_record
+from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study import Findings
+from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
@@ -18,10 +24,12 @@ from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
     FLOAT32_FOLDER,
+    GOLDEN,
     OUTCOMES,
     PROJECTION,
     REFERENCE,
 )
+from taugate.retrieval.release.manifest import BootstrapRecord
 from taugate.retrieval.release.outcomes import Outcomes
 from taugate.retrieval.release.reference import Reference
 from taugate.retrieval.vectors.projection import Projection
@@ -30,12 +38,63 @@ from taugate.retrieval.vectors.projection import Projection
 _GOLDEN_QUERIES = 32
 
 
-@dataclass(frozen=True)
-class Contents:
-    """Everything a release holds beside its manifest.
+def manifest_facts(
+    dataset: Dataset,
+    admitted: Admitted,
+    found: Findings,
+    settings: CalibrationSettings,
+) -> dict[str, Any]:
+    """Collect the manifest less what only the writer knows: schema version, ids, times and files.
 
-    encoder, documents: folders to copy from; float32: that of the encoder which one in int8 was made of; report: the
-    page for people, whole.
+    dataset: labelled queries and documents; admitted: what the gate admitted; found: findings of the study; settings:
+    of the calibration.
+    """
+    answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
+    return {
+        "taugate_version": version("taugate"),
+        "data": {
+            "name": dataset.name,
+            "split": dataset.split,
+            "documents": len(dataset.documents),
+            "queries": answerable + unanswerable,
+            "answerable": answerable,
+            "unanswerable": unanswerable,
+            "truncated_documents": admitted.encoded.truncated_documents,
+            "sha256": dataset.sha256,
+        },
+        "encoder": admitted.encoder.config.model_dump() | {"sha256": admitted.encoder.sha256},
+        "float32_encoder": None
+        if admitted.float32 is None
+        else admitted.float32.config.model_dump() | {"sha256": admitted.float32.sha256},
+        "projection": admitted.projection_record,
+        "index": admitted.index_record,
+        "policy": found.policy,
+        "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
+        "metrics": found.metrics,
+        "alternatives": found.alternatives,
+        "relevance": found.relevance,
+        "isotropy": asdict(found.isotropy),
+        "query_set": found.query_set,
+        "evidence": found.units.record,
+        "strata": found.strata,
+        "calibration": calibration_record(found.scored.judged.accuracy() > 0, len(dataset.documents), settings.k),
+        "abstention": found.abstention and found.abstention.record,
+        "no_answer": found.no_answer,
+        "drift": sensitivity(drift_reference(found), settings.overlap_percentile),
+        "gate": list(admitted.gate),
+        "golden": GOLDEN,
+        "golden_tolerance": admitted.golden_tolerance,
+        "reference": REFERENCE,
+    }
+
+
+@dataclass(frozen=True)
+class ReleaseContents:
+    """Everything that a release holds beside its manifest.
+
+    encoder, documents: folders to copy from; float32: folder of the encoder that an int8 one was made of, None without
+    one; golden: queries with their results, for checks at load; outcomes: what each query got; found: findings of the
+    study; projection: None without one; report: the page for people, whole.
     """
 
     encoder: Path
@@ -48,13 +107,13 @@ class Contents:
     report: str
 
     def fill(self, release: Path) -> None:
-        """Write every file into an empty folder."""
+        """Write every file into an empty folder, `release`."""
         copy_encoder(self.encoder, release / ENCODER_FOLDER)
         if self.float32 is not None:
             copy_encoder(self.float32, release / FLOAT32_FOLDER)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
-        reference_of(self.found).save(release / REFERENCE)
+        drift_reference(self.found).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
         if self.projection is not None:
             self.projection.save(release / PROJECTION)
@@ -68,8 +127,8 @@ class Contents:
         ).write(release)
 
 
-def reference_of(found: Findings) -> Reference:
-    """What drift is measured against."""
+def drift_reference(found: Findings) -> Reference:
+    """Collect the distributions that drift is measured against; found: findings of the study."""
     part = found.parts["calibration"]
     queries = found.scored.take(part.members)
     kept = queries.kept(found.policy.kind, found.threshold)
@@ -83,7 +142,7 @@ def reference_of(found: Findings) -> Reference:
 
 
 def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
-    """Evenly spaced calibration queries with their top-K."""
+    """Take evenly spaced calibration queries with their top-K; dataset: their texts; found: findings of the study."""
     members, top = found.parts["calibration"].members, found.scored.judged.top
     chosen = np.unique(np.linspace(0, len(members) - 1, num=min(_GOLDEN_QUERIES, len(members))).astype(int))
     return [
@@ -97,8 +156,11 @@ def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
     ]
 
 
-def outcomes(dataset: Dataset, found: Findings) -> Outcomes:
-    """Of the held-out queries, else of those that calibrated; of all unanswerable ones."""
+def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:
+    """Collect what each query got: the held-out queries, else those that calibrated, and all unanswerable ones.
+
+    dataset: texts of the queries; found: findings of the study.
+    """
     members = found.parts["heldout" if "heldout" in found.parts else "calibration"].members
     queries, kind = found.scored.take(members), found.policy.kind
     kept = queries.kept(kind, found.threshold)
@@ -116,6 +178,6 @@ def outcomes(dataset: Dataset, found: Findings) -> Outcomes:
 
 
 def _digests(queries: Sequence[LabelledQuery]) -> NDArray[np.uint64]:
-    """The texts stay with whoever labelled them."""
+    """Digest the texts of queries, (q,) uint64; the texts stay with whoever labelled them."""
     digests = b"".join(hashlib.sha256(query.text.encode()).digest()[:8] for query in queries)
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from taugate.calibration.job.facts import against_chance, lower_limit, standing
+from taugate.calibration.query_set.warnings import against_chance, calibration_record, lower_limit
 from taugate.retrieval.release.state import FEWEST_QUERIES
 
 
@@ -34,7 +34,7 @@ def test_an_encoder_that_guesses_is_seldom_above_chance() -> None:
 
 @pytest.mark.parametrize(("queries", "state"), [(FEWEST_QUERIES - 1, "provisional"), (FEWEST_QUERIES, "calibrated")])
 def test_the_number_of_queries_decides(queries: int, state: str) -> None:
-    record = standing(np.ones(queries, dtype=bool), documents=100, k=5)
+    record = calibration_record(np.ones(queries, dtype=bool), documents=100, k=5)
     assert (record.state, record.human, record.generated, record.bias) == (state, queries, 0, None)
     assert record.reasons == ([] if state == "calibrated" else ["few_queries"])
     assert bool(record.because(5)) == (state == "provisional")
@@ -42,14 +42,14 @@ def test_the_number_of_queries_decides(queries: int, state: str) -> None:
 
 @pytest.mark.parametrize(("documents", "reasons"), [(5, ["few_documents"]), (6, [])])
 def test_with_no_more_documents_than_k_accuracy_proves_nothing(documents: int, reasons: list[str]) -> None:
-    record = standing(np.ones(40, dtype=bool), documents, k=5)
+    record = calibration_record(np.ones(40, dtype=bool), documents, k=5)
     assert record.reasons == reasons
     assert record.accuracy.chance == 5 / documents
     assert record.worthless(5) is None
 
 
 def test_every_reason_is_said() -> None:
-    record = standing(np.array([True]), documents=3, k=3)
+    record = calibration_record(np.array([True]), documents=3, k=3)
     assert record.reasons == ["few_queries", "few_documents"]
     assert "label 29 more" in record.because(3)
     assert "no more documents than K = 3" in record.because(3)

@@ -1,4 +1,4 @@
-"""Accuracy and NDCG against the threshold, each with its bootstrapped 95 % band."""
+"""Figures of a calibration: metrics against τ, densities of similarity, and the reliability of relevance."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,21 +6,34 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
 from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, Key
-from taugate.calibration.charts.numbers import THRESHOLD_OF, fixed, percent
-from taugate.calibration.metrics.bootstrap import Rows, bootstrapped
+from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
+from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
+from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32
 
 _THRESHOLDS = 60
 _LEAST_PROBABILITY = 1e-4  # and from 1: the ends of the axis, unless τ is beyond them
 # Queries looked up for one point of a band: twice the default's 500 × 100.
 _MOST_DRAWN = 100_000
+_BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
+_POINTS = 150
+# Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
+_NARROWEST = 0.004
+_SETS = (
+    ("random", "S_rand: the query with a random document"),
+    ("correct", "S_corr: the query with its correct document"),
+    ("topk", "S_topK: the query with each document it retrieved"),
+)
 
 
-def curves(found: Findings) -> list[Figure]:
-    """One figure a metric, on the calibration queries, for the policy in force."""
+def metric_curves(found: Findings) -> list[Figure]:
+    """Draw accuracy and NDCG against τ, for the calibration queries and the policy in force.
+
+    found: findings of the study.
+    """
     decisions = found.scored.take(found.parts["calibration"].members).decisions(found.policy.kind)
     thresholds = spaced(decisions, found.policy.kind, found.threshold)
     return [_figure(found, "accuracy", "accuracy", thresholds), _figure(found, "ndcg", "NDCG", thresholds)]
@@ -28,7 +41,7 @@ def curves(found: Findings) -> list[Figure]:
 
 def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> Figure:
     part, kind, tau = found.parts["calibration"], found.policy.kind, found.threshold
-    queries, rows, label = found.scored.take(part.members), drawn(part.draw.rows), f"{name}@{found.policy.k}"
+    queries, rows, label = found.scored.take(part.members), drawn(part.resamples.rows), f"{name}@{found.policy.k}"
     decisions = queries.decisions(kind)
     bands = [bootstrapped(queries.judged.metric(metric, keep(decisions, each)), rows) for each in thresholds]
     uncut = bootstrapped(queries.judged.metric(metric), rows)
@@ -45,23 +58,25 @@ def _figure(found: Findings, metric: Metric, name: str, thresholds: Float32) -> 
     chart.level(uncut.mean, "uncut")
     chart.line(xs, [band.mean for band in bands], series)
     keys = [
-        Key("line", series, f"mean {label}"),
-        Key("band", series, "95 % of the bootstraps"),
-        Key("mark", "uncut", f"without a cut: {percent(uncut.mean)}"),
+        LegendEntry("line", series, f"mean {label}"),
+        LegendEntry("band", series, "95 % of the bootstraps"),
+        LegendEntry("mark", "uncut", f"without a cut: {percent(uncut.mean)}"),
     ]
     if tau is not None:
         at, value = float(tau), bands[int(np.searchsorted(thresholds, tau))].mean
         hint = f"τ = {fixed(at, 6)}: {percent(value)}"
         chart.upright(at, f"τ = {fixed(at)}", "tau", low=value > 0.4)  # a curve comes from the top left
         chart.dots([Dot(at, value, "", hint)])
-        keys.append(Key("dot", "", f"in force, {hint}"))
-    return Figure.of(chart, keys)
+        keys.append(LegendEntry("dot", "", f"in force, {hint}"))
+    return Figure.from_chart(chart, keys)
 
 
 def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Float32:
-    """Ascending thresholds from the lowest to the highest decision score, τ among them, (t,) float32.
+    """Return ascending thresholds from the lowest to the highest decision score, τ among them, (t,) float32.
 
     One half where the results are (quantiles), one half evenly along the axis, so that neither has a gap.
+
+    decisions: (q, K) float32; kind: of the policy; tau: None without a cut.
     """
     least, most = -1.0, np.inf
     if kind == "probability":
@@ -79,24 +94,15 @@ def spaced(decisions: Float32, kind: PolicyKind, tau: np.float32 | None) -> Floa
 
 
 def drawn(rows: Rows) -> Rows:
-    """The bootstraps, or the first of them where all would take long; rows: (m, l)."""
+    """Take the bootstraps, or the first of them where all would take long; rows: (m, l)."""
     return rows[: max(1, _MOST_DRAWN // rows.shape[1])]
 
 
-_BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is needed, however many there are
-_POINTS = 150
-# Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
-_NARROWEST = 0.004
+def similarity_densities(found: Findings) -> Figure:
+    """Draw the three densities of similarity of the calibration queries; found: findings of the study.
 
-_SETS = (
-    ("random", "S_rand: the query with a random document"),
-    ("correct", "S_corr: the query with its correct document"),
-    ("topk", "S_topK: the query with each document it retrieved"),
-)
-
-
-def densities(found: Findings) -> Figure:
-    """The three densities of the calibration queries; τ, or τ(ψ) of the papers' rule where τ is no similarity."""
+    With τ, or τ(ψ) of the papers' rule where τ is no similarity.
+    """
     part = found.parts["calibration"]
     queries = found.scored.judged.take(part.members)
     values = {"random": part.random_scores, "correct": queries.correct, "topk": queries.top.scores.ravel()}
@@ -119,17 +125,20 @@ def densities(found: Findings) -> Figure:
         chart.band(xs.tolist(), [0.0] * len(xs), ys.tolist(), f"s-{name}")
     for name, (xs, ys) in curves.items():
         chart.line(xs.tolist(), ys.tolist(), f"s-{name}")
-    keys = [Key("line", f"s-{name}", text) for name, text in _SETS]
+    keys = [LegendEntry("line", f"s-{name}", text) for name, text in _SETS]
     if threshold is not None:
         tau, in_force = threshold
         chart.upright(tau, f"{'τ' if in_force else 'τ(ψ)'} = {fixed(tau)}", "tau")
         other = "τ(ψ), the papers' threshold, which is not in force: the policy in force does not cut by similarity"
-        keys.append(Key("mark", "tau", "τ, the threshold in force" if in_force else other))
-    return Figure.of(chart, keys)
+        keys.append(LegendEntry("mark", "tau", "τ, the threshold in force" if in_force else other))
+    return Figure.from_chart(chart, keys)
 
 
 def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
-    """The threshold that is a similarity, and whether it is in force; None where no rule gives one."""
+    """Return the threshold that is a similarity, and whether it is in force; None where no rule gives one.
+
+    found: findings of the study.
+    """
     if found.policy.kind == "similarity" and found.policy.tau is not None:
         return found.policy.tau, True
     papers = [each.tau for each in found.alternatives if each.method == "bootstrap" and each.tau is not None]
@@ -137,9 +146,11 @@ def similarity_threshold(found: Findings) -> tuple[float, bool] | None:
 
 
 def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A Gaussian kernel density with Scott's bandwidth, σ·n^(−1/5), as scipy.stats.gaussian_kde has it by default.
+    """Estimate a Gaussian kernel density with Scott's bandwidth, σ·n^(−1/5), as scipy.stats.gaussian_kde does.
 
-    From a fine histogram, so that it costs the same for a million values. Returns positions and densities.
+    From a fine histogram, so that it costs the same for a million values.
+
+    values: (n,) float32; low, high: of the axis. Returns positions and densities.
     """
     # In float64: a float32 axis has not so many edges where all similarities are nearly the same.
     counts, edges = np.histogram(values.astype(np.float64), bins=_BINS, range=(low, high))
@@ -149,3 +160,49 @@ def density(values: Float32, low: float, high: float) -> tuple[NDArray[np.float6
     smooth = gaussian_filter1d(counts / (len(values) * width), bandwidth / width, mode="constant", truncate=6.0)
     centers, step = (edges[:-1] + edges[1:]) / 2, _BINS // _POINTS
     return centers[step // 2 :: step], smooth[step // 2 :: step]
+
+
+def reliability_figures(record: RelevanceRecord) -> list[Figure]:
+    """Draw relevance as it is said against relevance found, by tenth, and the number of results in each tenth.
+
+    record: of the model's reliability.
+    """
+    curve = Chart(
+        "reliability",
+        "Relevance said against relevance found",
+        "A dot for each tenth of relevance, with its 95 % interval; on the diagonal what is said is true.",
+        Axis(0, 1, "relevance, as the service says it", "percent"),
+        Axis(0, 1, "relevant by the labels", "percent"),
+    )
+    said, true = [each.relevance for each in record.bins], [each.relevant for each in record.bins]
+    curve.line([0, 1], [0, 1], "guess")
+    curve.line(said, true, "s-probability")
+    for x, each in zip(said, record.bins, strict=True):
+        if each.interval is not None:
+            curve.line([x, x], [each.interval.lower, each.interval.upper], "s-probability thin")
+    curve.dots(
+        [
+            Dot(x, y, "", f"said {percent(x)}, found {_found(each)}, {count(each.results)} results")
+            for x, y, each in zip(said, true, record.bins, strict=True)
+        ]
+    )
+    most = max(each.results for each in record.bins)
+    bars = Chart(
+        "reliability-counts",
+        "Results in each tenth of relevance",
+        "A bar for each tenth of relevance, with its number of results.",
+        Axis(0, 1, "relevance, as the service says it", "percent"),
+        Axis(0, 1.1 * most, "results", form="none"),
+    )
+    for each in record.bins:
+        bars.bar(each.lower, each.upper, each.results, brief(each.results), "s-probability")
+    keys = [
+        LegendEntry("line", "s-probability", "found, with its interval"),
+        LegendEntry("line", "guess", "what is said is true"),
+    ]
+    return [Figure.from_chart(curve, keys), Figure.from_chart(bars, [])]
+
+
+def _found(each: ReliabilityBin) -> str:
+    interval = each.interval
+    return percent(each.relevant) + (f" ({percent(interval.lower)}–{percent(interval.upper)})" if interval else "")

@@ -3,21 +3,22 @@
 import numpy as np
 import pytest
 
-from taugate.calibration.metrics.bootstrap import FEWEST_QUERIES, SHARES, Draw, Parts, Split
-from taugate.calibration.metrics.clusters import Units
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Resamples
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, SHARES, HoldoutSplit, QueryRoles
 from taugate.calibration.settings.settings import CalibrationSettings
 
 
-def alone(queries: int) -> Units:
+def alone(queries: int) -> SamplingUnits:
     """No two queries share a document."""
-    return Units.of(np.arange(queries))
+    return SamplingUnits.from_labels(np.arange(queries))
 
 
-@pytest.mark.parametrize("size", [FEWEST_QUERIES, 31, 100, 352, 5001])
+@pytest.mark.parametrize("size", [FEWEST_CALIBRATING, 31, 100, 352, 5001])
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
 def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> None:
     calibration = np.sort(np.random.default_rng(size).choice(3 * size, size=size, replace=False))
-    parts = Parts.of(calibration, alone(3 * size), seed)
+    parts = QueryRoles.draw(calibration, alone(3 * size), seed)
     everyone = [*parts.fit.tolist(), *parts.choose.tolist(), *parts.certify.tolist()]
     assert len(everyone) == len(set(everyone))
     assert sorted(everyone) == calibration.tolist()
@@ -27,13 +28,13 @@ def test_every_calibration_query_has_exactly_one_role(size: int, seed: int) -> N
 
 
 def test_the_shares_are_those_of_the_docstring() -> None:
-    parts = Parts.of(np.arange(1000), alone(1000), 0)
+    parts = QueryRoles.draw(np.arange(1000), alone(1000), 0)
     assert (len(parts.fit), len(parts.choose), len(parts.certify)) == (250, 50, 700)
 
 
 def test_the_seed_alone_decides() -> None:
     calibration = np.arange(5, 500, 3)
-    first, again, other = (Parts.of(calibration, alone(500), seed) for seed in (7, 7, 8))
+    first, again, other = (QueryRoles.draw(calibration, alone(500), seed) for seed in (7, 7, 8))
     assert np.array_equal(first.fit, again.fit)
     assert np.array_equal(first.certify, again.certify)
     assert not np.array_equal(first.certify, other.certify)
@@ -43,7 +44,7 @@ def test_each_part_is_a_random_one() -> None:
     """Over many seeds a query certifies with the same probability wherever it stands in the file."""
     certifies = np.zeros(100)
     for seed in range(400):
-        certifies[Parts.of(np.arange(100), alone(100), seed).certify] += 1
+        certifies[QueryRoles.draw(np.arange(100), alone(100), seed).certify] += 1
     assert np.abs(certifies / 400 - 0.7).max() < 5 * np.sqrt(0.7 * 0.3 / 400)
 
 
@@ -52,9 +53,9 @@ def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
     n, documents, seed = 200, 37, 11
     settings = CalibrationSettings(bootstraps=20, sample_size=10, seed=seed)
     rng = np.random.default_rng(seed)
-    split = Split.of(rng, n, settings.holdout)
-    parts = Parts.of(split.calibration, alone(n), seed)
-    draw = Draw.of(rng, alone(n).take(split.calibration), documents, settings)
+    split = HoldoutSplit.by_query(rng, n, settings.holdout)
+    parts = QueryRoles.draw(split.calibration, alone(n), seed)
+    draw = Resamples.draw(rng, alone(n).take(split.calibration), documents, settings)
 
     literal = np.random.default_rng(seed)
     order = literal.permutation(n)
@@ -67,9 +68,9 @@ def test_the_roles_are_drawn_beside_the_contract_s_draws() -> None:
 
 def test_no_document_is_in_two_parts_and_the_shares_are_of_queries() -> None:
     rng = np.random.default_rng(0)
-    units = Units.of(rng.integers(0, 300, size=2000))
+    units = SamplingUnits.from_labels(rng.integers(0, 300, size=2000))
     calibration = np.sort(rng.choice(2000, size=1400, replace=False))
-    parts = Parts.of(calibration, units, 3)
+    parts = QueryRoles.draw(calibration, units, 3)
     documents = [set(units.labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
     assert sum(map(len, documents)) == len(set.union(*documents)) == len(set(units.labels[calibration].tolist()))
     assert len(parts.fit) == pytest.approx(350, abs=20)
@@ -84,7 +85,7 @@ def test_where_documents_are_shared_none_is_in_two_parts() -> None:
     for seed in range(30):
         labels = rng.permutation(np.repeat(np.arange(60), rng.integers(1, 9, size=60)))
         calibration = np.sort(rng.choice(len(labels), size=round(0.7 * len(labels)), replace=False))
-        parts = Parts.of(calibration, Units.of(labels), seed)
+        parts = QueryRoles.draw(calibration, SamplingUnits.from_labels(labels), seed)
         everyone = np.concatenate([parts.fit, parts.choose, parts.certify])
         assert np.sort(everyone).tolist() == calibration.tolist()
         documents = [set(labels[part].tolist()) for part in (parts.fit, parts.choose, parts.certify)]
@@ -104,5 +105,5 @@ def test_where_documents_are_shared_none_is_in_two_parts() -> None:
 
 @pytest.mark.parametrize(("queries", "documents"), [(29, 29), (90, 1), (90, 2)])
 def test_what_cannot_be_divided_has_no_parts(queries: int, documents: int) -> None:
-    assert Parts.asked(np.arange(queries), Units.of(np.arange(queries) % documents), 0) is None
-    assert Parts.asked(np.arange(90), Units.of(np.arange(90) % 30), 0) is not None
+    assert QueryRoles.assign(np.arange(queries), SamplingUnits.from_labels(np.arange(queries) % documents), 0) is None
+    assert QueryRoles.assign(np.arange(90), SamplingUnits.from_labels(np.arange(90) % 30), 0) is not None

@@ -1,0 +1,65 @@
+"""How many queries without an answer get one: labelled ones, or questions from quite another field."""
+
+from typing import Literal
+
+import numpy as np
+
+from taugate.calibration.abstention.certify import CertifiedAbstention
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.risk.certify import upper_limit
+from taugate.calibration.risk.steps import LossSteps
+from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.policy import Mask, decision_scores, keep
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release.manifest import PolicyRecord
+from taugate.retrieval.release.records import NoAnswerRecord
+from taugate.retrieval.vectors.similarity import Float32
+
+
+def answered_unanswerable(
+    scored: ScoredQueries, policy: PolicyRecord, units: SamplingUnits, abstention: CertifiedAbstention | None
+) -> NoAnswerRecord:
+    """Measure how many labelled unanswerable queries get an answer, of those that had no say in a score.
+
+    Where an abstention policy was certified on these very queries, what it certified is the limit.
+
+    scored: all queries with their results; policy: in force; units: of all unanswerable queries; abstention: None where
+    no query is refused as a whole.
+    """
+    tau = None if policy.tau is None else np.float32(policy.tau)
+    answered: Mask = np.any(scored.unanswerable_kept(policy.kind, tau), axis=1)
+    if abstention is None:
+        return _record("unanswerable", answered, units)
+    rows = abstention.chosen.certify_unanswerable
+    found = _record("unanswerable", answered[rows], units.take(rows))
+    if not abstention.record.certified:
+        return found
+    return found.model_copy(update={"upper": abstention.record.answered_unanswerable.upper})
+
+
+def answered_off_topic(
+    top: TopK, vectors: Float32, relevance: Relevance | None, policy: PolicyRecord
+) -> NoAnswerRecord:
+    """Measure how many questions from quite another field get an answer; they are searched and cut as any query is.
+
+    top: (n, K) results of the questions; vectors: (n, d) float32; relevance: model, None without one; policy: in force.
+    """
+    estimated = None if relevance is None else relevance.estimate(vectors, top)
+    decisions = decision_scores(policy.kind, top.scores, estimated)
+    kept = keep(decisions, None if policy.tau is None else np.float32(policy.tau))
+    answered: Mask = np.any(kept, axis=1)
+    return _record("off_topic", answered, SamplingUnits.from_labels(np.arange(len(vectors))))
+
+
+def _record(asked: Literal["unanswerable", "off_topic"], answered: Mask, units: SamplingUnits) -> NoAnswerRecord:
+    """Count answers as losses: the staircase has one step, between the queries answered and the others."""
+    steps = LossSteps.of_empty((~answered).astype(np.float32)[:, None], units)
+    return NoAnswerRecord(
+        asked=asked,
+        queries=len(answered),
+        answered=float(answered.mean()),
+        upper=upper_limit(steps, 0.5, CONFIDENCE),
+        evidence=units.record,
+    )

@@ -1,0 +1,216 @@
+"""The baseline of the gate, exact search of unprojected float32 vectors, and what has been admitted in its place.
+
+`GateBaseline` is fixed before the first candidate is tried. `GateState` is what would serve at this point: every
+candidate that is admitted gives a new one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
+from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.approximate import ApproximateIndex
+from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.release.golden import TOLERANCE
+from taugate.retrieval.release.manifest import IndexRecord
+from taugate.retrieval.release.records import GateRecord, ProjectionRecord
+from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.vectors.similarity import Float32
+
+DEPTH = 10  # of NDCG: the depth that the query embeddings paper and BEIR report
+
+
+@dataclass(frozen=True)
+class RankingOutcomes:
+    """Accuracy@K and NDCG@10 of each of q queries.
+
+    accuracy: (q,) float64, 0 or 1; ndcg: (q,) float64, in 0…1.
+    """
+
+    accuracy: PerQuery
+    ndcg: PerQuery
+
+    @classmethod
+    def judge(cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int) -> Self:
+        """Judge the documents that a search found.
+
+        queries: the q queries that were searched; positions: (q, max(K, 10)) documents found, best first; fewer
+        columns where the corpus has no more; k: K of accuracy@K.
+        """
+        grades = grades_of(queries, positions)
+        found = np.ones(grades.shape, dtype=np.bool_)
+        ideal = np.array([ideal_dcg(query.relevant.values(), DEPTH) for query in queries])
+        deep = slice(None), slice(DEPTH)
+        return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], found[deep], ideal))
+
+    def shifted(self, before: Self, after: Self) -> Self:
+        """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
+        return type(self)(
+            self.accuracy + after.accuracy - before.accuracy,
+            self.ndcg + after.ndcg - before.ndcg,
+        )
+
+
+@dataclass(frozen=True)
+class SearchTrial:
+    """The queries that the gate judges by, ready to be answered from the documents by any index.
+
+    queries: q labelled queries; vectors: (q, d) float32, one for each query; documents: (N, d) float32; k: results
+    asked for; NDCG looks at ten where K is smaller; exact: exact search of the same documents.
+    """
+
+    queries: Sequence[LabelledQuery]
+    vectors: Float32
+    documents: Float32
+    k: int
+    exact: FlatIndex
+
+    @classmethod
+    def build(cls, queries: Sequence[LabelledQuery], vectors: Float32, documents: Float32, k: int) -> Self:
+        """Build the exact index of the documents.
+
+        queries: q labelled queries; vectors: (q, d) float32; documents: (N, d) float32; k: results asked for.
+        """
+        return cls(queries, vectors, documents, k, FlatIndex.build(documents))
+
+    @property
+    def depth(self) -> int:
+        """Results that are judged of each query."""
+        return max(self.k, DEPTH)
+
+    def outcomes(self, index: Index | None = None) -> RankingOutcomes:
+        """Search with `index`, or exactly where it is None, and judge what is found."""
+        top = (self.exact if index is None else index).search(self.vectors, self.depth)
+        return RankingOutcomes.judge(self.queries, top.positions, self.k)
+
+
+@dataclass(frozen=True)
+class GateBaseline:
+    """The exact, unprojected float32 search that every candidate is compared with.
+
+    members: positions of the q calibration queries among the answerable ones; units: what counts as one draw among the
+    q queries; trial: the q queries as the float32 encoder has them, with the exact index of the documents; outcomes:
+    what exact search finds for them.
+    """
+
+    members: NDArray[np.int64]
+    units: SamplingUnits
+    trial: SearchTrial
+    outcomes: RankingOutcomes
+
+    @classmethod
+    def judge(cls, members: NDArray[np.int64], units: SamplingUnits, trial: SearchTrial) -> Self:
+        """Search exactly and judge what is found.
+
+        members: positions of the q calibration queries; units: what counts as one draw among them; trial: the q
+        queries, with the exact index.
+        """
+        return cls(members, units, trial, trial.outcomes())
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The encoder, projection and index that serve, with the evidence for them.
+
+    encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
+    index: index that serves; index_record: what the manifest says of it; projection, projection_record: None without a
+    projection; float32: encoder that an int8 encoder was made of, None where none is admitted; golden_tolerance: how
+    far a score may be from the one recorded, on another processor; gate: a record for every candidate tried, in order.
+    """
+
+    encoder: OnnxEncoder
+    encoded: EncodedDataset
+    index: AnyIndex
+    index_record: IndexRecord
+    projection: Projection | None = None
+    projection_record: ProjectionRecord | None = None
+    float32: OnnxEncoder | None = None
+    golden_tolerance: float = TOLERANCE
+    gate: tuple[GateRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class GateState:
+    """The state of the gate between two candidates: what serves so far, ready for the next one to be tried.
+
+    admitted: what serves; trial: the calibration queries, encoded and projected as it has them, with exact search;
+    outcomes: outcomes of queries that the projection was not fitted on, None without a projection.
+    """
+
+    admitted: Admitted
+    trial: SearchTrial
+    outcomes: RankingOutcomes | None = None
+
+    @classmethod
+    def exact(cls, encoder: OnnxEncoder, encoded: EncodedDataset, trial: SearchTrial) -> Self:
+        """Start from exact search of what the float32 encoder gives.
+
+        encoder: the float32 encoder; encoded: its vectors; trial: the calibration queries, with the exact index.
+        """
+        return cls(Admitted(encoder, encoded, trial.exact, index_record(trial.exact)), trial)
+
+    def with_queries(self, encoder: OnnxEncoder, encoded: EncodedDataset, vectors: Float32) -> Self:
+        """Serve another encoder's queries from the same documents.
+
+        encoder: the other encoder; encoded: the data set with its queries; vectors: (q, d) float32, its vectors of the
+        calibration queries.
+        """
+        admitted = replace(self.admitted, encoder=encoder, encoded=encoded, float32=self.admitted.encoder)
+        return replace(self, admitted=admitted, trial=replace(self.trial, vectors=vectors))
+
+    def with_projection(
+        self, projection: Projection, record: ProjectionRecord, outcomes: RankingOutcomes, members: NDArray[np.int64]
+    ) -> Self:
+        """Project everything, and search it exactly.
+
+        projection: projection to apply; record: what the manifest says of it; outcomes: outcomes of the calibration
+        queries, each by a projection that was not fitted on it; members: positions of the calibration queries among the
+        answerable ones.
+        """
+        before = self.admitted.encoded
+        encoded = replace(
+            before,
+            documents=projection.apply(before.documents),
+            answerable=projection.apply(before.answerable),
+            unanswerable=projection.apply(before.unanswerable),
+            off_topic=projection.apply(before.off_topic),
+        )
+        trial = SearchTrial.build(self.trial.queries, encoded.answerable[members], encoded.documents, self.trial.k)
+        admitted = replace(
+            self.admitted,
+            encoded=encoded,
+            index=trial.exact,
+            index_record=index_record(trial.exact),
+            projection=projection,
+            projection_record=record,
+        )
+        return replace(self, admitted=admitted, trial=trial, outcomes=outcomes)
+
+    def with_index(self, index: AnyIndex, recall: float) -> Self:
+        """Search with another index.
+
+        index: index of the same documents; recall: share of the exact top `trial.depth` that it finds.
+        """
+        record = index_record(index, recall, self.trial.depth)
+        return replace(self, admitted=replace(self.admitted, index=index, index_record=record))
+
+
+def index_record(index: AnyIndex, recall: float | None = None, depth: int | None = None) -> IndexRecord:
+    """Write down an index for the manifest.
+
+    index: index that serves; recall: share of the exact top `depth` that it finds, None for exact search; depth:
+    results that recall was measured at, None for exact search.
+    """
+    breadth = index.breadth if isinstance(index, ApproximateIndex) else None
+    return IndexRecord(
+        kind=index.kind, metric="cosine", documents=len(index), breadth=breadth, recall=recall, depth=depth
+    )

@@ -1,0 +1,44 @@
+"""The queries that a rule is decided on, with everything known of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.metrics.clusters import SamplingUnits
+from taugate.calibration.metrics.measure import Rows
+from taugate.calibration.metrics.ranking import ScoredQueries
+from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, QueryRoles
+from taugate.calibration.relevance.model import EstimatedRelevance
+
+
+@dataclass(frozen=True)
+class CalibrationQueries:
+    """The queries that a rule is decided on: which of them may decide, and which certify.
+
+    scored: all answerable queries; calibration: positions of those that calibrate; rows: (m, l) of their bootstraps;
+    roles: None with too few queries; estimated: model of relevance, None without one; units: what counts as one draw
+    among all answerable queries; seed: of the calibration.
+    """
+
+    scored: ScoredQueries
+    calibration: NDArray[np.int64]
+    rows: Rows
+    roles: QueryRoles | None
+    estimated: EstimatedRelevance | None
+    units: SamplingUnits
+    seed: int
+
+    @property
+    def lacking(self) -> str:
+        """Reason for having no roles, with what to do about it."""
+        units = self.units.take(self.calibration)
+        if len(units) < FEWEST_CALIBRATING:
+            return (
+                f"needs at least {FEWEST_CALIBRATING} answerable queries to calibrate on, there are {len(units)}; "
+                "label more, give a smaller --holdout, or --policy similarity"
+            )
+        return (
+            f"some queries fit a model, some choose, and the rest certify, no document in two parts; {units.words} "
+            "cannot be divided so; label queries about other documents, or give --policy similarity"
+        )
