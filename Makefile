@@ -76,7 +76,7 @@ format: $(VENV)/.dev ## format the code and mend what ruff can
 	$(BIN)/ruff check --fix .
 
 openapi: $(VENV)/.sample ## write docs/openapi.json from the code
-	$(BIN)/python -m taugate.service.api.openapi docs/openapi.json
+	$(BIN)/python -m taugate.service.api docs/openapi.json
 
 settings: $(VENV)/.sample ## write the tables of docs/settings.md from the declarations of the service's settings
 	$(BIN)/python -m taugate.service.settings docs/settings.md

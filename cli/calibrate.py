@@ -13,9 +13,9 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.terminal import table, times
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
-from taugate.cli.options import add_option
-from taugate.cli.output import say
-from taugate.cli.promotion_rule import PromotionRequest, add_promotion_options
+from taugate.cli.terminal.options import add_option
+from taugate.cli.terminal.output import say
+from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
 from taugate.registry.signing import sign, signing_key
 
 

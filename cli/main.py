@@ -8,8 +8,8 @@ import signal
 from importlib.metadata import version
 
 from taugate.cli import calibrate, drift, key, quickstart, serve
-from taugate.cli.output import say
 from taugate.cli.release import command as release
+from taugate.cli.terminal.output import say
 from taugate.errors import NotPromoted, StoreError, TaugateError
 
 

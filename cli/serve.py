@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from taugate.cli.options import variable_help
+from taugate.cli.terminal.options import variable_help
 from taugate.errors import InputError
 from taugate.service.access.keys import check_access
 from taugate.service.lifecycle.loading import current_release

@@ -74,7 +74,7 @@ def trial(
 def gather(
     searched: SearchedSplit, calibration: Positions, rng: np.random.Generator, number: int
 ) -> CalibrationQueries:
-    """What a decision rests on, as `taugate.calibration.study` gathers it."""
+    """What a decision rests on, as `taugate.calibration.study.study` gathers it."""
     draw = Resamples.draw(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = QueryRoles.draw(calibration, searched.units, number)
     estimated = searched.estimate(parts)

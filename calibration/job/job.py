@@ -17,7 +17,7 @@ from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study import study
+from taugate.calibration.study.study import study
 from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from taugate.calibration.gate.baseline import Admitted
 from taugate.calibration.query_set.warnings import calibration_record
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study import Findings
+from taugate.calibration.study.study import Findings
 from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
 from taugate.retrieval.documents.metadata import Metadata

@@ -11,7 +11,7 @@ from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
-from taugate.calibration.study import Findings
+from taugate.calibration.study.study import Findings
 from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32

@@ -9,7 +9,7 @@ from taugate.calibration.charts.axis import Axis
 from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
-from taugate.calibration.study import Findings
+from taugate.calibration.study.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import RelevanceRecord, ReliabilityBin
 from taugate.retrieval.vectors.similarity import Float32

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.study import Findings
+from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
 
 MOST = 20

@@ -14,7 +14,7 @@ from taugate.calibration.report.lost import MOST, lost_queries
 from taugate.calibration.report.tables import drift_lines, metric_lines, query_set_lines
 from taugate.calibration.report.tradeoff import rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
-from taugate.calibration.study import Findings
+from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.manifest import Manifest
 

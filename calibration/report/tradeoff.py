@@ -12,7 +12,7 @@ from taugate.calibration.charts.numbers import percent, rule_name
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.report.abstaining import ShownQueries
 from taugate.calibration.risk.steps import loss_steps
-from taugate.calibration.study import Findings
+from taugate.calibration.study.study import Findings
 from taugate.retrieval.policy.policy import Metric, PolicyKind, keep
 from taugate.retrieval.release.evidence import Alternative
 from taugate.retrieval.release.manifest import PolicyRecord

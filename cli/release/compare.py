@@ -5,8 +5,8 @@ import sys
 from typing import Any
 
 from taugate.calibration.report.compare import compare_releases, same_queries
-from taugate.cli.options import add_action
-from taugate.cli.output import say
+from taugate.cli.terminal.options import add_action
+from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.correlations import FEWEST_RELEASES, correlations

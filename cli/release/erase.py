@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from taugate.cli.output import printable, say
+from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
 from taugate.registry.remnants import find_remnants
 from taugate.registry.signing import trusted_keys

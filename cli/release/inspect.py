@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from taugate.cli.options import add_action
-from taugate.cli.output import printable, say
+from taugate.cli.terminal.options import add_action
+from taugate.cli.terminal.output import printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history
 from taugate.registry.catalog import calibration_state, current_id, find, pointed_id, release_ids

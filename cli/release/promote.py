@@ -6,9 +6,9 @@ from typing import Any
 
 from taugate.calibration.comparison.rule import PromotionRule
 from taugate.calibration.comparison.words import PROVISIONAL, report
-from taugate.cli.options import add_action
-from taugate.cli.output import say
-from taugate.cli.promotion_rule import FORCE_HELP, RULE_HELP
+from taugate.cli.terminal.options import add_action
+from taugate.cli.terminal.output import say
+from taugate.cli.terminal.promotion_rule import FORCE_HELP, RULE_HELP
 from taugate.errors import InputError
 from taugate.registry import promotion
 from taugate.registry.catalog import release_ids

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from taugate.cli.options import add_action
-from taugate.cli.output import say
+from taugate.cli.terminal.options import add_action
+from taugate.cli.terminal.output import say
 from taugate.errors import InputError
 from taugate.registry.catalog import current_id, find
 from taugate.registry.remote.transfer import check_remote_current, promote_remote, pull, push

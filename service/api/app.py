@@ -5,6 +5,7 @@ import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -88,3 +89,8 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app.add_middleware(RequestContext, metrics=metrics, tracer=tracer)
     app.add_middleware(ConnectionProgress)
     return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of an application with default settings, which docs/openapi.json holds."""
+    return create_app(Settings(releases=Path("releases"))).openapi()

@@ -1,13 +1,7 @@
-"""The OpenAPI document: what FastAPI reads off the routes, and the limits, keys and refusals that all routes share.
+"""The OpenAPI document: what FastAPI reads off the routes, and the limits, keys and refusals that all routes share."""
 
-`python -m taugate.service.api.openapi FILE` writes docs/openapi.json.
-"""
-
-import sys
-from pathlib import Path
 from typing import Any
 
-import orjson
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
@@ -150,14 +144,3 @@ def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:
 
 def _error_headers(status: int) -> dict[str, Any]:
     return _REQUEST_ID | (_RETRY_AFTER if status == 429 else {})
-
-
-def document() -> dict[str, Any]:
-    """Return the OpenAPI document of an application with default settings."""
-    from taugate.service.api.app import create_app  # which imports this module
-
-    return create_app(Settings(releases=Path("releases"))).openapi()
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(orjson.dumps(document(), option=orjson.OPT_INDENT_2) + b"\n")

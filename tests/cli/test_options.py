@@ -7,7 +7,7 @@ import pytest
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli import calibrate
-from taugate.cli.options import add_option, variable_help
+from taugate.cli.terminal.options import add_option, variable_help
 
 # Fields that have no option of their own.
 COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}

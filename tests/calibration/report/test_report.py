@@ -31,7 +31,7 @@ from taugate.calibration.report.page import render
 from taugate.calibration.report.tradeoff import least_kept, rule_standings
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study import Findings, study
+from taugate.calibration.study.study import Findings, study
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.policy.policy import keep

@@ -7,22 +7,21 @@ from typing import Any
 import httpx
 import orjson
 
-from taugate.service.api.app import create_app
-from taugate.service.api.openapi import document
+from taugate.service.api.app import create_app, openapi_document
 from taugate.service.settings import Settings
 
 COMMITTED = Path(__file__).parents[3] / "docs" / "openapi.json"
 
 
 def test_the_committed_document_is_up_to_date() -> None:
-    assert orjson.loads(COMMITTED.read_bytes()) == document(), "the API changed; run: make openapi"
+    assert orjson.loads(COMMITTED.read_bytes()) == openapi_document(), "the API changed; run: make openapi"
 
 
 def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
     app = create_app(Settings(releases=Path("releases")))
     posts = [route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())]  # type: ignore[attr-defined]  # of the routes that have one
     assert sorted(posts) == ["/feedback", "/search", "/search/batch"], "/admin/reload is in a router of its own"
-    operations = [operation for path in document()["paths"].values() for operation in path.values()]
+    operations = [operation for path in openapi_document()["paths"].values() for operation in path.values()]
     assert {operation["operationId"] for operation in operations} == {
         *("search", "search_batch", "feedback", "reload", "livez", "readyz", "release", "metrics")
     }
@@ -47,5 +46,5 @@ def test_it_is_written_once() -> None:
             ]
 
     replies = asyncio.run(ask())
-    assert [reply.json() == document() for reply in replies] == [True] * 5
+    assert [reply.json() == openapi_document() for reply in replies] == [True] * 5
     assert written == 1

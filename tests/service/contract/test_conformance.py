@@ -9,7 +9,7 @@ import httpx
 import orjson
 import pytest
 
-from taugate.service.api.openapi import document
+from taugate.service.api.app import openapi_document
 from tests.service.contract.conformance import KEY, conformance, with_keys
 from tests.service.contract.hooks import CODES, KNOWN_FIELD
 from tests.service_process import ServiceProcess
@@ -44,7 +44,7 @@ def test_limits_that_are_settings_are_in_the_description(releases: Path) -> None
 def test_both_formats_of_metrics_are_described(service: ServiceProcess, accept: str) -> None:
     given = service.http.get("/metrics", headers={"Accept": accept}).headers["content-type"].partition(";")[0]
     assert given == accept.partition(";")[0]
-    assert given in document()["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
+    assert given in openapi_document()["paths"]["/metrics"]["get"]["responses"]["200"]["content"]
 
 
 @pytest.mark.parametrize("written", ["3.0", "3e0", "3"])
@@ -73,7 +73,7 @@ class _Careless(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = orjson.dumps(document() if self.path == "/openapi.json" else {})
+        body = orjson.dumps(openapi_document() if self.path == "/openapi.json" else {})
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -96,7 +96,7 @@ def careless() -> Iterator[str]:
 
 
 def test_a_service_that_does_not_is_found_out(careless: str, tmp_path: Path) -> None:
-    assert httpx.get(f"{careless}/openapi.json").json() == document()
+    assert httpx.get(f"{careless}/openapi.json").json() == openapi_document()
     found = conformance(careless, tmp_path, 2, 7, "--phases", "coverage", "--include-path", "/search")
     assert not found.clean
     assert not found.errors, found.report

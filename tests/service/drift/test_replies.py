@@ -12,8 +12,7 @@ import pytest
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever
-from taugate.service.api.app import create_app
-from taugate.service.api.openapi import document
+from taugate.service.api.app import create_app, openapi_document
 from taugate.service.api.schemas import BatchResponse, SearchResponse
 from taugate.service.settings import Settings
 from tests.prometheus_process import until
@@ -93,7 +92,7 @@ def test_where_nothing_is_watched_there_is_no_alarm(releases: Path) -> None:
 
 
 def test_the_description_of_the_api_has_it() -> None:
-    schemas = document()["components"]["schemas"]
+    schemas = openapi_document()["components"]["schemas"]
     assert schemas["SearchResponse"]["properties"]["drift"] == {"$ref": "#/components/schemas/Drift"}
     assert "drift" in schemas["SearchResponse"]["required"]
     assert {*schemas["Drift"]["required"]} == {"alarm", "signals"}

@@ -1,0 +1,1 @@
+"""What a calibration finds out about a data set, before anything is written."""

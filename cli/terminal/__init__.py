@@ -1,0 +1,1 @@
+"""Parsers and lines of text that all subcommands share."""
