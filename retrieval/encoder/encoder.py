@@ -19,6 +19,7 @@ from taugate.storage.files import sha256_files
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "encoder.json"
 FILES = (MODEL, TOKENIZER, CONFIG)
 Role = Literal["query", "document"]
+RequestedPrecision = Literal["auto", "float32", "int8"]  # auto: that of the calibration
 
 # Tokens a batch: no other size is faster by more than the noise (docs/benchmarks/encoder.md).
 _BATCH_TOKENS = 1024

@@ -14,10 +14,16 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import AnyIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, QUANTIZERS, Kind, padded_dimension
+from taugate.retrieval.index.kinds import (
+    COMPONENTS_A_CODE,
+    FAISS_TYPES,
+    INDEX,
+    QUANTIZERS,
+    VECTORS,
+    Kind,
+    padded_dimension,
+)
 
-INDEX = "index.faiss"
-VECTORS = "vectors.faiss"  # of an index whose own codes are not exact
 _WIDEST = 4096  # list of candidates in a graph of fewer documents: four times the widest that calibration tries
 # FAISS makes 256 distances of each centroid's groups of COMPONENTS_A_CODE numbers, 4 bytes each as they are.
 _TABLE = 256 // COMPONENTS_A_CODE

@@ -7,6 +7,8 @@ import numpy as np
 
 from taugate.retrieval.vectors.similarity import Float32
 
+INDEX = "index.faiss"  # the file of an index
+VECTORS = "vectors.faiss"  # beside it, of an index whose own codes are not exact
 Kind = Literal["flat", "flat-float16", "flat-int8", "hnsw", "ivf-flat", "ivf-pq"]
 
 # FAISS's class of each kind: an index that is read from a file is an instance of exactly this.

@@ -8,7 +8,7 @@ from typing import Any
 
 from taugate.retrieval.documents.store import OFFSETS, TEXTS
 from taugate.retrieval.encoder import encoder
-from taugate.retrieval.index.files import INDEX, VECTORS
+from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.storage.files import sha256_json
 
 CURRENT = "current"

@@ -9,10 +9,10 @@ from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.filters import sort_key
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, DocumentStore
-from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder
+from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
 from taugate.retrieval.index import files
 from taugate.retrieval.index.build import AnyIndex
-from taugate.retrieval.index.files import INDEX, VECTORS
+from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
 from taugate.retrieval.policy.relevance import Relevance
@@ -35,8 +35,6 @@ from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.projection import Projection
-
-RequestedPrecision = Literal["auto", "float32", "int8"]
 
 
 class Closable(Protocol):

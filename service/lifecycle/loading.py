@@ -14,9 +14,10 @@ from taugate.registry.lock import lock_for_reading
 from taugate.registry.remote.copy import update_copy
 from taugate.registry.remote.download import remote_current_id
 from taugate.registry.remote.private import PRIVATE, copy_to_private, open_in_place
+from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.release import golden
 from taugate.retrieval.release.layout import CURRENT
-from taugate.retrieval.release.reader import Release, RequestedPrecision, load
+from taugate.retrieval.release.reader import Release, load
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.search import SearchPipeline

@@ -18,8 +18,8 @@ from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.registry.catalog import current_id, release_ids
 from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
-from taugate.retrieval.index.files import INDEX
 from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.kinds import INDEX
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load

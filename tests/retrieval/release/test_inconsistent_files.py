@@ -15,7 +15,8 @@ from taugate.errors import ReleaseError, TaugateError
 from taugate.registry.catalog import find
 from taugate.retrieval.encoder.encoder import FILES
 from taugate.retrieval.index.build import build
-from taugate.retrieval.index.files import INDEX, load, save
+from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.kinds import INDEX
 from taugate.retrieval.release import reader
 from taugate.storage.files import sha256_files
 from tests.retrieval.release.test_hostile_release import forge
