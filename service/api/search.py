@@ -19,8 +19,7 @@ from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchReque
 from taugate.service.errors import ClientGone, Invalid, TooLarge
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.cached_search import SearchTask
-from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.reply import Reply, SearchTask
 from taugate.service.runtime.ids import reply_id
 from taugate.service.settings import Settings
 
@@ -115,10 +114,11 @@ def search_task(
         raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    try:
-        active.release.metadata.check(request.filter or ())
-    except InputError as error:
-        raise Invalid(f"{name}filter: {error}") from error
+    if request.filter:
+        try:
+            active.release.metadata.check(request.filter)
+        except InputError as error:
+            raise Invalid(f"{name}filter: {error}") from error
     query = Query(request.query, k, request.threshold, request.min_results, request.filter, allowed)
     return active.search.task(query, include_text=request.include_text)
 

@@ -20,7 +20,7 @@ from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
 from taugate.drift.overlap import FEWEST
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
-from taugate.retrieval.index.base import gpu_count
+from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
