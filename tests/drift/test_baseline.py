@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taugate.drift.alarm import Rules
 from taugate.drift.baseline import Baseline, load_baseline
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
+from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
 from tests.drift.similarities import reference, traffic

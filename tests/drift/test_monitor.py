@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from taugate.drift.alarm import Change
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.alarm import Change, Rules
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
-from taugate.drift.signals import Bounds
-from taugate.retrieval.release.reference import Reference
+from taugate.drift.signals import Bounds, theta_of
+from taugate.retrieval.release.query_arrays import Reference
 from tests.drift.similarities import bursts, judged, reference, traffic
 
 CALIBRATION = reference(np.random.default_rng(0))
