@@ -23,7 +23,7 @@ from taugate.drift.observations import Float64, Keys
 # and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
 BLOCK = 200
 FEWEST, MOST = 25, 10_000  # in a block: at least five in each fifth; 10,000 take 160 kB
-FIFTHS = 5  # parts of a block that are weighed on their own, for changes that are too large to wait for
+FIFTHS = 5  # parts of a block, each tested on its own for changes that are too large to wait for
 ROUNDING = 1e-9  # by which a sum of shares may be off
 _MOST_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
 _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB

@@ -58,7 +58,7 @@ class Stream(Generic[Sample]):
         self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
-    def weigh(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
+    def process(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
         """Add n observations; yields every fifth of a block that they complete.
 
         keys: (n,) uint64, equal for the same query or judgement. seen: the observations.
@@ -121,22 +121,22 @@ class Monitor:
 
     def update(self, seen: Observations) -> list[Change]:
         """Add queries in their order; returns the alarms that they begin or end."""
-        return [change for weighed in self.weigh(seen) for change in weighed.changes]
+        return [change for result in self.process(seen) for change in result.changes]
 
-    def weigh(self, seen: Observations) -> Iterator[FifthResult]:
+    def process(self, seen: Observations) -> Iterator[FifthResult]:
         """Add queries in their order; yields every fifth of a block that they complete."""
         for start in range(0, len(seen), _ROWS):
             part = seen.take(slice(start, start + _ROWS))
-            for weighed in self.queries.weigh(part.key, part):
-                yield weighed.later(start)
+            for result in self.queries.process(part.key, part):
+                yield result.later(start)
 
     def judge(self, judged: Judgements) -> list[Change]:
         """Add judgements in their order; returns the alarms that they begin or end."""
-        return [change for weighed in self.weigh_judged(judged) for change in weighed.changes]
+        return [change for result in self.process_judgements(judged) for change in result.changes]
 
-    def weigh_judged(self, judged: Judgements) -> Iterator[FifthResult]:
+    def process_judgements(self, judged: Judgements) -> Iterator[FifthResult]:
         """Add judgements in their order; yields every fifth of a block that they complete."""
-        return self.feedback.weigh(judged.key, judged.correct)
+        return self.feedback.process(judged.key, judged.correct)
 
     @property
     def fingerprint(self) -> str:

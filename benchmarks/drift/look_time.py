@@ -50,7 +50,10 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 
 
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
-    """Milliseconds of weighing the queries of 5 s, and of showing the window; the share of a processor of both."""
+    """Return the milliseconds of updating the alarms and of showing the window, and the share of a processor of both.
+
+    rate: queries a second, of which five seconds are added at a time.
+    """
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
     analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
@@ -77,7 +80,7 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedR
 
 
 def _timed(analysis: TrafficAnalysis, seen: list[ServedReply]) -> float:
-    analysis._weighed_at = -np.inf
+    analysis._alarms_updated_at = -np.inf
     return _spent(lambda: analysis.analyze(seen, []))
 
 

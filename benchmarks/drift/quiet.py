@@ -68,8 +68,8 @@ def traffic(here: DriftWorld, pattern: Pattern, queries: int, seed: int) -> Obse
 def watch(monitor: Monitor, seen: Observations) -> tuple[int, float]:
     """Count the alarms that begin, and return the largest evidence of any signal."""
     alarms, most = 0, 0.0
-    for weighed in monitor.weigh(seen):
-        alarms += sum(change.on for change in weighed.changes)
+    for result in monitor.process(seen):
+        alarms += sum(change.on for change in result.changes)
         most = max(most, *(alarm.share_of_threshold for alarm in monitor.alarms))
     return alarms, most
 

@@ -44,10 +44,11 @@ class OpenConnection(Protocol):
 
 
 class ConnectionTable:
-    """Connections by age; belongs to one event loop. A stranger is one over which no request has been admitted yet.
+    """Connections by age; belongs to one event loop.
 
-    When all places are taken, a new connection gets that of the oldest stranger, so that nobody without a key keeps
-    others out. It is refused only where requests have been admitted over every other one.
+    A connection is unauthenticated until a request over it has been admitted. When all places are taken, a new
+    connection gets the place of the oldest unauthenticated one, so that nobody without a key keeps others out. It is
+    refused only where requests have been admitted over every other connection.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -63,7 +64,7 @@ class ConnectionTable:
         self._seconds = settings.connections.receive_seconds
         self._metrics = metrics
         self._open: dict[OpenConnection, None] = {}
-        self._strangers: dict[OpenConnection, None] = {}
+        self._unauthenticated: dict[OpenConnection, None] = {}
         self._unread: dict[OpenConnection, None] = {}  # that may have something to read, by the time of the last reply
         self._unread_bytes = 0  # at most what they have
         metrics.connections.set(0)
@@ -72,21 +73,21 @@ class ConnectionTable:
         """Give a new connection a place, and return False where there is none."""
         if len(self._open) >= self._max:
             self.count_refusal("connections")
-            if not self._strangers:
+            if not self._unauthenticated:
                 return False
-            oldest = next(iter(self._strangers))
+            oldest = next(iter(self._unauthenticated))
             self.leave(oldest)
             oldest.abort()
-        self._open[connection] = self._strangers[connection] = None
+        self._open[connection] = self._unauthenticated[connection] = None
         return True
 
     def keep(self, connection: OpenConnection) -> None:
         """Let a connection keep its place, now that a request of it was admitted."""
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
 
     def leave(self, connection: OpenConnection) -> None:
         """Free the place of a connection, if it has one."""
-        for each in (self._open, self._strangers, self._unread):
+        for each in (self._open, self._unauthenticated, self._unread):
             each.pop(connection, None)
 
     def wrote(self, connection: OpenConnection, unread: int) -> None:

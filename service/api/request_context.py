@@ -36,9 +36,9 @@ SECURITY_HEADERS = (
 _log = logging.getLogger("taugate.request")
 _HEADERS = "taugate.headers"  # not in the state, which a server might share between requests
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
-_UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
-# Strangers have two lines for each route and status in this time, some 10 kB in all, however many they ask. It is the
-# interval of zap's sampler; probes and scrapers ask less often, so that each of theirs has its line.
+_UNMATCHED = "unmatched"  # one label for every path that is no route: a made-up path must not become a series
+# Unauthenticated requests have two log lines for each route and status in this time, some 10 kB in all, however many
+# there are. It is the interval of zap's sampler; probes and scrapers ask less often, so all of theirs are logged.
 _SAMPLE_SECONDS = 1.0
 
 
@@ -73,7 +73,7 @@ def permitted(scope: Scope) -> Filter:
 class RequestContext:
     """ASGI middleware that gives a request its id, counts, times, logs and traces it, and answers 500 to any exception.
 
-    A stranger is whoever was not admitted, or asked for a path that is open to everybody (service/api/guard.py).
+    A request is unauthenticated where it was not admitted, or asks for a path that is open to everybody (Guard).
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
@@ -84,7 +84,7 @@ class RequestContext:
         """
         self._app = app
         self._metrics, self._tracer = metrics, tracer
-        self._strangers = _LogSampler()
+        self._unauthenticated = _LogSampler()
         self._series: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # by route and status: finding them is slow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,8 +137,8 @@ class RequestContext:
         histogram.observe(seconds)
 
     def _log(self, state: dict[str, Any], answered: AnsweredRequest, seconds: float, span: SpanRef | None) -> None:
-        """Log a request that was admitted, or that is in the sample of strangers' requests."""
-        if not state.get("admitted") and self._strangers.leaves_out(answered.route, answered.status):
+        """Log a request that was admitted, or that is in the sample of unauthenticated requests."""
+        if not state.get("admitted") and self._unauthenticated.leaves_out(answered.route, answered.status):
             return
         fields = {
             "request_id": answered.request_id,
@@ -155,7 +155,7 @@ class RequestContext:
 
 
 class _LogSampler:
-    """Logs the first of strangers' requests of each route and status in a second, and the number of the others.
+    """Logs the first unauthenticated request of each route and status in a second, and the number of the others.
 
     The line with their number comes at the end of the second. The metrics count every one.
     """

@@ -141,7 +141,7 @@ class DriftGauges:
         """Set the natural logarithm of the evidence that an alarm takes."""
         self._threshold.set(log)
 
-    def observe_weighing(self, blocks: int, size: int, *, shared: bool) -> None:
+    def observe_blocks(self, blocks: int, size: int, *, shared: bool) -> None:
         """Count blocks that were completed; size: queries in the next one; shared: whether others know of them."""
         self._blocks.inc(blocks)
         self._block.set(size)

@@ -80,12 +80,18 @@ def _fields(result: SearchResult, manifest: Manifest, include_text: bool) -> dic
             "rank": rank,
             "score": score,
             "relevance": relevance,
+            "below_threshold": below,
             "title": document.title if include_text else None,
             "text": document.text if include_text else None,
             "metadata": document.metadata,
         }
-        for document, rank, score, relevance in zip(
-            result.documents, answer.ranks.tolist(), answer.scores.tolist(), _relevance(answer), strict=True
+        for document, rank, score, relevance, below in zip(
+            result.documents,
+            answer.ranks.tolist(),
+            answer.scores.tolist(),
+            _relevance(answer),
+            answer.below_threshold.tolist(),
+            strict=True,
         )
     ]
     return {

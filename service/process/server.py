@@ -28,7 +28,7 @@ def uvicorn_options(settings: Settings) -> Mapping[str, Any]:
         "h11_max_incomplete_event_size": settings.connections.max_header_bytes,  # also of chunked trailers
         "ws": "none",  # there is nothing here to upgrade to
         "log_config": None,  # the root logger has it all already
-        "log_level": "error",  # a stranger who sends what is no HTTP fills no disk: the metrics count it
+        "log_level": "error",  # a client that sends no HTTP must not fill the disk; the metrics count it
         "access_log": False,  # RequestContext writes that line, with the request id
         "server_header": False,
         "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For

@@ -73,7 +73,7 @@ def test_what_is_allowed_holds_the_true_means_of_both_halves_and_not_much_more()
 def test_the_range_is_that_of_block_means_drawn_together_by_what_lasts() -> None:
     """By the root of the share of their variance that is neither between neighbours nor what chance alone gives."""
     watched = monitor()
-    means = [each.fifth.block for each in watched.weigh(days(1, 7, 0.05)) if each.fifth.block is not None]
+    means = [each.fifth.block for each in watched.process(days(1, 7, 0.05)) if each.fifth.block is not None]
     ranges = learnt(1, 0.05).bounds
     lower = [low for signal in watched.queries.signals for low in ranges[signal.name].lower]
     upper = [high for signal in watched.queries.signals for high in ranges[signal.name].upper]

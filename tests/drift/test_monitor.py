@@ -135,13 +135,13 @@ def test_it_is_the_same_however_traffic_is_cut(block: int | str) -> None:
 
 def test_every_fifth_of_a_block_is_told_with_its_row() -> None:
     seen = traffic(np.random.default_rng(8), 20_000)
-    weighed = [*monitor().weigh(seen)]
+    weighed = [*monitor().process(seen)]
     assert [each.fifth.row for each in weighed] == [*range(39, 20_000, 40)]
     whole = [each.fifth.block is not None for each in weighed]
     assert whole == [False, False, False, False, True] * 100
     rng = np.random.default_rng(8)
     correct = judged(rng, np.ones(400))
-    assert [each.fifth.row for each in monitor().weigh_judged(correct)] == [*range(39, 400, 40)]
+    assert [each.fifth.row for each in monitor().process_judgements(correct)] == [*range(39, 400, 40)]
 
 
 @pytest.mark.parametrize("apart", [0.05, 0.07, 0.09])

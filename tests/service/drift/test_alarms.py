@@ -40,7 +40,7 @@ class Process:
 
     def weighs(self, seen: Observations | None = None) -> dict:
         """What replies say after it."""
-        self.alarms.weigh(self._nothing if seen is None else seen, Judgements.none())
+        self.alarms.update(self._nothing if seen is None else seen, Judgements.none())
         return self.told
 
     @property
