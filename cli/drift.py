@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from taugate.cli.terminal.options import add_action, variable_help
+from taugate.drift.alarm import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
-from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT, BlockRule, Rules
 from taugate.errors import InputError
 
 

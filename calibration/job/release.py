@@ -17,9 +17,9 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings
 from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
-from taugate.retrieval.release.contents import CorpusContents, copy_encoder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -30,8 +30,7 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
-from taugate.retrieval.release.outcomes import Outcomes
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.vectors.projection import Projection
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).

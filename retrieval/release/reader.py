@@ -30,7 +30,7 @@ from taugate.retrieval.release.layout import (
     RELEVANCE,
 )
 from taugate.retrieval.release.manifest import EncoderRecord, Manifest
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever

@@ -9,7 +9,7 @@ from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import Scalar
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import Reason
-from taugate.retrieval.release.state import State
+from taugate.retrieval.release.records import State
 from taugate.service.settings import MOST_QUERIES
 
 # Far above any limit: a message about a larger number does not repeat it.

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import orjson
 
+from taugate.drift.alarm import Rules
 from taugate.drift.baseline import Baseline, load_baseline
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations
+from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release

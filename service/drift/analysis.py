@@ -9,10 +9,10 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
-from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations
 from taugate.drift.overlap import live_overlap
-from taugate.drift.signals import cohens_h
+from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32

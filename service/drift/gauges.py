@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from taugate.drift.observations import Judgements, Observations
 from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.drift.canary import CanaryResult
 from taugate.service.metrics import SIMILARITY, MultiprocessMode

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
+from taugate.drift.alarm import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
 from taugate.drift.blocks import BLOCK
 from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
 from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
-from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
 from taugate.drift.overlap import FEWEST
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors

@@ -9,8 +9,10 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from taugate.calibration.replay.log import read_log
+from taugate.drift.alarm import Rules
 from taugate.drift.blocks import FEWEST
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
+from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
