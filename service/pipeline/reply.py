@@ -14,7 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.retrieval.query import Answer, Query, Reason
-from taugate.retrieval.release.state import State
+from taugate.retrieval.release.records import State
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
 from taugate.service.metrics import Metrics
