@@ -23,7 +23,7 @@ from taugate.service.api.request_context import SECURITY_HEADERS, new_id, reques
 
 
 class _WaitsFor(Enum):
-    """What the connection waits for."""
+    """The next thing that a connection waits for."""
 
     FIRST_BYTE = auto()  # of a request
     REST_OF_REQUEST = auto()
