@@ -18,8 +18,9 @@ PAGE = Page(
     module="benchmarks.guesses",
     title="# Thresholds that people set, and what they cost",
     introduction="""\
-A similarity threshold drops results that score below it. Most are copied from an example. This page measures the copied ones on
-five public data sets with two encoders, beside the threshold that `taugate calibrate --max-loss 0.02` chooses for each case.
+A similarity threshold drops the results that score below it. Guides and defaults name a number for it, without having seen your
+data. This page measures these numbers on five public data sets with two encoders. Beside them stands the cut that
+`taugate calibrate --max-loss 0.02` chooses for each case.
 
 All figures are shares of queries, in percent or from 0 to 1, with K = 5 results a query:
 
@@ -30,8 +31,8 @@ All figures are shares of queries, in percent or from 0 to 1, with K = 5 results
   has such questions.
 
 Taugate chooses its cut on 70 % of the queries. Every rule is judged on the other 30 %, and on all unanswerable questions, none
-of which had a say. The ranges in brackets are 95 % intervals; they draw whole documents, as one document may lose all its
-questions at once.""",
+of which had a say. The ranges in brackets are 95 % intervals. They come from a bootstrap that draws whole documents, as one
+document may lose all its questions at once. Where all questions come out alike, the bootstrap has no width.""",
     sections={"thresholds": thresholds},
     options=[Option("seed", 0, "of the calibrations and of the intervals")],
     has_sets=True,

@@ -31,7 +31,7 @@ def section(plan: GuessesPlan) -> str:
     """Measure every rule on every set with every encoder, and return the tables as Markdown."""
     outcomes = [SetOutcome.measure(plan.data, name, each, plan.seed) for each in plan.encoders for name in plan.sets]
     none = [each for each in outcomes if each.policy.tau is None]
-    uncertified = [f"{each.name} with {each.encoder} ({_needed(each)})" for each in none]
+    needed = dict.fromkeys(_needed(each) for each in none)
     encoders = [encoder for encoder, _ in plan.encoders]
     detailed = "\n\n".join(f"### {encoder}\n\n{_by_set(outcomes, encoder)}" for encoder in encoders)
     return f"""\
@@ -43,11 +43,11 @@ The first row is search without a threshold: what it answers wrongly, the encode
 it can only lose fewer.
 
 {len(outcomes) - len(none)} of the {len(outcomes)} cases have enough labels to certify a loss of 2 %. In the others Taugate passes on every result, says how
-many labels it takes, and exits with status 3: {"; ".join(uncertified) or "none"}.
+many labels it takes, and exits with status 3. Of the queries that calibrate, it needs: {"; ".join(needed) or "no more anywhere"}.
 
-A cut judges results, not questions: the certified one still answers nearly every question that has no answer. A high threshold
-refuses many of them, and loses most of the right answers with them. To refuse questions, ask for a limit on both errors:
-`--max-answered` and `--max-empty`, measured in [abstention.md](abstention.md).
+A cut judges results, not questions. The certified one answers questions that have no answer, too. A high threshold refuses
+some of them, and loses right answers on the way. To refuse questions, set a limit on both errors with `--max-answered` and
+`--max-empty`; [abstention.md](abstention.md) measures that.
 
 {detailed}
 
@@ -96,7 +96,7 @@ def _percent(figure: float) -> str:
 
 def _needed(outcome: SetOutcome) -> str:
     certificate = outcome.policy.certificates[0]
-    return f"{certificate.queries:,} labelled, {certificate.queries_needed:,} needed"
+    return f"{outcome.name} {certificate.queries_needed:,} and has {certificate.queries:,}"
 
 
 def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:
