@@ -28,6 +28,10 @@ def _threshold(tau: float) -> Callable[[Float32], NDArray[np.bool_]]:
     return lambda scores: keep(scores, np.float32(tau))
 
 
+_LANGCHAIN = "https://github.com/langchain-ai/langchain/blob"
+_LLAMA_INDEX = "https://github.com/run-llama/llama_index/blob"
+_WEAVIATE = "https://github.com/weaviate/weaviate/blob"
+
 GUESSES = (
     GuessedRule(
         "none: all of the top 5",
@@ -43,25 +47,26 @@ GUESSES = (
     GuessedRule(
         "similarity ≥ .5",
         _threshold(0.5),
-        "LangChain's guide “How to use a vectorstore as a retriever”: `docs/docs/how_to/vectorstore_retriever.ipynb` "
-        "in langchain-ai/langchain.",
+        "LangChain's guide [How to use a vectorstore as a retriever]"
+        f"({_LANGCHAIN}/037615b1e98bdb4654d0684f85acf8bc15df52fa/docs/docs/how_to/vectorstore_retriever.ipynb).",
     ),
     GuessedRule(
         "similarity ≥ .7",
         _threshold(0.7),
-        "LlamaIndex's guide “Querying”: `docs/docs/understanding/querying/querying.md` in run-llama/llama_index.",
+        "LlamaIndex's guide [Querying]"
+        f"({_LLAMA_INDEX}/574f373f402589b643275a08355b5d2553b6ffa5/docs/docs/understanding/querying/querying.md).",
     ),
     GuessedRule(
         "similarity ≥ .8",
         _threshold(0.8),
-        "LangChain's example for `VectorStore.as_retriever`: `libs/core/langchain_core/vectorstores/base.py` in "
-        "langchain-ai/langchain.",
+        "LangChain's example for [`VectorStore.as_retriever`]"
+        f"({_LANGCHAIN}/026de908ebd48b235175be45f55a93b363638c15/libs/core/langchain_core/vectorstores/base.py).",
     ),
     GuessedRule(
         "Weaviate's autocut, 1 jump",
         autocut,
-        "[Weaviate's documentation](https://docs.weaviate.io/weaviate/api/graphql/additional-operators#autocut) and "
-        "`entities/autocut/autocut.go` in weaviate/weaviate.",
+        "Weaviate's [documentation](https://docs.weaviate.io/weaviate/api/graphql/additional-operators#autocut) and "
+        f"[code]({_WEAVIATE}/e3ab5815253a267365a0fe004662524162a04afd/entities/autocut/autocut.go).",
     ),
 )
 CERTIFIED = "certified: `--max-loss 0.02`"

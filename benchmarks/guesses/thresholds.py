@@ -106,7 +106,10 @@ def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:
         size = f"{each.heldout:,} queries, accuracy {share(each.accuracy, 2)}"
         size += f"; {each.unanswerable:,} unanswerable" if each.unanswerable else ""
         for number, (name, rule) in enumerate(each.rules.items()):
-            title = ("" if number else f"**{each.name}**: {size}", f"{name} {_cut(each)}" if name == CERTIFIED else name)
+            title = (
+                "" if number else f"**{each.name}**: {size}",
+                f"{name} {_cut(each)}" if name == CERTIFIED else name,
+            )
             figures = rule.kept, rule.lost, rule.wrong, rule.unanswerable
             rows.append([*title, *(_cell(figure) for figure in figures)])
     return table(header, rows)
