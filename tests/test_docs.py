@@ -91,7 +91,10 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 def test_the_readme_shows_commands_that_are_there() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    actions = "list|show|verify|promote|rollback|history|shadow|prune|erase|diff|correlations|sign|push|pull|replay|baseline|new"
+    actions = (
+        "list|show|verify|promote|rollback|history|shadow|prune|erase|diff|correlations|sign|push|pull|replay|baseline"
+        "|new"
+    )
     shown = re.findall(rf"^taugate ([a-z]+(?: (?:{actions}))?)\b", readme, re.MULTILINE)
     assert len(shown) >= 5
     assert set(shown) <= set(COMMANDS)

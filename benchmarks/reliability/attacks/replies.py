@@ -30,7 +30,7 @@ def unread(setting: AttackSetting) -> AttackResult:
     What is written and not read waits in the service or in the kernel, which counts it to the same pod.
     """
     with setting.service() as server, peak(server, 3 << 30) as seen, sampled(_in_kernel, LOOK_SECONDS) as waiting:
-        asked = sent(leave_unread, server.port, 20.0, setting.keys["rival"], _CONNECTIONS)
+        asked = sent(leave_unread, server.port, 20.0, setting.keys["other"], _CONNECTIONS)
     kernel = grown(waiting)
     measured = f"{asked} asked; memory + {grown(seen):.0f} MB, in the kernel + {kernel:.0f} MB"
     total = grown(seen) + kernel
