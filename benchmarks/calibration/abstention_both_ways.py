@@ -1,4 +1,4 @@
-"""Whether both limits on refusing queries hold on documents that had no say, and what the score gains.
+"""Check whether both limits on refusals hold on documents that had no say, and what the score gains.
 
 A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
@@ -69,7 +69,7 @@ class World:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure both errors on unseen documents over random splits."""
     rows, gains, drawings = [], [], []
     for name in experiment.wanted(SETS):
         world = _world(experiment, name)

@@ -1,4 +1,4 @@
-"""Which score tells queries without an answer from those with one, on documents that had no say in it.
+"""Compare scores that tell unanswerable queries from answerable ones, on documents that had no say.
 
 A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
@@ -109,7 +109,7 @@ class Asked:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure each score on unseen documents over random splits."""
     parts = []
     for name in experiment.wanted(LABELLED):
         asked = Asked.read(experiment.data, name)

@@ -1,4 +1,4 @@
-"""What conformal risk control promises on average, and what it loses on unseen queries."""
+"""Check the promise of conformal risk control: the mean loss on unseen queries."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ class LossesBySplit:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure the mean loss on unseen queries over random splits."""
     rules = [PAPERS, *(certified(policy, "expected-loss", loss) for policy in _POLICIES for loss in LOSSES)]
     rows, sizes = [], []
     for name in experiment.wanted(SETS):

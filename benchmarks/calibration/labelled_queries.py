@@ -1,4 +1,4 @@
-"""What certification costs: results kept against the number of labelled queries."""
+"""Measure what certification costs: results kept against the number of labelled queries."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ _RULES = [certified(policy, guarantee, loss) for policy, guarantee in _ROWS.valu
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Calibrate on draws of each size, and judge on all other queries."""
     draws = experiment.part(DRAWS)
     rows = []
     for name in experiment.wanted(SETS):

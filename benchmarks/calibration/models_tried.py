@@ -1,4 +1,4 @@
-"""Why the product has a logistic model and no joint cut: what boosted trees and score / best^a would have given."""
+"""Compare the logistic model with boosted trees, and the cuts of the product with a joint cut."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ class Tried:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure each model and cut on the same random splits."""
     splits = experiment.part(SPLITS)
     tried = {
         (name, k): experiment.workers.each(experiment.searched(name, k), partial(_try, seed=experiment.seed), splits)

@@ -1,4 +1,4 @@
-"""What the papers report for an encoder and a data set, and how these numbers go together: their Tables 2 and 3."""
+"""Compute the papers' measures for each encoder and data set, and their correlations: Tables 2 and 3."""
 
 import numpy as np
 
@@ -41,7 +41,7 @@ PAIRS = {
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the papers' measures of each set, and their correlations."""
     settings = CalibrationSettings(holdout=0, seed=experiment.seed)
     second = second_encoder()
     asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in experiment.wanted(SETS)]

@@ -1,4 +1,4 @@
-"""How many of the calibration queries should fit the model and how many certify: what `auto` keeps at other shares."""
+"""Compare ways to divide the calibration queries between fitting and certifying."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ _RULES = [certified("auto", "expected-loss", loss) for loss in LOSSES]
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure what `auto` keeps for each division."""
     splits = experiment.part(SPLITS)
     rows, worst = [], 0.0
     for name in experiment.wanted(SETS):

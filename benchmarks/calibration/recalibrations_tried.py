@@ -1,4 +1,4 @@
-"""How the model's probabilities are put right: Platt's line, beta calibration, isotonic regression, Venn–Abers, nothing."""
+"""Compare corrections of the model's probabilities: Platt's line, beta, isotonic, Venn–Abers, none."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ Map = Callable[[np.ndarray], np.ndarray]
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure each correction on unseen documents."""
     splits = experiment.part(SPLITS)
     rows: list[tuple[str, int, np.ndarray]] = []
     for name in experiment.wanted([*CHOSEN_ON, *SETS]):

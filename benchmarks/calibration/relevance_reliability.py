@@ -1,4 +1,4 @@
-"""Whether `relevance` comes true on unseen queries: the expected calibration error, on two encoders."""
+"""Check whether `relevance` comes true on unseen queries, by expected calibration error, with two encoders."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -44,7 +44,7 @@ class Errors:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the calibration error on unseen queries over random splits."""
     splits = experiment.part(SPLITS)
     second = second_encoder()
     if second is None:

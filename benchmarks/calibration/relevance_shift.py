@@ -1,4 +1,4 @@
-"""What becomes of `relevance` and of a certified cut when the corpus and its users are replaced and the release is not."""
+"""Measure `relevance` and certified cuts after the corpus and its users change and the release does not."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -34,7 +34,7 @@ _LABELLED = 100  # queries of the new corpus that somebody labels
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Serve other data sets with the calibration of one, and measure both."""
     said, cuts, tried = [], [], []
     for k in (5, 20):
         release = SourceCalibration.of(experiment.searched(SOURCE, k), experiment.seed)

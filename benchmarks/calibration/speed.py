@@ -1,4 +1,4 @@
-"""Seconds for the threshold and every bootstrap, beside the literal transcription of the papers on the same data."""
+"""Time the threshold search and all bootstraps beside a literal transcription of the papers."""
 
 import statistics
 import time
@@ -55,7 +55,7 @@ class Synthetic:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Time each step on synthetic vectors, and check that both ways agree."""
     data = Synthetic.of(np.random.default_rng(experiment.seed))
     settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=experiment.seed)
     labels = [LabelledQuery(str(row), "", {document: 1}) for row, document in enumerate(data.correct)]

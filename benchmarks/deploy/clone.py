@@ -1,4 +1,4 @@
-"""From a clean clone to a search answered, with what README's "Run it with containers" says and nothing else."""
+"""Time the way from a clean clone to an answered search, by the commands of the README and nothing else."""
 
 import os
 import time
@@ -14,7 +14,7 @@ _QUERY = {"query": "Who is liable for hidden defects?"}
 
 
 def section(plan: ContainerPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Run the README's container commands in a fresh clone and time each."""
     steps: list[tuple[str, float]] = []
 
     began = time.perf_counter()

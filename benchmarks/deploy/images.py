@@ -1,4 +1,4 @@
-"""How large the images are, and what of them."""
+"""Measure the size of the container images."""
 
 from benchmarks.deploy.plan import ContainerPlan
 from benchmarks.markdown import table, verdict
@@ -14,7 +14,7 @@ for path in sorted(pathlib.Path("/opt/taugate/lib").glob("python*/site-packages/
 
 
 def section(_: ContainerPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """List the size of each image and of its largest packages."""
     base = _megabytes(base_image())
     rows, beyond = [], {}
     for target in ("service", "calibration"):

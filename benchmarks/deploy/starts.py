@@ -1,4 +1,4 @@
-"""How soon a container answers, and how soon it is gone."""
+"""Time how soon a container answers, and how soon it stops."""
 
 import time
 from statistics import median
@@ -14,7 +14,7 @@ _MOST_TO_READY, _MOST_TO_END = 3.0, 5.0  # seconds, as the project was asked for
 
 
 def section(plan: ContainerPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Start and stop each container several times and report the medians."""
     project = Project.copied(plan.work)
     try:
         project.compose("run", "--rm", "demo")

@@ -1,4 +1,4 @@
-"""How many queries it takes until a change is an alarm: alone, in bursts, over ten replicas, with a baseline."""
+"""Count the queries until a change raises an alarm: alone, in bursts, over ten replicas, with a baseline."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -55,7 +55,7 @@ class DetectionSetup:
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Change the traffic, and count the queries until the alarm."""
     found = _all_delays(plan)
     parts, wanted = [], []
     for way in WAYS:

@@ -1,4 +1,4 @@
-"""What watching costs: the same service with and without, in turns."""
+"""Measure what drift monitoring costs: the same service with and without, in turns."""
 
 import random
 from dataclasses import replace
@@ -24,7 +24,7 @@ _Kind = tuple[str, bool]  # what is asked, whether it is watched
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time queries against both services in turns."""
     here = world(plan.data, SET, plan.work)
     texts = sorted({*asked(plan.data, SET)})
     random.Random(plan.seed).shuffle(texts)  # noqa: S311 (an order, not a secret)

@@ -1,4 +1,4 @@
-"""Traffic without drift, in the orders in which real traffic comes: how often an alarm is raised about nothing."""
+"""Count false alarms in traffic without drift, in the orders in which real traffic comes."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ HEADING = "Traffic without drift"
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Replay every pattern of traffic without drift and count alarms, beside those of other detectors."""
     worlds = [world(plan.data, name, plan.work) for name in SETS]
     queries = -(-plan.queries // len(worlds))  # of each set
     limits = [rivals.quiet_threshold(here, queries, plan.seed) for here in worlds]

@@ -1,4 +1,4 @@
-"""The smallest shift that a release says its alarms find, against simulation."""
+"""Check the smallest shift that a release promises to detect against simulation."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ HEADING = "How small a shift can be seen"
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate the promised shift and half of it, and report how often each is found."""
     rows, shares = [], []
     for name in SETS:
         here = world(plan.data, name, plan.work)

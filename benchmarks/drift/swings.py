@@ -1,4 +1,4 @@
-"""Ordinary swings, with and without a baseline of one week."""
+"""Count alarms under ordinary swings of traffic, with and without a baseline of one week."""
 
 from dataclasses import replace
 from itertools import product
@@ -24,7 +24,7 @@ _HALVES = ("topics", "queries")
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Replay daily and weekly swings and count the alarms."""
     worlds = [world(plan.data, name, plan.work) for name in _SETS]
     queries = max(3 * 7 * DAY, -(-plan.queries // len(worlds)))  # of each set, the first week apart
     rows, with_baseline = [], 0

@@ -1,4 +1,4 @@
-"""False alarms against their bound, on streams whose means are known: independent and dependent ones."""
+"""Compare false alarms with their bound on streams whose true means are known, independent and dependent."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ Stream = Callable[[np.random.Generator], Float64]
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate streams without drift and count false alarms."""
     covered, wanted = [], []
     for name, stream in _COVERED:
         times = _first_alarms(stream, _OFTEN, plan.seed)

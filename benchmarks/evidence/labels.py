@@ -1,4 +1,4 @@
-"""How many documents a statement takes: where nothing changes, and where some answers do."""
+"""Compute how many documents a statement takes, where nothing changes and where some answers do."""
 
 import math
 
@@ -22,7 +22,7 @@ _STEP = 1.1  # from one number of documents that is tried to the next, from the 
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the number of documents for each statement and margin."""
     rows = []
     for margin in _MARGINS:
         fewest = _fewest(margin)

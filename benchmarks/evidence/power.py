@@ -1,4 +1,4 @@
-"""What the labels can show: candidates that are as good as the baseline, and how often each test says so."""
+"""Measure how often each test recognises a candidate that is as good as the baseline."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ _MARGINS = (0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02)
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate equal candidates, and count how often each test says so."""
     there = {each.name: each for each in structures(experiment)}
     asked = [there[name] for name in _SETS if name in there]
     rows, reached = [], []

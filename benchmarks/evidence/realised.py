@@ -1,4 +1,4 @@
-"""What certified cuts lose: calibrated on whole documents, judged on those that nobody had seen."""
+"""Measure what certified cuts lose on documents that had no say in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ class Row:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Calibrate on whole documents, and judge each cut on the others."""
     fixed, fitted = [], []
     splits = experiment.part(_SPLITS_FITTED)
     for name in experiment.wanted(SETS):

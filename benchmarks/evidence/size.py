@@ -1,4 +1,4 @@
-"""How often a loss that is exactly the margin is said to be below it: gate, promotion and certificate of a cut."""
+"""Count wrong statements where the true loss is exactly the margin: gate, promotion and certificate."""
 
 import zlib
 from collections import defaultdict
@@ -76,7 +76,7 @@ Cells = dict[tuple[str, str, str], list[SizeCell]]  # by statement, structure an
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate losses at the margin and count the statements that are wrong."""
     asked = structures(experiment)
     cells: Cells = defaultdict(list)
     for structure in asked:

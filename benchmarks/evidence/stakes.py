@@ -1,4 +1,4 @@
-"""Which stakes the e-value is mixed of: the power of five mixtures where losses fall in different ways."""
+"""Compare mixtures of stakes for the e-value by their power, where losses fall in different ways."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ Terms = NDArray[np.float64]  # (trials, documents) mean losses
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the power of each mixture."""
     rng = np.random.default_rng([experiment.seed, 3])
     rows, short = [], dict.fromkeys(_MIXTURES, 0.0)
     for documents, margin in _CASES:

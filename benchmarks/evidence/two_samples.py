@@ -1,4 +1,4 @@
-"""Promotion where both releases answered other queries: how often a release that is worse by the margin passes."""
+"""Count wrong promotions where both releases answered different queries."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ _ALLOWED = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / _TRIALS))
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate a release that is worse by the margin, and count how often it passes."""
     rows, worst = [], 0.0
     for structure in (each for each in structures(experiment) if each.name in _SETS):
         labels = structure.units.labels

@@ -1,4 +1,4 @@
-"""Kinds of index on the largest labelled set: bytes, speed, what the gate says; and how wide to look, how to build."""
+"""Compare index kinds on the largest labelled set: size, speed, the gate's verdict, and their parameters."""
 
 import time
 
@@ -25,7 +25,7 @@ _GRAPHS = ((32, 100), (32, 200), (32, 400), (64, 200))
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Build and time every index kind, and ask the gate about each."""
     encoded = experiment.encoded(SET)
     trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = trial.exact, GateSettings(MARGIN)

@@ -1,4 +1,4 @@
-"""Every kind of index over 1,000,000 vectors: what it takes to build, to open, to hold and to ask."""
+"""Compare every index kind over 1,000,000 vectors: time to build and open, memory, and time of a search."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ _KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-fl
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Build, open and search every index kind over synthetic vectors."""
     encoded = experiment.encoded(SET)
     rng = np.random.default_rng(experiment.seed)
     documents = _tiled(encoded.vectors.documents, rng)

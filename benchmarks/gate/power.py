@@ -1,4 +1,4 @@
-"""What the gate admits, exactly: accuracy that is lost and won by some queries, every outcome enumerated."""
+"""Compute what the gate admits, exactly: every way in which queries win or lose accuracy is enumerated."""
 
 from functools import cache
 
@@ -20,7 +20,7 @@ _CHANGED = (0.0, 0.005, 0.01, 0.02)  # each way
 
 
 def section(_: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the probability of admission by loss and by number of queries."""
     sizes = [
         [f"{queries:,}", share(margin), *(share(_at_margin(queries, margin, each)) for each in _MULTIPLES)]
         for queries, margin in _CASES

@@ -1,4 +1,4 @@
-"""int8 encoders side by side: what each loses, how fast it is, and whether a query's vector depends on its company."""
+"""Compare int8 encoders: the loss of each, its speed, and whether a batch changes a query's vector."""
 
 import os
 import shutil
@@ -85,7 +85,7 @@ _WAYS: dict[str, _Write] = {
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each int8 variant against float32 and format the tables."""
     encoded = experiment.encoded(SET)
     source = exported_encoder(DEFAULT_ENCODER)
     float32 = OnnxEncoder.load(source)

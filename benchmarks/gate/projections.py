@@ -1,4 +1,4 @@
-"""The query embeddings paper's Tables 1, 4, 5 and 9 and its Figure 4 for the data sets here."""
+"""Reproduce Tables 1, 4, 5 and 9 and Figure 4 of the query embeddings paper on the data sets here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def encoders() -> list[tuple[str, str]]:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure every projection and format the paper's tables."""
     asked = [(name, encoder, title) for encoder, title in encoders() for name in experiment.wanted(SETS)]
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:

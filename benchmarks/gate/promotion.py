@@ -1,4 +1,4 @@
-"""How many held-out queries a rule of promotion takes, exactly: every outcome enumerated, each judged by the rule's test."""
+"""Compute how many held-out queries a promotion rule needs, exactly, by enumerating every outcome."""
 
 import math
 from bisect import bisect_left
@@ -26,7 +26,7 @@ Power = Callable[[int], float]
 
 
 def section(_: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the power of each rule by sample size."""
     rows = []
     for margin in _MARGINS:
         paired = _enough(partial(_paired, margin), _normal(2 * _CHANGED, margin))

@@ -1,4 +1,4 @@
-"""`--projection auto` on queries that it has not seen: where it is worse than no projection, and by how much."""
+"""Judge `--projection auto` on queries that it has not seen: how often it is worse than no projection, and by how much."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the admitted projections on unseen queries, split by split."""
     gate = GateSettings(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():

@@ -1,4 +1,4 @@
-"""10,000 connections that ask nothing beside clients that do: who is answered, how late, and what it takes."""
+"""Hold 10,000 idle connections beside active clients: who is answered, how late, and at what cost."""
 
 import re
 import subprocess
@@ -62,7 +62,7 @@ def measure(releases: Path, texts: list[str], seconds: float, connections: int =
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time active clients before the idle connections open, and beside them."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})
     measured = measure(plan.kept / _SET, texts, plan.seconds)

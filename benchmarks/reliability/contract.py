@@ -1,4 +1,4 @@
-"""The service against its own openapi.json: thousands of requests that the document allows, and that it does not.
+"""Test the service against its own openapi.json: thousands of requests that it allows, and that it forbids.
 
 By itself: python -m benchmarks.reliability.contract [--examples N] [--seed N].
 """
@@ -21,7 +21,7 @@ EXAMPLES = 600  # of each operation and phase: over 5,000 requests
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Send generated requests and count the replies that break the description."""
     (row,) = rows = measure(plan.examples, plan.seed)
     cases, failing, broken, *_ = row
     wanted = [

@@ -1,4 +1,4 @@
-"""The section of corrupted and of forged releases."""
+"""Open corrupted and forged releases, and count what goes unnoticed."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ _KINDS = (["--index", "hnsw", "--projection", "query-pca", "--retention", "0.5"]
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Corrupt and forge release files, one by one, and count what each reader notices."""
     releases = _releases(plan.work)
     (plan.work / "damaged").mkdir()
     broken = corrupted(releases, plan.corrupted, plan.work / "damaged", plan.seed)

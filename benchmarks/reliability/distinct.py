@@ -1,4 +1,4 @@
-"""What a service keeps of queries that never come again: its memory after a million of them."""
+"""Measure memory after a million queries that never repeat."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ _LOOKS = 20  # rows of the table
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Ask a million distinct queries and report memory along the way."""
     every = max(FULL // 5, plan.distinct // 100)
     service = taugate(write_sample_release(plan.work), "float32", cache=True)
     alone = replace(service, environment=service.environment | {"TAUGATE_WORKERS": "1"})

@@ -1,4 +1,4 @@
-"""Every reader of what anybody may have written under atheris, a coverage-guided fuzzer.
+"""Fuzz every reader of untrusted input with atheris, a coverage-guided fuzzer.
 
 By itself: python -m benchmarks.reliability.fuzz [--seconds N] [--seed N] [--readers NAME …]; `make fuzz` is that.
 Exit code 1 where something was found; the inputs are printed then.
@@ -21,7 +21,7 @@ SECONDS = 600  # of all readers together
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Fuzz each reader for its share of the time, and count executions and findings."""
     rows = measure(plan.fuzz_seconds, plan.seed)
     *_, memory, found = rows[-1]
     wanted = [

@@ -1,4 +1,4 @@
-"""Redis that hangs under load: what requests notice of it, from the first second and after."""
+"""Hang Redis under load, and measure what requests notice, from the first second on."""
 
 import tempfile
 import time
@@ -20,7 +20,7 @@ _WARM_UP, _FIRST = 5.0, 1.0  # seconds
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Pause Redis under load and report latency and errors before, during and after."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:

@@ -1,4 +1,4 @@
-"""What keys and rates cost a known query: the same service with and without, in turns."""
+"""Measure what keys and rates add to the time of a cached query, with and without in turns."""
 
 import json
 import secrets
@@ -26,7 +26,7 @@ _NEVER_REACHED = 1e6  # queries a second
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time a cached query against both services in turns."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})[:_KNOWN]
     cells = turns(plan.kept / _SET, texts, plan.seconds, plan.rounds)

@@ -1,4 +1,4 @@
-"""kill -9 of whatever changes a releases directory, at random moments, and what is there afterwards."""
+"""Kill commands that change a releases directory at random moments, and check what they leave behind."""
 
 import random
 import signal
@@ -41,7 +41,7 @@ class KillFindings:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The tables."""
+    """Kill each command many times and count directories that are damaged."""
     rng = random.Random(plan.seed)  # noqa: S311 (no secret)
     place = CalibrationSite.prepared(plan.work)
     calibrations = round(_CALIBRATIONS * plan.kills)

@@ -1,4 +1,4 @@
-"""Whether the time of a reply tells a key with a filter of documents outside it, or of what other keys ask."""
+"""Test whether reply times tell a filtered key about documents outside its filter, or about other keys' queries."""
 
 import http.client
 import json
@@ -57,7 +57,7 @@ class Questions:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Compare reply times between groups that must look alike."""
     questions = _divided(plan)
     released(plan.work, questions.data.name, plan.work / "releases")
     service = _service(plan.work / "releases" / questions.data.name)

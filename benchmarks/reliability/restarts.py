@@ -1,4 +1,4 @@
-"""A rolling restart behind nginx, under load: each replica is told to end and begun anew, one after the other."""
+"""Restart replicas behind nginx one after the other, under load."""
 
 import time
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ _SET, _CLIENTS, _REPLICAS, _PAUSE = "squad_v2_dev", 16, 2, 2.0
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Run rolling restarts and count failed and late requests."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     ports = [free_port() for _ in range(_REPLICAS)]

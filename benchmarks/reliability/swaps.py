@@ -1,4 +1,4 @@
-"""Releases promoted and rolled back under load: what users notice of it, and what is left in memory."""
+"""Promote and roll back releases under load, and measure what users notice and what stays in memory."""
 
 import shutil
 import signal
@@ -38,7 +38,7 @@ class _SwapFindings:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Swap releases in a loop, and report wrong replies, latency and memory."""
     found = _swapped(plan)
     replies, resident = found.replies, found.resident
     during, between = (

@@ -1,4 +1,4 @@
-"""Closed loop, uncached: every query is new, every service takes its turn in every round."""
+"""Compare services in a closed loop without a cache: every query is new, and services take turns."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def take_turns(
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure replies a second and latency by number of clients, in rounds."""
     prepared = plan.prepared(SET)
     measured = take_turns(plan, prepared, [*prepared.services(), prepared.tuned()], CLIENTS)
     names = services_of(measured.cells)

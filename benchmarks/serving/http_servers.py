@@ -1,4 +1,4 @@
-"""The same application on uvicorn with each of its parsers and on granian: what the HTTP server is chosen by."""
+"""Run one application on uvicorn, with each of its parsers, and on granian, to choose the HTTP server."""
 
 import sys
 from collections import defaultdict
@@ -19,7 +19,7 @@ _KNOWN = 100  # queries that are asked again and again: as many as the warm-up a
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each HTTP server with the same application."""
     prepared = plan.prepared(SET)
     precision = prepared.precisions[-1]
     rows = []

@@ -1,4 +1,4 @@
-"""A corpus fifty times as large: whether the ratios stay."""
+"""Repeat the closed loop on a corpus fifty times as large."""
 
 from benchmarks.markdown import Target, table, targets
 from benchmarks.serving.cells import latency, median, rate, ratio
@@ -13,7 +13,7 @@ _WITHIN = 0.15
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each service on the larger corpus."""
     rows, ratios, kinds = [], {}, []
     for name in SETS:
         prepared = plan.prepared(name)

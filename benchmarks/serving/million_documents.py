@@ -1,4 +1,4 @@
-"""A million documents behind an approximate index: how much of an answer is still the encoder's time."""
+"""Serve a million documents from an approximate index, and compare with the encoder's own time."""
 
 import statistics
 from collections import defaultdict
@@ -26,7 +26,7 @@ _CHOOSING = 500  # queries that choose the breadth of the index: the last, which
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time queries and how much of each is the encoder's."""
     prepared = plan.prepared(SET)
     releases = prepared.folder / f"releases-{plan.documents}"
     if not (releases / "current").is_file():

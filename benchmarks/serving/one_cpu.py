@@ -1,4 +1,4 @@
-"""A limit of one processor: how much slower, and whether anything is late."""
+"""Limit the service to one processor: how much slower it gets, and whether any reply is late."""
 
 import os
 from collections import defaultdict
@@ -14,7 +14,7 @@ _CLIENTS = (16, 64)
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each service on one processor and on all."""
     prepared = plan.prepared(SET)
     services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here
     all_of_them = os.sched_getaffinity(0)

@@ -1,4 +1,4 @@
-"""Open loop: requests come at fixed rates, whether or not those before them were answered."""
+"""Send requests at fixed rates, whether or not earlier ones were answered."""
 
 import statistics
 from collections import defaultdict
@@ -19,7 +19,7 @@ _PEER = "usual service"
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Raise the rate step by step for each service and report latency and refusals."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     capacity = {service.name: _capacity(plan, prepared, service) for service in services}

@@ -1,4 +1,4 @@
-"""Three times what the service can do, for a minute: who is answered, who is refused how soon, and what remains of it."""
+"""Send three times what the service can do for a minute: how many it answers, how fast it refuses, how it recovers."""
 
 import time
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class _Overloaded:
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Overload the service in each precision, and report answers, refusals and recovery."""
     prepared = plan.prepared(SET)
     deadline = VARIABLES["deadline_ms"].info.default
     rows, wanted = [], []

@@ -1,4 +1,4 @@
-"""Where the time of one query goes: stage by stage, one query at a time, new and known."""
+"""Divide the time of one query by stage, for new and for cached queries."""
 
 import json
 import statistics
@@ -34,7 +34,7 @@ _KNOWN = 50  # queries that are asked again and again
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Profile single queries and report the median of each stage."""
     prepared = plan.prepared(SET)
     columns: dict[str, dict[str, float]] = {}
     for precision in prepared.precisions:

@@ -1,4 +1,4 @@
-"""What a service takes: time until it answers, memory, processor time a query."""
+"""Measure what each service takes: time until the first answer, memory, processor time of a query."""
 
 import statistics
 from collections import defaultdict
@@ -22,7 +22,7 @@ class _Turn:
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Start each service and report start-up, memory and processor time."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     turns: dict[str, list[_Turn]] = defaultdict(list)

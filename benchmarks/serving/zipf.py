@@ -1,4 +1,4 @@
-"""Repeated queries: Zipf over a thousand of them, after each was asked once, beside an endpoint that does nothing."""
+"""Ask a thousand queries in Zipf's proportions, all cached, beside an endpoint that does nothing."""
 
 from collections import defaultdict
 
@@ -21,7 +21,7 @@ _FILL_SECONDS = 60.0  # at most, for a pass over all queries
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure cached replies a second beside the empty endpoint."""
     prepared = plan.prepared(SET)
     order = zipf(plan.seed)
     cached = [taugate(prepared.releases, precision, cache=True) for precision in prepared.precisions]
