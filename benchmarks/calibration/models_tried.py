@@ -52,19 +52,19 @@ def section(experiment: Experiment) -> str:
         )
         cuts.append([name, k, *(" / ".join(share(x) for x in row) for row in kept)])
     return f"""\
-{splits} random splits. Every model is fitted on the same queries and features (`Parts.fit`) and every cut certified on the same
-others (`Parts.certify`) for the expected loss at 1 / 2 / 5 %; what is shown is of unseen queries.
+{splits} random splits, measured on unseen queries. All models are fitted on the same queries and features. The same other queries certify
+every cut, for an expected loss of 1 / 2 / 5 %.
 
 ### Logistic regression and boosted trees
 
-Trees: scikit-learn's HistGradientBoostingClassifier, depth 3, 60 trees, learning rate .1, leaves of 40, l2 of 1. The last two
-columns are trees less logistic: below 0 the trees are better. {_trees(tried)}
+The trees are scikit-learn's HistGradientBoostingClassifier: depth 3, 60 trees, learning rate .1, leaves of 40, l2 of 1. The last two
+columns subtract the logistic model from the trees: below 0 the trees are better. {_trees(tried)}
 
 {table(["set", "K", "log loss, logistic", "trees", "difference", "difference in share kept, 1 / 2 / 5 %"], models)}
 
 ### One cut on score and relative score together
 
-score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joint(tried)}
+A cut on score / best^a compares the similarity with the threshold at a = 0, and the relative score at a = 1. {_joint(tried)}
 
 {table(["set", "K", *_CUTS], cuts)}
 """

@@ -35,9 +35,9 @@ def section(experiment: Experiment) -> str:
         rows += [[name, share(loss, 2), *map(share, kept[:, column])] for column, loss in enumerate(LOSSES)]
     header = ["set", "δ", *(f"{share(fit, 2)} / {share(choose, 2)}" for fit, choose in _TRIED)]
     return f"""\
-Mean share of results kept by `auto` on unseen queries over {splits} random splits, expected loss, K = {_K}, by the shares of the
-calibration queries that fit the model / help to choose; the others certify. The first column is in force. Where another
-is better, it keeps at most {share(worst)} less.
+The calibration queries divide into those that fit the model, those that help to choose the policy, and the rest, which certify. A
+column "a / b" gives the shares of the first two. The figure is the mean share of results that `auto` keeps on unseen queries, over
+{splits} random splits, for an expected loss and K = {_K}. Taugate uses the first column. Where another is better, it keeps at most {share(worst)} less.
 
 {table(header, rows)}
 """

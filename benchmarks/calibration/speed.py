@@ -94,9 +94,9 @@ def section(experiment: Experiment) -> str:
         ["choice and certified cut, policy auto", f"{choosing:.3f} s", ""],
     ]  # fmt: skip
     return f"""\
-m = {BOOTSTRAPS}, l = {SAMPLE_SIZE}, q = {QUERIES:,}, K = {K}; synthetic unit vectors of {DIMENSION} dimensions, {DOCUMENTS:,} documents, one thread. Median of
-{_ROUNDS} runs, of one where it takes longer than a second. The transcription (`tests/oracle.py`) searches in each bootstrap,
-as the papers describe it; Taugate searches once and then counts how often each query is drawn.
+{QUERIES:,} queries and {DOCUMENTS:,} documents, K = {K}, {BOOTSTRAPS} bootstraps of {SAMPLE_SIZE} queries; synthetic unit vectors of {DIMENSION} dimensions, one thread. Times are
+medians of {_ROUNDS} runs, or one run where it takes longer than a second. The transcription of the papers (`tests/oracle.py`) searches in
+every bootstrap. Taugate searches once, and then counts how often each bootstrap draws each query.
 
 {table(["what", "figure", "target"], rows)}
 """

@@ -47,12 +47,12 @@ def table(documents: np.ndarray, queries: np.ndarray, seed: int) -> str:
     lines = [line for kind in _KINDS for line in rows(_index(kind, flat, choosing), metadata, asked)]
     header = ["index", "documents searched", "p50", "p99", "p50 beside unfiltered", "of it, what the filter means"]
     return f"""\
-Top {_K} of {len(documents):,} documents of {SET} (all-MiniLM-L6-v2, {documents.shape[1]} dimensions), {len(asked):,} queries one at a time; each query asks all
-lines of an index in turn. A filter is a range of a random number that no two documents share, looked up anew for each query.
+Top {_K} of the {len(documents):,} documents of {SET} (all-MiniLM-L6-v2, {documents.shape[1]} dimensions), for {len(asked):,} queries, one at a time. Each query runs with all filters
+of an index in turn. Every document has a random number of its own; a filter is a range of it, and is resolved anew for each query.
 
 {markdown(header, lines)}
 
-The largest filters, on fields with {len(documents):,} distinct values: {_FIELDS} ranges take {_median(metadata, _ranges())}, {_VALUES} values of one field {_median(metadata, _one_of(numbers))}.
+The largest filters that a request may have, on fields with {len(documents):,} distinct values: {_FIELDS} ranges take {_median(metadata, _ranges())}, and {_VALUES} values of one field {_median(metadata, _one_of(numbers))}.
 """
 
 

@@ -71,9 +71,9 @@ def section(plan: ServingPlan) -> str:
         "exact" if record.recall is None else f"breadth {record.breadth}, recall@{record.depth} {record.recall:.4f}"
     )
     return f"""\
-The {prepared.documents:,} documents of {SET} tiled to {plan.documents:,}, their vectors jittered (noise of length {JITTER} beside length 1, as in the
-gate's table); {record.kind}, {recall}. The queries of {SET}, no cache, closed loop; {plan.rounds} rounds, {plan.seconds:g} s a cell; medians, ratios
-within a round. The encoder's own time is that of one query, tokens included, in a process that does nothing else.
+The {prepared.documents:,} documents of {SET} are repeated up to {plan.documents:,}, and noise of length {JITTER} is added to each vector of length 1, as in the gate's
+table. The index is {record.kind}, {recall}. The queries of {SET} come in a closed loop, without a cache, {plan.rounds} rounds, {plan.seconds:g} s a cell. Figures are medians;
+ratios are taken within a round. "Encoder alone" is the time of one query, tokenizing included, in a process that does nothing else.
 
 {table([*header, "memory", "first answer after"], rows)}
 

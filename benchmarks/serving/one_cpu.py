@@ -57,8 +57,8 @@ def section(plan: ServingPlan) -> str:
                 wanted.append(Target(f"{what}: replies other than 200", late, at_most=0))
     header = ["service", "clients", "replies/s", "times fewer", "p99 ms", "replies other than 200"]
     return f"""\
-{SET}, closed loop, no cache. The service may use {len(all_of_them)} processors, then one of them only (as `taskset -c {min(one)}`), with the load generator
-on what is left; {plan.rounds} rounds, {plan.seconds:g} s a cell; medians, ratios within a round.
+The service may use {len(all_of_them)} processors, then only one of them (as with `taskset -c {min(one)}`); the load generator has the rest. The queries of {SET} come in a
+closed loop, without a cache, {plan.rounds} rounds, {plan.seconds:g} s a cell. Figures are medians; ratios are taken within a round.
 
 {table(header, rows)}
 

@@ -60,7 +60,8 @@ def section(plan: ServingPlan) -> str:
         if name != "known"
     ]
     return f"""\
-{SET}, one client, {plan.seconds:g} s each; µs, medians. The clocks are in the service itself, at the doors of its stages.
+Median times in µs for one client that asks the queries of {SET} for {plan.seconds:g} s. The service itself takes the time at the start and end of each
+stage.
 
 {table(["stage", *columns], rows)}
 

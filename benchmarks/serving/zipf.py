@@ -47,10 +47,12 @@ def section(plan: ServingPlan) -> str:
         for each in cached
     ]
     return f"""\
-{SET}: {_QUERIES:,} queries, drawn with a probability of 1 / rank (Zipf, s = {_EXPONENT:g}) after taugate had been asked each of them once; its
-settings are the defaults. The bare endpoint checks the same request and answers with {size:,} ready bytes, as many as
-taugate's replies have on average. {plan.rounds} rounds in which the services take turns, {plan.seconds:g} s a cell, closed loop; medians, shares within
-a round. The load generator takes at most {generator:.0%} of one core.
+Popular queries come often: {_QUERIES:,} queries of {SET} are drawn with probability proportional to 1 / rank (Zipf, s = {_EXPONENT:g}). Taugate has answered each of them once before,
+so all are cached. It runs with default settings. "Bare FastAPI" is an endpoint that checks the same request and sends {size:,} ready
+bytes, the average size of Taugate's replies.
+
+The services take turns in {plan.rounds} rounds, {plan.seconds:g} s a cell, in a closed loop. Figures are medians; shares are taken within a round. The load
+generator takes at most {generator:.0%} of one core.
 
 {table(header, rows)}
 
