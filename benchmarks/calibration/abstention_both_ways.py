@@ -92,20 +92,23 @@ def section(experiment: Experiment) -> str:
     ]
     other = ["set", "score", "AUROC", f"β at γ = {share(MAX_EMPTY, 2)}", "true β there", "true γ there"]
     return f"""\
-Four tenths of the documents, once, fit the model and choose the score (`calibration/abstention/choose.py`). The others are the
-world: from them {experiment.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
-kinds, and certify. What is claimed is compared with both errors in the whole world: *both hold* counts every draw, those in which
-the limits asked for could not be had and others were found; {share(1 - _ALLOWED)} is promised, ± {share(error)}. *On the rest* is
-the same on the documents that were not drawn. They are about as many and vary as much, so that two limits which are exact for the
-world are missed there in about one draw of six (P(Z > 1.96 / √2) = .08 for each). *One of each* has one query of each kind for each document:
-the queries of a kind are draws of their own, and the tests are exact, but the two kinds are of the same documents. K = {K}.
+Do both certified limits hold together? Four tenths of the documents fit the model and choose the score, once
+(`calibration/abstention/choose.py`). The other documents are the world. {experiment.splits:,} times, half as many documents are drawn from it with
+replacement, each with all of its queries of both kinds, and certify. K = {K}.
+
+* *Both hold* compares the certified limits with both errors in the whole world. It counts every draw, also those in which the limits
+  asked for could not be certified and others were. {share(1 - _ALLOWED)} is promised, ± {share(error)}.
+* *On the rest* is the same on the documents that were not drawn. These are a sample too, about as large: two limits that are exact for the
+  world are missed there in about one draw of six (P(Z > 1.96 / √2) = .08 for each).
+* *One of each* has one query of each kind for each document. The queries of a kind are then independent draws and the tests exact, but
+  both kinds are about the same documents.
 
 {table(header, rows)}
 
-The smallest share of unanswerable queries answered that is certified where {100 * MAX_EMPTY:g} % of the answerable ones may be refused,
-mean ± standard deviation over {experiment.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
-the unit of evidence much less is certified than is true: a share of queries is refused, and the largest documents may be refused
-first, which has to be excluded. More documents with a query or two each certify more than more queries on the same ones.
+This is the smallest β that can be certified where {100 * MAX_EMPTY:g} % of the answerable queries may be refused: the mean ± standard deviation over
+{experiment.part(_MEANS)} draws, with both true errors at that threshold. Where queries share documents, the certified limits are much weaker than
+the truth, as the test must allow for the largest documents being refused first. To certify more, label more documents with a query or
+two each, not more queries on the same ones.
 
 {table(other, gains)}
 

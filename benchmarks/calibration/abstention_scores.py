@@ -126,12 +126,13 @@ def section(experiment: Experiment) -> str:
 
 def _introduction() -> str:
     return f"""\
-Signals, their model and its strength were chosen on half of the documents of {DESIGN}, whose unanswerable questions were written
-against a paragraph so as to be mistaken for answerable ones. The other half had no say. On mixed_large, 14 sets in one corpus, z
-was first left out, as it is of no use on {DESIGN}, and put back when the model was no better there without it; else that set had no
-say, nor had the last four, from which half of the documents with a query are removed, so that their queries have no answer. {SPLITS}
-random splits: half of the documents calibrate, of which four tenths fit and choose, and all queries on the others are scored.
-β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over the splits."""
+A score tells unanswerable queries from answerable ones. Each cell has β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over {SPLITS} random splits.
+In each split half of the documents calibrate, four tenths of them to fit and to choose, and all queries on the other half are scored.
+
+The signals, their model and its strength were chosen on half of the documents of {DESIGN}. Its unanswerable questions are
+hard: each was written to look as if one paragraph answered it. The other half had no say. mixed_large, 14 sets in one corpus, had a say
+in one thing: z is of no use on {DESIGN}, so it was left out, but came back when the model was no better without it on
+mixed_large. The last four sets had no say. Half of their documents with a query are removed, so the queries of these have no answer."""
 
 
 def _compared(experiment: Experiment, name: str, asked: Asked) -> str:

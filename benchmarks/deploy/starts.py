@@ -30,9 +30,9 @@ def section(plan: ContainerPlan) -> str:
         for name, most in wanted
     ]
     return f"""\
-The sample release (503 documents, all-MiniLM-L6-v2 in float32) in a new container each time, {plan.starts} of them, read-only and
-without capabilities, files read before. Ready, and the first reply: from the engine's command `start` until /readyz is 200 and
-a search is answered; the engine's own share is in it. Ended: from SIGTERM until the process is gone.
+{plan.starts} times, a new container serves the sample release (503 documents, all-MiniLM-L6-v2 in float32). It is read-only and without
+capabilities, and its files are already in the page cache. *Ready* and *first reply* count from the engine's command `start` until
+/readyz is 200 and a search is answered; they include the engine's own time. *Ended* counts from SIGTERM until the process is gone.
 
 {table(["", "median", "slowest"], rows)}
 

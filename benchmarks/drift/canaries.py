@@ -30,7 +30,8 @@ def section(plan: DriftPlan) -> str:
         rows.append([name, difference, accuracy, "quiet" if result.alike else "alarm"])
     header = ["encoder", "furthest from the record", "accuracy", ""]
     return f"""\
-{len(release.golden)} golden queries of a release of {_SET}; its tolerance is {release.manifest.golden_tolerance:g}.
+A release carries golden queries with recorded scores. The service asks them again and again: a changed encoder shows without any
+traffic. Here {len(release.golden)} golden queries of a release of {_SET} are encoded by three encoders; the tolerance is {release.manifest.golden_tolerance:g}.
 
 {table(header, rows)}
 

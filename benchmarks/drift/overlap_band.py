@@ -40,7 +40,8 @@ def section(plan: DriftPlan) -> str:
             rows.append([name, what, share(mine.mean), interval, reference, "yes" if inside else "**no**"])
     header = ["set", "", "live", "its interval", "band of the release", "inside"]
     return f"""\
-{_QUERIES:,} queries drawn from those that were held out, and as many judgements of relevant documents that they were shown.
+COE and ROE of live traffic should lie in the release's own interval while nothing drifts. Here {_QUERIES:,} queries are drawn from those that
+were held out, with one relevant result judged for each.
 
 {table(header, rows)}
 

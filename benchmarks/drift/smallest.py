@@ -29,8 +29,9 @@ def section(plan: DriftPlan) -> str:
                         [name, signal, f"{shift.points:+.3f}", f"{abs(shift.effect):.2f}", f"{full:.0%}", f"{half:.0%}"]
                     )
     return f"""\
-What `taugate calibrate` computes for each release, and what {plan.runs} simulated runs of {WITHIN:,} queries find of it: calibration queries drawn
-independently, with all similarities shifted, or with as many more of them left empty, or dropped.
+`taugate calibrate` computes for each release the smallest shift that its alarms find. The table tests that with {plan.runs} simulated runs of
+{WITHIN:,} queries: calibration queries are drawn independently, and all similarities are shifted, or more replies left empty, or more
+results dropped.
 
 {table(["set", "signal", "smallest shift", "Cohen's h", "found", "found at half of it"], rows)}
 

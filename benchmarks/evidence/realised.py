@@ -105,16 +105,16 @@ def section(experiment: Experiment) -> str:
     )
     header = ["set", "policy", "δ", "above δ, unseen", "above δ, all", "above δ, drawn anew", "certified", "kept"]
     return f"""\
-Whole documents calibrate until they have 70 % of the queries, as with the default `--holdout`; the queries of the others are unseen. K = {K},
-confidence 95 %, accuracy. A split in which nothing is certified keeps everything and loses nothing. In brackets is the certificate
-of the release before on the same splits: exact, but of queries one by one.
+A certified cut promises, with 95 % confidence, a loss of accuracy of at most δ. Here whole documents calibrate until they hold 70 % of the
+queries, as with the default `--holdout`; the queries of the other documents are unseen. K = {K}. A split in which nothing is certified
+keeps everything and loses nothing. In brackets is the certificate of the release before on the same splits, which counts single
+queries.
 
-* **Unseen**: the loss on the unseen queries is above δ. These are a sample, too: a cut whose true loss is exactly δ does this
-  about half of the time.
-* **All**: the loss over all queries of the set is above δ; nearer to what the certificate speaks of. The calibration queries are
-  seven in ten of them.
-* **Drawn anew**: the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many queries, and
-  the loss over the set is the truth.
+* **Unseen**: the share of splits with a loss above δ on the unseen queries. These are a sample too: a cut whose true loss is exactly δ
+  exceeds it about half of the time.
+* **All**: the same over all queries of the set, seven in ten of which calibrate. This is closer to what the certificate promises.
+* **Drawn anew**: the same where the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many
+  queries, and the loss over the set is the truth.
 
 ### Policies without a model: {experiment.splits:,} splits
 

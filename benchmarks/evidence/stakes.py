@@ -60,10 +60,10 @@ def section(experiment: Experiment) -> str:
         for name, (stakes, weights) in _MIXTURES.items()
     ]
     return f"""\
-The wealth of the e-value is divided among stakes, as no single one is best everywhere. {_TRIALS:,} trials, a true loss below the
-margin; a cell is the power of the mixture in force and, in brackets, of the best of the five below. "20 % whole" has a loss of a
-fifth of the margin that falls on whole documents, "20 % single" on single queries of documents with {_QUERIES} each; "± .5 %" loses and gains so
-many of the queries.
+The e-value bets against a loss at the margin, and divides its wealth among several stakes, as no single one is best everywhere. A cell
+has the power of the mixture that Taugate uses and, in brackets, of the best of the five below, in {_TRIALS:,} trials with a true loss
+below the margin. "20 % whole" loses a fifth of the margin, on whole documents; "20 % single" loses it on single queries of documents
+with {_QUERIES} each. "± .5 %" loses and gains that share of the queries.
 
 {table(names, rows)}
 

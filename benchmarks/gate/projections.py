@@ -73,9 +73,9 @@ def section(experiment: Experiment) -> str:
         parts["gate"].append([*row, *_judged(encoded, base.outcome, by_retention[1])])
     head = ["set", "encoder"]
     return f"""\
-{_FOLDS}-fold cross-validation over all answerable queries: every query is answered by a projection that was fitted without it; what is
-fitted on documents has all of them. d = 384 for both encoders, all-MiniLM-L6-v2 and sre-embedding-model ("sre"), a MiniLM tuned
-to other texts whose similarities crowd together.
+Every query is answered by a projection that was fitted without it, in {_FOLDS}-fold cross-validation over all answerable queries. What is fitted
+on documents uses all of them. Both encoders have 384 dimensions: all-MiniLM-L6-v2, and sre-embedding-model ("sre"), a MiniLM tuned to
+other texts, whose similarities lie close together.
 
 ### Change of NDCG@10 (%): the paper's Tables 1, 4 and 9
 
@@ -99,7 +99,7 @@ to other texts whose similarities crowd together.
 
 ### What the gate says of query PCA
 
-Retention .9 alone, margin .005, 95 %: with the upper limit of the loss.
+The gate judges a retention of .9 alone, at a margin of .005 with 95 % confidence. In brackets is the upper limit of the loss.
 
 {table([*head, f"accuracy@{_K} before → after", "loss ≤", "NDCG@10 before → after", "loss ≤", "p", "admitted"], parts["gate"])}
 """

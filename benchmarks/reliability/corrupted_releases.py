@@ -31,9 +31,9 @@ def section(plan: ReliabilityPlan) -> str:
     ]
     header = ["damage", "releases", "served", "refused", "refused when read", "crashed", "without a name", "peak MiB"]
     return f"""\
-Copies of three releases of the sample data set, with a file of every kind between them, each damaged once and opened in a process of its
-own kind, as a service does. Forged ones have ids and digests that fit the damage, as somebody who may write to the directory would: a
-release that lies without contradicting itself is served, and what keeps it out is a signature.
+Three releases of the sample data set, which together have a file of every kind, are copied. Each copy is damaged once, and opened by a
+process as a service opens it. A forged copy has ids and digests that fit the damage, as an attacker who can write to the directory
+would make them. A forged release that does not contradict itself is served: only a signature keeps it out.
 
 {table(header, [_cells(row) for row in (*broken, *faked)])}
 

@@ -29,9 +29,9 @@ def section(plan: ReliabilityPlan) -> str:
         Target("peak memory", memory, at_most=MEMORY_MIB, unit=" MiB"),
     ]
     return f"""\
-atheris over every reader of what anybody may have written, {plan.fuzz_seconds} s of all together, one process at a time. Each begins with files as the
-service and the calibration write them; whatever is raised but the errors that the reader documents is a finding. Edges are of
-Python code: those inside of orjson, pydantic and safetensors are not seen.
+atheris fuzzes every reader of untrusted input, for {plan.fuzz_seconds} s in all, one process at a time. It starts from files that the service and the
+calibration write. A finding is any exception that the reader does not document. The fuzzer sees the branches of Python code, not those
+inside orjson, pydantic and safetensors.
 
 {table(HEADER, rows)}
 

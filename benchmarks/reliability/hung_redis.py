@@ -56,8 +56,8 @@ def section(plan: ReliabilityPlan) -> str:
         Target("p99 after the first second over p99 before", tail, at_most=1.5),
     ]
     return f"""\
-{_SET}, float32, no cache in the process, {_CLIENTS} clients in a closed loop, every query new: each asks Redis once and writes to it. After {plan.hung_seconds:g} s it
-is stopped (SIGSTOP): it neither answers nor refuses; after another {plan.hung_seconds:g} s it goes on.
+{_CLIENTS} clients ask new queries of {_SET} in a closed loop, in float32 and without the process's own cache, so that each query reads Redis and
+writes to it. After {plan.hung_seconds:g} s Redis is stopped (SIGSTOP): it neither answers nor refuses. After another {plan.hung_seconds:g} s it goes on.
 
 {table(["", "replies", "p50 ms", "p99 ms"], rows)}
 

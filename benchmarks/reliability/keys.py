@@ -43,8 +43,8 @@ def section(plan: ReliabilityPlan) -> str:
     ]
     wanted = [Target("replies/s with keys over those without", _ratio(cells[_KEYS], first), at_least=0.95)]
     return f"""\
-{_SET}, float32, {_KNOWN} known queries, {_CLIENTS} clients in a closed loop; all services run and are loaded in turns, {plan.rounds} rounds of {plan.seconds:g} s;
-medians, ratios within a round.
+{_CLIENTS} clients ask {_KNOWN} known queries of {_SET} in a closed loop, in float32. All services run side by side and are loaded in turns, {plan.rounds} rounds
+of {plan.seconds:g} s. Figures are medians; ratios are taken within a round.
 
 {table(["", "replies/s", "ratio", "CPU ms a query", "p50 ms", "p99 ms"], rows)}
 

@@ -28,7 +28,8 @@ PAGE = Page[ReliabilityPlan](
     module="benchmarks.reliability.tables",
     title="# Reliability: what a bad day leaves",
     introduction="""\
-What is promised is in [releases](../releases.md), [access](../access.md) and [security](../security.md). The line under each heading says how to measure it again.""",
+This page tests the promises of [releases.md](../releases.md), [access.md](../access.md) and [security.md](../security.md). The line under
+each heading repeats the measurement.""",
     sections={
         "swaps": swaps,
         "restarts": restarts,
