@@ -50,8 +50,8 @@ def section(plan: ContainerPlan) -> str:
         else "buildah, with PyTorch's build for the CPU, and images of Debian's own packages\nfor Redis, Prometheus and Alertmanager"
     )
     return f"""\
-What README's "Run it with containers" does, step by step in a new clone: {built}; without
-Grafana where there is no image of it. Prometheus scrapes every 15 s.
+The commands of the README's "Run it with containers", step by step in a new clone: {built}. Grafana is left out
+where there is no image of it. Prometheus scrapes every 15 s.
 
 {table(["step", "took"], [*rows, ["together", f"{sum(seconds for _, seconds in steps):.1f} s"]])}"""
 

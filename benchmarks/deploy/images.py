@@ -24,7 +24,8 @@ def section(_: ContainerPlan) -> str:
     most = beyond["service"]
     wanted = ["service beyond the base", f"at most {_MOST} MB", f"{most:,.0f} MB", verdict(reached=most <= _MOST)]
     return f"""\
-Uncompressed, as the engine says; calibration with PyTorch's build for the CPU; the base, `{base_image()}`, has {base:,.0f} MB here.
+Sizes are uncompressed, as the container engine reports them. The calibration image has PyTorch's build for the CPU. The base,
+`{base_image()}`, has {base:,.0f} MB.
 
 {table(["image", "size", "beyond the base", "largest packages (MB)"], rows)}
 

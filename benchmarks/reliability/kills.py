@@ -168,6 +168,6 @@ _INTRODUCTION = """\
 encoder of random word vectors, and takes about two seconds. Promotions, rollbacks and prunes are shorter than the start of a process.
 So one process makes them one after the other, and is killed at a random moment of its first 100 ms.
 
-After each kill every listed release is verified. All the while a reader checks which release is current. "A trace" counts the kills
+After each kill every listed release is verified. All the while a reader checks which release is current. "Traces left" counts the kills
 that leave something unfinished: a staging folder, a half-removed release, or a line of the history without its promotion. At the end
 a calibration, a rollback and a prune succeed, and every release verifies."""
