@@ -45,7 +45,7 @@ _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRu
 
 @dataclass(frozen=True)
 class World:
-    """Queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and their scores.
+    """The queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and scores.
 
     has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
     """
@@ -56,7 +56,7 @@ class World:
     chosen: str
 
     def one_of_each(self, rng: np.random.Generator) -> Self:
-        """Of each document that has both, one query of each kind: draws of their own, but of the same documents."""
+        """Take one query of each kind from every document that has both."""
         order = rng.permutation(len(self.labels))
         rows = []
         for kind in (True, False):
@@ -117,7 +117,7 @@ two each, not more queries on the same ones.
 
 
 def _drawing(name: str, world: World) -> str:
-    """What is certified on the whole world, and what is true of it, by the share refused."""
+    """Compare the certified limits with the true errors of the whole world, by the share refused."""
     drawn = {"model, certified": "model", "best similarity, certified": "best_similarity"}
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for words, score in drawn.items():
@@ -184,7 +184,7 @@ def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
 def _trial(
     world: World, score: str, rule: AbstentionRule, seed: int, number: int
 ) -> tuple[AbstentionRecord, bool, bool]:
-    """What is certified on one draw of documents, and whether both limits hold in the world and on the rest of it."""
+    """The limits certified on one draw of documents, and whether both hold in the world and on the rest."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
@@ -213,7 +213,7 @@ def _trial(
 
 
 def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple[float, float]:
-    """Share of answerable queries refused and of unanswerable ones answered."""
+    """Return the share of answerable queries refused and of unanswerable ones answered."""
     answered = scores >= np.float32(tau)
     return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
 

@@ -167,7 +167,7 @@ def _compared(experiment: Experiment, name: str, asked: Asked) -> str:
 
 
 def _designed(experiment: Experiment, design: Asked) -> str:
-    """What the constants were chosen by."""
+    """Format the tables by which the constants were chosen."""
     others = [
         ("as it is", MODEL_SIGNALS),
         *(

@@ -1,4 +1,4 @@
-"""What one calibration gives and costs, measured with the command itself on public data sets.
+"""Measure the figures and the cost of one calibration, with the command itself, on public data sets.
 
 Runs `taugate calibrate` with a cache of its own, cold, warm, and with a changed corpus, and writes the figures to
 docs/benchmarks/acceptance.md. Needs TAUGATE_DATA, about six minutes on 2 cores, and nothing else running beside it.
@@ -36,7 +36,7 @@ class CalibrationRun:
     log: str
 
     def seconds(self, stage: str) -> float:
-        """Seconds of a stage, or of the whole run for "took"."""
+        """Return the seconds of a stage, or of the whole run for "took"."""
         pattern = r"took ([\d.]+) s" if stage == "took" else rf"[ (]{stage} ([\d.]+)"
         return float(self._said(pattern))
 

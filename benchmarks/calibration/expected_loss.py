@@ -25,7 +25,7 @@ class LossesBySplit:
     judges: np.ndarray
 
     def above(self, delta: float) -> float:
-        """Share of splits in which the loss is above δ."""
+        """Return the share of splits in which the loss is above δ."""
         return float((self.lost > delta * self.judges + 1e-9).mean())
 
     def mean(self) -> tuple[float, float]:

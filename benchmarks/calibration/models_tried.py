@@ -25,7 +25,7 @@ _CUTS = ("similarity", *(f"score / best^{share(a, 2)}" for a in _EXPONENTS), "re
 
 @dataclass(frozen=True)
 class Tried:
-    """Of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
+    """The figures of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
 
     log_losses: tuple[float, float]
     kept: np.ndarray
@@ -96,7 +96,7 @@ def _try(searched: SearchedSplit, number: int, seed: int) -> Tried:
 
 
 def _kept(searched: SearchedSplit, decisions: np.ndarray, certifying: Positions, judges: Positions) -> list[float]:
-    """Share kept at each loss, certified as the product certifies."""
+    """Return the share kept at each loss, certified as the product certifies."""
     queries = searched.judged.take(certifying)
     shares = []
     for loss in LOSSES:

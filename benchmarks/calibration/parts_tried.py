@@ -44,7 +44,7 @@ column "a / b" gives the shares of the first two. The figure is the mean share o
 
 
 def _kept(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
-    """Share kept of each division, at each loss."""
+    """Return the share kept of each division, at each loss."""
     rng = np.random.default_rng([seed, number])
     calibration, judges = unseen(rng, searched.units)
     rows = Resamples.draw(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings()).rows

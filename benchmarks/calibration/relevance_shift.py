@@ -149,7 +149,7 @@ class Shifted:
         return [*map(_interval, cells), known]
 
     def cuts(self, release: SourceCalibration, judges: np.ndarray) -> list[str]:
-        """Share of queries lost and share of results kept of each policy."""
+        """Format the share of queries lost and of results kept of each policy."""
         relevance = release.model.probability(self.values).astype(np.float32)
         nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0])
         scored = ScoredQueries(self.judged, nothing, relevance, relevance[:0]).take(judges)

@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Queries near a document each, as unit vectors."""
+    """Synthetic queries, each near one document, as unit vectors."""
 
     queries: Float32
     documents: Float32

@@ -40,7 +40,7 @@ results dropped.
 
 
 def _found(here: DriftWorld, signal: str, points: float, plan: DriftPlan) -> float:
-    """Share of the runs in which the alarm of the signal goes on."""
+    """Return the share of runs in which the alarm of the signal goes on."""
     found = 0
     for run in range(plan.runs):
         rng = np.random.default_rng([plan.seed, run])

@@ -59,7 +59,7 @@ possible: all of its queries are alike. Topics with a standard deviation of .05 
 
 
 def _first_alarms(stream: Stream, average_run_length: float, seed: int) -> Float64:
-    """Queries to the first alarm of each stream, its length where there is none."""
+    """Count the queries to the first alarm of each stream, or all of them where there is none."""
     rng = np.random.default_rng(seed)
     bounds = Bounds(np.zeros(1), np.array([_UPPER]))
     wide = (

@@ -1,4 +1,4 @@
-"""Where the encoder's constants come from: tokens a batch, and the tolerance of the golden queries.
+"""Measure what the encoder's constants rest on: tokens a batch, and the tolerance of the golden queries.
 
 Writes docs/benchmarks/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about three minutes on 2 cores.
 """

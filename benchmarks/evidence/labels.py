@@ -44,7 +44,7 @@ number that recognises four cases of five. Numbers go up in steps of {100 * (_ST
 
 
 def _fewest(margin: float) -> int:
-    """Documents without a loss that show the margin."""
+    """Return the fewest documents without a loss that show the margin."""
     return next(
         count
         for count in range(1, 10_000)

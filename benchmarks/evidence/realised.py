@@ -37,7 +37,7 @@ _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 @dataclass(frozen=True)
 class Realised:
-    """Of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
+    """The outcome of one cut: share of the unseen and of all queries lost, and of the unseen queries' results kept."""
 
     certified: bool
     unseen: float
@@ -47,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
+    """The outcomes of the splits so far: now, before, and whether the loss exceeds δ with documents drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)
@@ -66,12 +66,12 @@ class Row:
     anew: tuple[float, float] | None = None
 
     def above(self, which: str, *, before: bool = False) -> float:
-        """Share of splits in which the loss is above δ."""
+        """Return the share of splits in which the loss is above δ."""
         of = self.before if before else self.now
         return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
 
     def cells(self) -> list[str]:
-        """Of the table: now, and before in brackets."""
+        """Format a cell of the table: now, and before in brackets."""
         pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
         pairs += [self.anew] if self.anew else []
         pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
@@ -190,7 +190,7 @@ def _one_by_one(queries: int) -> SamplingUnits:
 
 
 def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
-    """Queries of documents drawn with replacement; a document that is drawn twice is two."""
+    """Draw documents with replacement, and return their queries; a document drawn twice counts as two."""
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
@@ -216,7 +216,7 @@ def _check(
 
 
 def _price(rows: Sequence[Row]) -> str:
-    """What is no longer cut, where documents are the unit."""
+    """Describe what is no longer cut where documents are the unit."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""

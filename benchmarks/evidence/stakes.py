@@ -87,10 +87,10 @@ def _worlds(rng: np.random.Generator, documents: int, margin: float) -> Iterator
 
 
 def _power(terms: Terms, margin: float, stakes: tuple[float, ...], weights: tuple[float, ...]) -> float:
-    """Of the e-value by document (`calibration/risk/e_values.py`) with these stakes; a stake of 1 is all but that."""
+    """Return the power of the e-value by document (`calibration/risk/e_values.py`) with these stakes."""
     rows, columns = np.nonzero(terms)
     wealth = []
-    for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):
+    for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):  # a stake of 1 is ruined by one loss
         change = np.bincount(rows, np.log1p(-stake * terms[rows, columns]), minlength=len(terms))
         wealth.append(np.log(weight) + change - terms.shape[1] * np.log1p(-stake * margin))
     return float((logsumexp(wealth, axis=0) >= -np.log(ALPHA)).mean())

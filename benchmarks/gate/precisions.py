@@ -39,7 +39,7 @@ _Write = Callable[[Path, Path, OnnxEncoder, list[str]], object]
 
 
 class _QueryReader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
-    """Queries one by one."""
+    """Encode queries one by one."""
 
     def __init__(self, encoder: OnnxEncoder, texts: list[str]) -> None:
         self._tokens = iter(encoder.tokenize(texts, "query"))

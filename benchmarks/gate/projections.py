@@ -128,7 +128,7 @@ def _measured(trial: SearchTrial, fit: Fit, seed: int) -> Measured:
 
 
 def _recall(trial: SearchTrial, positions: np.ndarray) -> np.ndarray:
-    """Share of each query's relevant documents among its first 10."""
+    """Return the share of each query's relevant documents among its first 10."""
     found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
     shares: np.ndarray = found / np.array([len(query.relevant) for query in trial.queries])
     return shares
@@ -143,7 +143,7 @@ def _percent(values: np.ndarray, base: np.ndarray) -> str:
 
 
 def _summary(rows: list[list[str]]) -> list[str]:
-    """How many rows are improved, by column."""
+    """Count the rows that improve, by column."""
     columns = list(zip(*rows, strict=True))[3:]
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 

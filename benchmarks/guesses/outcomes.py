@@ -1,4 +1,4 @@
-"""What each rule keeps, loses and answers wrongly on one data set with one encoder."""
+"""Measure what each rule keeps, loses and answers wrongly on one data set with one encoder."""
 
 import tempfile
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks", "scifact/train", 
 
 @dataclass(frozen=True)
 class GuessesPlan:
-    """What one run was asked for.
+    """The plan of one run.
 
     data: folder of the data sets; sets: their names, each with its split after a slash unless that is test; encoders:
     of each its name in the tables and what `--encoder` takes; seed: of calibrations and intervals.

@@ -66,7 +66,7 @@ def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
 
 
 def _calibrations(place: CalibrationSite, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
-    """Half of the moments anywhere, half where the release is written and promoted."""
+    """Yield calibrations to kill: half at any moment, half while the release is written and promoted."""
     for seed in range(kills):
         moment = rng.uniform(0, _LATEST * place.seconds[seed % 2])
 

@@ -170,7 +170,7 @@ def _measured(service: ServiceUnderTest, pairs: Pairs, seed: int, others: Sequen
 
 
 def _ask(connection: http.client.HTTPConnection, key: str, text: str, threshold: float | None = None) -> float:
-    """Seconds until the whole reply is there."""
+    """Return the seconds until the whole reply has arrived."""
     body = json.dumps({"query": text, "threshold": threshold})
     headers = {"Content-Type": "application/json"} | _bearer(key)
     began = time.perf_counter()

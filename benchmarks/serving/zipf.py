@@ -61,7 +61,7 @@ generator takes at most {generator:.0%} of one core.
 
 
 def zipf(seed: int) -> list[int]:
-    """Positions of the queries asked one after the other."""
+    """Draw the positions of the queries, in the order in which they are asked."""
     weights = 1 / np.arange(1, _QUERIES + 1) ** _EXPONENT
     drawn: list[int] = np.random.default_rng(seed).choice(_QUERIES, size=_DRAWN, p=weights / weights.sum()).tolist()
     return drawn

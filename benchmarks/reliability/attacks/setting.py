@@ -1,4 +1,4 @@
-"""What an attack is given: a service of a checkout, API keys, and where to write its result."""
+"""The setting of an attack: a service of a checkout, API keys, and the row of its result."""
 
 import hashlib
 import json
@@ -90,7 +90,7 @@ class AttackSetting:
         return name
 
     def key_file(self) -> str:
-        """The file of all keys, as TAUGATE_KEYS takes it."""
+        """Return the list of all keys, as TAUGATE_KEYS takes it."""
         return json.dumps(
             [
                 {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **_SCOPES[name]}

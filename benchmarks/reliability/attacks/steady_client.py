@@ -51,7 +51,7 @@ class SteadyClient:
 
     @property
     def failed(self) -> int:
-        """Requests with another status than 200, or none."""
+        """Count the requests with another status than 200, or without a reply."""
         return sum(each.status != 200 for each in self.asked)
 
     @property
