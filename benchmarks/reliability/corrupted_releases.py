@@ -33,7 +33,7 @@ def section(plan: ReliabilityPlan) -> str:
     return f"""\
 Three releases of the sample data set, which together have a file of every kind, are copied. Each copy is damaged once, and opened by a
 process as a service opens it. A forged copy has ids and digests that fit the damage, as an attacker who can write to the directory
-would make them. A forged release that does not contradict itself is served: only a signature keeps it out.
+would choose them. A forged release that does not contradict itself is served: only a signature keeps it out.
 
 {table(header, [_cells(row) for row in (*broken, *faked)])}
 
