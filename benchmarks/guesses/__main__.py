@@ -13,7 +13,7 @@ from benchmarks.guesses.thresholds import SETS, GuessesPlan
 from benchmarks.page import Option, Page, data_folder
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 
-PAGE = Page(
+PAGE = Page[GuessesPlan](
     file="guesses.md",
     module="benchmarks.guesses",
     title="# Thresholds that people set, and what they cost",

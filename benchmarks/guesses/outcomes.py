@@ -111,13 +111,14 @@ class Judges:
 
         kept: (q, K) results of answerable queries that it passes on; unanswerable: (u, K) those of unanswerable ones.
         """
+        answered: NDArray[np.bool_] = np.any(unanswerable, axis=1)
         answered_wrongly = kept.any(axis=1) & (self.judged.accuracy(kept) == 0)
         return RuleOutcome(
             kept=self._interval(kept.mean(axis=1), self.labels),
             lost=self._interval(self.judged.lost("accuracy", kept), self.labels),
             wrong=self._interval(answered_wrongly.astype(np.float64), self.labels),
-            unanswerable=self._interval(unanswerable.any(axis=1).astype(np.float64), self.unanswerable_labels)
-            if len(unanswerable)
+            unanswerable=self._interval(answered.astype(np.float64), self.unanswerable_labels)
+            if len(answered)
             else None,
         )
 
