@@ -1,4 +1,4 @@
-"""What a table about calibration, evidence or the gate is measured with: encoded data sets, workers, splits and a seed."""
+"""The means to measure tables of calibration, evidence and gate: encoded data sets, workers, splits, a seed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SECOND = "sre_embedding_model"  # PyPI: a fine-tuned MiniLM whose similarities 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What one run was asked for.
+    """The plan of one run.
 
     data: the folder with the public data sets; sets: names that were asked for, empty for all; splits: random splits of a
     table of coverages, of which tables of means take a part; seed: of every random choice; workers: processes for splits.

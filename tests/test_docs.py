@@ -93,6 +93,7 @@ def test_the_readme_shows_commands_that_are_there() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     actions = (
         "list|show|verify|promote|rollback|history|shadow|prune|erase|diff|correlations|sign|push|pull|replay|baseline"
+        "|new"
     )
     shown = re.findall(rf"^taugate ([a-z]+(?: (?:{actions}))?)\b", readme, re.MULTILINE)
     assert len(shown) >= 5

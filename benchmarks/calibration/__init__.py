@@ -1,1 +1,1 @@
-"""What a calibration promises and what comes true: docs/benchmarks/{calibration,abstention,acceptance}.md."""
+"""Benchmarks of calibration: docs/benchmarks/{calibration,abstention,acceptance}.md."""

@@ -1,4 +1,4 @@
-"""Whether both limits on refusing queries hold on documents that had no say, and what the score gains.
+"""Check whether both limits on refusals hold on documents that had no say, and what the score gains.
 
 A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
@@ -45,7 +45,7 @@ _ASKED = (AbstentionRule(0.9, MAX_EMPTY), AbstentionRule(0.9, 0.3), AbstentionRu
 
 @dataclass(frozen=True)
 class World:
-    """Queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and their scores.
+    """The queries on documents that had no say in any score: their clusters, (q,), numbered jointly, and scores.
 
     has_answer: (q,) bool; scores: (q,) float32 of each score, by its name; chosen: the one that calibration chooses.
     """
@@ -56,7 +56,7 @@ class World:
     chosen: str
 
     def one_of_each(self, rng: np.random.Generator) -> Self:
-        """Of each document that has both, one query of each kind: draws of their own, but of the same documents."""
+        """Take one query of each kind from every document that has both."""
         order = rng.permutation(len(self.labels))
         rows = []
         for kind in (True, False):
@@ -69,7 +69,7 @@ class World:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure both errors on unseen documents over random splits."""
     rows, gains, drawings = [], [], []
     for name in experiment.wanted(SETS):
         world = _world(experiment, name)
@@ -92,20 +92,23 @@ def section(experiment: Experiment) -> str:
     ]
     other = ["set", "score", "AUROC", f"β at γ = {share(MAX_EMPTY, 2)}", "true β there", "true γ there"]
     return f"""\
-Four tenths of the documents, once, fit the model and choose the score (`calibration/abstention/choose.py`). The others are the
-world: from them {experiment.splits:,} times half as many documents are drawn with replacement, each with all of its queries of both
-kinds, and certify. What is claimed is compared with both errors in the whole world: *both hold* counts every draw, those in which
-the limits asked for could not be had and others were found; {share(1 - _ALLOWED)} is promised, ± {share(error)}. *On the rest* is
-the same on the documents that were not drawn. They are about as many and vary as much, so that two limits which are exact for the
-world are missed there in about one draw of six (P(Z > 1.96 / √2) = .08 for each). *One of each* has one query of each kind for each document:
-the queries of a kind are draws of their own, and the tests are exact, but the two kinds are of the same documents. K = {K}.
+Do both certified limits hold together? Four tenths of the documents fit the model and choose the score, once
+(`calibration/abstention/choose.py`). The other documents are the world. {experiment.splits:,} times, half as many documents are drawn from it with
+replacement, each with all of its queries of both kinds, and certify. K = {K}.
+
+* *Both hold* compares the certified limits with both errors in the whole world. It counts every draw, also those in which the limits
+  asked for could not be certified and others were. {share(1 - _ALLOWED)} is promised, ± {share(error)}.
+* *On the rest* is the same on the documents that were not drawn. These are a sample too, about as large: two limits that are exact for the
+  world are missed there in about one draw of six (P(Z > 1.96 / √2) = .08 for each).
+* *One of each* has one query of each kind for each document. The queries of a kind are then independent draws and the tests exact, but
+  both kinds are about the same documents.
 
 {table(header, rows)}
 
-The smallest share of unanswerable queries answered that is certified where {100 * MAX_EMPTY:g} % of the answerable ones may be refused,
-mean ± standard deviation over {experiment.part(_MEANS)} draws, and both true errors at that threshold. Where documents are
-the unit of evidence much less is certified than is true: a share of queries is refused, and the largest documents may be refused
-first, which has to be excluded. More documents with a query or two each certify more than more queries on the same ones.
+This is the smallest β that can be certified where {100 * MAX_EMPTY:g} % of the answerable queries may be refused: the mean ± standard deviation over
+{experiment.part(_MEANS)} draws, with both true errors at that threshold. Where queries share documents, the certified limits are much weaker than
+the truth, as the test must allow for the largest documents being refused first. To certify more, label more documents with a query or
+two each, not more queries on the same ones.
 
 {table(other, gains)}
 
@@ -114,7 +117,7 @@ first, which has to be excluded. More documents with a query or two each certify
 
 
 def _drawing(name: str, world: World) -> str:
-    """What is certified on the whole world, and what is true of it, by the share refused."""
+    """Compare the certified limits with the true errors of the whole world, by the share refused."""
     drawn = {"model, certified": "model", "best similarity, certified": "best_similarity"}
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for words, score in drawn.items():
@@ -181,7 +184,7 @@ def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
 def _trial(
     world: World, score: str, rule: AbstentionRule, seed: int, number: int
 ) -> tuple[AbstentionRecord, bool, bool]:
-    """What is certified on one draw of documents, and whether both limits hold in the world and on the rest of it."""
+    """The limits certified on one draw of documents, and whether both hold in the world and on the rest."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)
@@ -210,7 +213,7 @@ def _trial(
 
 
 def _errors(scores: Float32, has_answer: NDArray[np.bool_], tau: float) -> tuple[float, float]:
-    """Share of answerable queries refused and of unanswerable ones answered."""
+    """Return the share of answerable queries refused and of unanswerable ones answered."""
     answered = scores >= np.float32(tau)
     return float((~answered[has_answer]).mean()), float(answered[~has_answer].mean())
 

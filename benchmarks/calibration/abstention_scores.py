@@ -1,4 +1,4 @@
-"""Which score tells queries without an answer from those with one, on documents that had no say in it.
+"""Compare scores that tell unanswerable queries from answerable ones, on documents that had no say.
 
 A section of docs/benchmarks/abstention.md (abstention_tables.py).
 """
@@ -109,7 +109,7 @@ class Asked:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure each score on unseen documents over random splits."""
     parts = []
     for name in experiment.wanted(LABELLED):
         asked = Asked.read(experiment.data, name)
@@ -126,12 +126,13 @@ def section(experiment: Experiment) -> str:
 
 def _introduction() -> str:
     return f"""\
-Signals, their model and its strength were chosen on half of the documents of {DESIGN}, whose unanswerable questions were written
-against a paragraph so as to be mistaken for answerable ones. The other half had no say. On mixed_large, 14 sets in one corpus, z
-was first left out, as it is of no use on {DESIGN}, and put back when the model was no better there without it; else that set had no
-say, nor had the last four, from which half of the documents with a query are removed, so that their queries have no answer. {SPLITS}
-random splits: half of the documents calibrate, of which four tenths fit and choose, and all queries on the others are scored.
-β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over the splits."""
+A score tells unanswerable queries from answerable ones. Each cell has β at γ = {share(MAX_EMPTY, 2)}; ± is the standard deviation over {SPLITS} random splits.
+In each split half of the documents calibrate, four tenths of them to fit and to choose, and all queries on the other half are scored.
+
+The signals, their model and its strength were chosen on half of the documents of {DESIGN}. Its unanswerable questions are
+hard: each was written to look as if one paragraph answered it. The other half had no say. mixed_large, 14 sets in one corpus, had a say
+in one thing: z is of no use on {DESIGN}, so it was left out, but came back when the model was no better without it on
+mixed_large. The last four sets had no say. Half of their documents with a query are removed, so the queries of these have no answer."""
 
 
 def _compared(experiment: Experiment, name: str, asked: Asked) -> str:
@@ -166,7 +167,7 @@ def _compared(experiment: Experiment, name: str, asked: Asked) -> str:
 
 
 def _designed(experiment: Experiment, design: Asked) -> str:
-    """What the constants were chosen by."""
+    """Format the tables by which the constants were chosen."""
     others = [
         ("as it is", MODEL_SIGNALS),
         *(

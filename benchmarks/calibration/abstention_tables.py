@@ -9,10 +9,11 @@ from benchmarks.experiment import experiment_page, measure
 PAGE = experiment_page(
     file="abstention.md",
     module="benchmarks.calibration.abstention_tables",
-    title="# Answering with nothing: what tells an unanswerable query, and what is certified of it",
+    title="# Refusing questions: which score tells them apart, and whether the limits hold",
     introduction="""\
-Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine. β is the share of unanswerable queries that are answered,
-γ the share of answerable ones that are refused. The line under each heading says how to measure it again.""",
+A service that refuses questions makes two errors. β is the share of unanswerable queries that it answers; γ is the share of answerable
+ones that it refuses. Figures are of public data sets and cosine similarity with all-MiniLM-L6-v2, exported to ONNX in float32. The line
+under each heading repeats the measurement.""",
     sections={"scores": abstention_scores, "limits": abstention_both_ways},
     splits=500,
 )

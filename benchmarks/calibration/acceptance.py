@@ -1,4 +1,4 @@
-"""What one calibration gives and costs, measured with the command itself on public data sets.
+"""Measure the figures and the cost of one calibration, with the command itself, on public data sets.
 
 Runs `taugate calibrate` with a cache of its own, cold, warm, and with a changed corpus, and writes the figures to
 docs/benchmarks/acceptance.md. Needs TAUGATE_DATA, about six minutes on 2 cores, and nothing else running beside it.
@@ -36,7 +36,7 @@ class CalibrationRun:
     log: str
 
     def seconds(self, stage: str) -> float:
-        """Seconds of a stage, or of the whole run for "took"."""
+        """Return the seconds of a stage, or of the whole run for "took"."""
         pattern = r"took ([\d.]+) s" if stage == "took" else rf"[ (]{stage} ([\d.]+)"
         return float(self._said(pattern))
 
@@ -108,7 +108,7 @@ def trec_eval(data: Path, run: CalibrationRun, split: str, measure: str) -> floa
 
 
 def report(rows: list[tuple[str, str, str]], commands: list[str]) -> str:
-    """The page: machine, commands, a table of figures beside their targets."""
+    """Format the page: machine, commands, and a table of figures beside their targets."""
     processor = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
     machine = (
         f"{processor.split(':')[1].strip()}, {len(os.sched_getaffinity(0))} cores, Python {platform.python_version()}"
@@ -127,8 +127,8 @@ def report(rows: list[tuple[str, str, str]], commands: list[str]) -> str:
         "|---|---|---|",
         *(f"| {what} | {figure} | {target} |" for what, figure, target in rows),
         "",
-        "Time in the encoder is tokenizing and onnxruntime alone; importing PyTorch and exporting the encoder, which only",
-        "the first calibration with a model does, counts as overhead.",
+        "Time in the encoder covers tokenizing and onnxruntime alone. Only the first calibration with a model imports PyTorch",
+        "and exports the encoder; that counts as overhead.",
         "",
     ]
     return "\n".join(lines)

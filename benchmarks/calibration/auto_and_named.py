@@ -1,4 +1,4 @@
-"""What `auto` keeps beside the policies that could have been named, each with the same guarantee."""
+"""Compare what `auto` keeps with each policy that could be named, under the same guarantee."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ _RULES = [certified(policy, "high-probability", loss) for policy in (*_NAMED, "a
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure `auto` and the named policies on unseen documents."""
     splits, rows, most = experiment.part(SPLITS), [], []
     for name in experiment.wanted(SETS):
         for k in (5, 20):
@@ -44,11 +44,13 @@ def section(experiment: Experiment) -> str:
                 )
     header = ["set", "K", "δ", *_NAMED, "auto", "best named", "auto − best", "standard error of a calibration", "≤ 1"]
     return f"""\
-Mean share of results kept on unseen documents over {splits} random splits by document, 95 % statement; 1 where nothing can
-be certified. The best named policy is picked in hindsight, for each row, by the mean on the unseen documents. "Auto − best"
-is with its standard error over the splits. The standard error of a calibration is by how much what the best policy keeps
-varies from one split to the next: nobody who calibrates once can tell less. `auto` certifies `probability` and `relative`
-with the error divided between them, which is what it costs. It keeps at most {share(max(most))} more.
+Each figure is the mean share of results kept on unseen documents, over {splits} random splits by document, with 95 % confidence. It is 1 where
+nothing can be certified. For each row, the best named policy is picked in hindsight, by its mean on the unseen documents. "Auto −
+best" has its standard error over the splits.
+
+"Standard error of a calibration" says how much the share kept by the best policy varies from split to split. A single calibration
+cannot show a smaller difference. `auto` certifies `probability` and `relative` together and divides the error between them. For
+that it keeps at most {share(max(most))} more.
 
 {table(header, rows)}
 """

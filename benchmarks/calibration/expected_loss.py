@@ -1,4 +1,4 @@
-"""What conformal risk control promises on average, and what it loses on unseen queries."""
+"""Check the promise of conformal risk control: the mean loss on unseen queries."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ class LossesBySplit:
     judges: np.ndarray
 
     def above(self, delta: float) -> float:
-        """Share of splits in which the loss is above δ."""
+        """Return the share of splits in which the loss is above δ."""
         return float((self.lost > delta * self.judges + 1e-9).mean())
 
     def mean(self) -> tuple[float, float]:
@@ -35,7 +35,7 @@ class LossesBySplit:
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure the mean loss on unseen queries over random splits."""
     rules = [PAPERS, *(certified(policy, "expected-loss", loss) for policy in _POLICIES for loss in LOSSES)]
     rows, sizes = [], []
     for name in experiment.wanted(SETS):
@@ -45,10 +45,12 @@ def section(experiment: Experiment) -> str:
         sizes.append(f"{name} {len(searched.queries):,}")
     header = ["set", "δ", *_POLICIES, "target ≤ δ", "papers' rule", "its loss > δ"]
     return f"""\
-{experiment.splits:,} random splits of each set, K = {K}: 70 % of the answerable queries calibrate, 30 % are unseen ({", ".join(sizes)} queries),
-whole documents together where queries share them. The expected loss is promised, so its mean over the splits, ± the simulation's
-standard error, has to be at most δ within two of them. The papers' rule promises nothing about δ; it loses what it loses, and with
-few results dropped that is little. What the statements at 95 % come to is in [evidence](evidence.md).
+Each set is split at random {experiment.splits:,} times, with K = {K}: 70 % of the answerable queries calibrate, and 30 % are unseen. Queries that
+share a document stay on one side. The sets have {", ".join(sizes)} queries.
+
+Conformal risk control promises the mean loss. So the mean over the splits, less two standard errors of the simulation (±), must not
+exceed δ. The papers' rule promises nothing about δ. It drops few results, so it loses little. [evidence.md](evidence.md) checks
+the statements with 95 % confidence.
 
 {table(header, rows)}
 """

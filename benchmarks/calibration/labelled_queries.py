@@ -1,4 +1,4 @@
-"""What certification costs: results kept against the number of labelled queries."""
+"""Measure what certification costs: results kept against the number of labelled queries."""
 
 from functools import partial
 
@@ -26,17 +26,19 @@ _RULES = [certified(policy, guarantee, loss) for policy, guarantee in _ROWS.valu
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Calibrate on draws of each size, and judge on all other queries."""
     draws = experiment.part(DRAWS)
     rows = []
     for name in experiment.wanted(SETS):
         searched = experiment.searched(name, K)
         rows += _rows(experiment, name, searched, draws)
     return f"""\
-Mean share of results kept on all other queries of the set, over {draws} draws of so many labelled queries, K = {K}; all of
-them calibrate, and `auto` fits its model on some of them. 1.000 is no cut: the share of draws in which nothing could be
-certified, if any, is in brackets. Read along a row: where it stops falling, more labels buy nothing. At 95 % at least 299,
-149 or 59 certifying queries are needed for 1, 2 or 5 % where no two queries share a document, and more where they do.
+Each column draws that many labelled queries {draws} times, with K = {K}. All of them calibrate, and `auto` fits its model on some of them. The
+figure is the mean share of results kept on all other queries of the set. 1.000 means no cut. The share of draws in which nothing
+could be certified stands in brackets.
+
+Read along a row: where the figure stops falling, more labels buy nothing. To certify 1, 2 or 5 % with 95 % confidence takes at
+least 299, 149 or 59 queries. Where queries share documents, it takes more.
 
 {table(["set", "δ", "statement", *(f"{size:,}" for size in SIZES)], rows)}
 """

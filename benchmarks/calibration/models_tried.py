@@ -1,4 +1,4 @@
-"""Why the product has a logistic model and no joint cut: what boosted trees and score / best^a would have given."""
+"""Compare the logistic model with boosted trees, and the cuts of the product with a joint cut."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,14 +25,14 @@ _CUTS = ("similarity", *(f"score / best^{share(a, 2)}" for a in _EXPONENTS), "re
 
 @dataclass(frozen=True)
 class Tried:
-    """Of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
+    """The figures of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
 
     log_losses: tuple[float, float]
     kept: np.ndarray
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure each model and cut on the same random splits."""
     splits = experiment.part(SPLITS)
     tried = {
         (name, k): experiment.workers.each(experiment.searched(name, k), partial(_try, seed=experiment.seed), splits)
@@ -52,19 +52,19 @@ def section(experiment: Experiment) -> str:
         )
         cuts.append([name, k, *(" / ".join(share(x) for x in row) for row in kept)])
     return f"""\
-{splits} random splits. Every model is fitted on the same queries and features (`Parts.fit`) and every cut certified on the same
-others (`Parts.certify`) for the expected loss at 1 / 2 / 5 %; what is shown is of unseen queries.
+{splits} random splits, measured on unseen queries. All models are fitted on the same queries and features. The same other queries certify
+every cut, for an expected loss of 1 / 2 / 5 %.
 
 ### Logistic regression and boosted trees
 
-Trees: scikit-learn's HistGradientBoostingClassifier, depth 3, 60 trees, learning rate .1, leaves of 40, l2 of 1. The last two
-columns are trees less logistic: below 0 the trees are better. {_trees(tried)}
+The trees are scikit-learn's HistGradientBoostingClassifier: depth 3, 60 trees, learning rate .1, leaves of 40, l2 of 1. The last two
+columns subtract the logistic model from the trees: below 0 the trees are better. {_trees(tried)}
 
 {table(["set", "K", "log loss, logistic", "trees", "difference", "difference in share kept, 1 / 2 / 5 %"], models)}
 
 ### One cut on score and relative score together
 
-score / best^a is the similarity at a = 0 and the relative score at a = 1. {_joint(tried)}
+A cut on score / best^a compares the similarity with the threshold at a = 0, and the relative score at a = 1. {_joint(tried)}
 
 {table(["set", "K", *_CUTS], cuts)}
 """
@@ -96,7 +96,7 @@ def _try(searched: SearchedSplit, number: int, seed: int) -> Tried:
 
 
 def _kept(searched: SearchedSplit, decisions: np.ndarray, certifying: Positions, judges: Positions) -> list[float]:
-    """Share kept at each loss, certified as the product certifies."""
+    """Return the share kept at each loss, certified as the product certifies."""
     queries = searched.judged.take(certifying)
     shares = []
     for loss in LOSSES:

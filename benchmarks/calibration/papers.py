@@ -1,4 +1,4 @@
-"""What the papers report for an encoder and a data set, and how these numbers go together: their Tables 2 and 3."""
+"""Compute the papers' measures for each encoder and data set, and their correlations: Tables 2 and 3."""
 
 import numpy as np
 
@@ -41,7 +41,7 @@ PAIRS = {
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the papers' measures of each set, and their correlations."""
     settings = CalibrationSettings(holdout=0, seed=experiment.seed)
     second = second_encoder()
     asked = [(name, DEFAULT_ENCODER, "all-MiniLM-L6-v2") for name in experiment.wanted(SETS)]
@@ -58,14 +58,15 @@ def section(experiment: Experiment) -> str:
     ]
     header = ["set", "encoder", "accuracy", "NDCG", "COE", "ROE", "τ(ψ)", "accuracy at τ", "I_A", "I_B"]
     return f"""\
-All answerable queries, K = {settings.k}, m = {settings.bootstraps}, l = {settings.sample_size}, 95 % intervals in brackets, θ at the {settings.overlap_percentile:.0f}th percentile of S_topK; in percent but for τ.
-The isotropy is of the document vectors.
+All answerable queries, K = {settings.k}, {settings.bootstraps} bootstraps of {settings.sample_size} queries, with 95 % intervals in brackets. All figures but τ are in percent.
+[calibration.md](../calibration.md) defines COE, ROE and ψ; θ is the {settings.overlap_percentile:.0f}th percentile of the top K similarities. I_A and I_B measure
+the isotropy of the document vectors.
 
 {table(header, rows)}
 
-Pearson correlations over these {len(numbers)} rows. They go over data sets as much as over encoders, where the papers
-compare encoders on one data set, so they are not the papers' question; `taugate release correlations` answers that for
-three releases or more of one data set.
+These are Pearson correlations over the {len(numbers)} rows. The papers compare encoders on one data set; these rows mix data sets and encoders,
+so they answer another question. `taugate release correlations` answers the papers' question for three or more releases of one data
+set.
 
 {table(["", "here", "papers, mean of three domains"], pairs)}
 """

@@ -1,4 +1,4 @@
-"""How many of the calibration queries should fit the model and how many certify: what `auto` keeps at other shares."""
+"""Compare ways to divide the calibration queries between fitting and certifying."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ _RULES = [certified("auto", "expected-loss", loss) for loss in LOSSES]
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure what `auto` keeps for each division."""
     splits = experiment.part(SPLITS)
     rows, worst = [], 0.0
     for name in experiment.wanted(SETS):
@@ -35,16 +35,16 @@ def section(experiment: Experiment) -> str:
         rows += [[name, share(loss, 2), *map(share, kept[:, column])] for column, loss in enumerate(LOSSES)]
     header = ["set", "δ", *(f"{share(fit, 2)} / {share(choose, 2)}" for fit, choose in _TRIED)]
     return f"""\
-Mean share of results kept by `auto` on unseen queries over {splits} random splits, expected loss, K = {_K}, by the shares of the
-calibration queries that fit the model / help to choose; the others certify. The first column is in force. Where another
-is better, it keeps at most {share(worst)} less.
+The calibration queries divide into those that fit the model, those that help to choose the policy, and the rest, which certify. A
+column "a / b" gives the shares of the first two. The figure is the mean share of results that `auto` keeps on unseen queries, over
+{splits} random splits, for an expected loss and K = {_K}. Taugate uses the first column. Where another is better, it keeps at most {share(worst)} less.
 
 {table(header, rows)}
 """
 
 
 def _kept(searched: SearchedSplit, number: int, seed: int) -> list[list[float]]:
-    """Share kept of each division, at each loss."""
+    """Return the share kept of each division, at each loss."""
     rng = np.random.default_rng([seed, number])
     calibration, judges = unseen(rng, searched.units)
     rows = Resamples.draw(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings()).rows

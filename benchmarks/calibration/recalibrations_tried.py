@@ -1,4 +1,4 @@
-"""How the model's probabilities are put right: Platt's line, beta calibration, isotonic regression, Venn–Abers, nothing."""
+"""Compare corrections of the model's probabilities: Platt's line, beta, isotonic, Venn–Abers, none."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,7 +29,7 @@ Map = Callable[[np.ndarray], np.ndarray]
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure each correction on unseen documents."""
     splits = experiment.part(SPLITS)
     rows: list[tuple[str, int, np.ndarray]] = []
     for name in experiment.wanted([*CHOSEN_ON, *SETS]):
@@ -43,9 +43,10 @@ def section(experiment: Experiment) -> str:
     return "\n\n".join(
         [
             f"""\
-Results of unseen documents, {splits} random splits by document; every map is fitted on the same queries, which did not fit the
-model. Each cell but Platt's is the difference from Platt's line, with its standard error over the splits: below 0 is
-better. Chosen on {" and ".join(CHOSEN_ON)}; the other sets report. Beta calibration is the product's own.""",
+A correction maps the model's probabilities to better ones. All corrections are fitted on the same queries, which did not fit the
+model, and measured on unseen documents over {splits} random splits by document. Platt's column has its own value. The others have their
+difference from it, with the standard error over the splits: below 0 is better. Taugate uses beta calibration. The choice was made
+on {" and ".join(CHOSEN_ON)}; the other sets had no say.""",
             *shown,
         ]
     )

@@ -1,4 +1,4 @@
-"""Whether `relevance` comes true on unseen queries: the expected calibration error, on two encoders."""
+"""Check whether `relevance` comes true on unseen queries, by expected calibration error, with two encoders."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -44,7 +44,7 @@ class Errors:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the calibration error on unseen queries over random splits."""
     splits = experiment.part(SPLITS)
     second = second_encoder()
     if second is None:
@@ -65,10 +65,12 @@ def section(experiment: Experiment) -> str:
             first_rows.append(_row("scifact: train → test", k, _across(experiment, k, splits), _TARGET))
     header = ["set", "K", "ECE", "if right", "standard deviation", "largest"]
     return f"""\
-Expected calibration error of `relevance` over tenths, on the results of unseen queries: mean over {splits} random splits,
-their standard deviation, and the worst of them. An ECE of .01 says that a result shown as 30 % is relevant in 29 to 31 %
-of the cases. A finite sample has an ECE above 0 even where the model is right: "if right" is what it would then be, with
-labels drawn at random from the model's own probabilities.
+`relevance` is the probability that a result is relevant. Its expected calibration error (ECE) says how far it is off, on average
+over tenths: with an ECE of .01, a result that says 30 % is relevant in 29 to 31 % of the cases. The table has the mean over {splits}
+random splits on the results of unseen queries, the standard deviation and the worst split.
+
+A finite sample has an ECE above 0 even if the model is right. "If right" is the ECE it would then have: labels are drawn at random
+from the model's own probabilities.
 
 ### all-MiniLM-L6-v2, sets of 1,000 queries or more
 
@@ -76,8 +78,8 @@ labels drawn at random from the model's own probabilities.
 
 ### Another encoder: sre-embedding-model
 
-Calibrated again on the same queries, as every calibration does; and, to show why it must be, with the model that was
-fitted on all-MiniLM-L6-v2 kept ("not recalibrated").
+Every calibration fits the model anew, and so does this table. "Not recalibrated" keeps the model of all-MiniLM-L6-v2, and shows why
+that is wrong.
 
 {table([*header, "target ≤ .04", "not recalibrated"], second_rows)}
 """

@@ -1,4 +1,4 @@
-"""What becomes of `relevance` and of a certified cut when the corpus and its users are replaced and the release is not."""
+"""Measure `relevance` and certified cuts after the corpus and its users change and the release does not."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -34,7 +34,7 @@ _LABELLED = 100  # queries of the new corpus that somebody labels
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Serve other data sets with the calibration of one, and measure both."""
     said, cuts, tried = [], [], []
     for k in (5, 20):
         release = SourceCalibration.of(experiment.searched(SOURCE, k), experiment.seed)
@@ -52,13 +52,13 @@ def section(experiment: Experiment) -> str:
     better = "; ".join(f"{way}: {count}" for way, count in zip(ways, lower, strict=True))
     rows = [[name, k, *map(_interval, each)] for name, k, each in tried]
     return f"""\
-Calibrated on 70 % of {SOURCE}, served on other corpora, as a release is whose corpus and users are replaced and which
-nobody calibrates again: the statistics of the documents are those of the new corpus, the model, its recalibration and τ
-are the old ones. Every query of the new set judges; of {SOURCE} those that were held out. 95 % intervals by document.
+What if the corpus and its users change, and nobody calibrates again? 70 % of {SOURCE} calibrate; then other data sets are served. The
+document statistics are those of the new corpus. The model of relevance, its correction and the threshold τ stay. All queries of the
+new set judge; of {SOURCE} only those held out. Intervals are 95 %, by document.
 
 ### What it says
 
-"Said .8 to .9": the share of these results that is relevant.
+"Said .8 to .9" is the share of relevant results among those with a `relevance` of .8 to .9.
 
 {table(["set", "K", "Brier skill", "ECE", "ECE of p ≥ .2", "said .8 to .9"], said)}
 
@@ -68,11 +68,15 @@ are the old ones. Every query of the new set judges; of {SOURCE} those that were
 
 ### What was tried against it
 
-ECE of p ≥ .2 on the half of the new documents that nothing was learnt from. The background of the new queries replaces, for
-each document, how it scores against the old queries by how it scores against the new ones; the shares of classes are
-those of Saerens, Latinne and Decaestecker (Neural Computation 14, 2002), by EM on what the model says of the new results.
-Neither needs a label. The last column refits the recalibration on {_LABELLED} labelled queries of the new corpus.
-Lower than as it is, of {len(tried)} rows: {better}.
+The table has the calibration error (ECE) of results with p ≥ .2, on half of the new documents. The corrections learn from the other
+half only.
+
+- *Background of the new queries*: the model's numbers about a document compare it with the new queries instead of the old ones.
+- *Shares of classes by EM*: the method of Saerens, Latinne and Decaestecker (Neural Computation 14, 2002) estimates the new share
+  of relevant results from the model's own probabilities.
+- The last column fits the correction again on {_LABELLED} labelled queries of the new corpus. The other two need no labels.
+
+Lower than without a correction, of {len(tried)} rows: {better}.
 
 {table(["set", "K", "as it is", *ways], rows)}
 """
@@ -145,7 +149,7 @@ class Shifted:
         return [*map(_interval, cells), known]
 
     def cuts(self, release: SourceCalibration, judges: np.ndarray) -> list[str]:
-        """Share of queries lost and share of results kept of each policy."""
+        """Format the share of queries lost and of results kept of each policy."""
         relevance = release.model.probability(self.values).astype(np.float32)
         nothing = TopK(self.judged.top.scores[:0], self.judged.top.positions[:0])
         scored = ScoredQueries(self.judged, nothing, relevance, relevance[:0]).take(judges)

@@ -1,4 +1,4 @@
-"""Seconds for the threshold and every bootstrap, beside the literal transcription of the papers on the same data."""
+"""Time the threshold search and all bootstraps beside a literal transcription of the papers."""
 
 import statistics
 import time
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Queries near a document each, as unit vectors."""
+    """Synthetic queries, each near one document, as unit vectors."""
 
     queries: Float32
     documents: Float32
@@ -54,7 +54,7 @@ class Synthetic:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Time each step on synthetic vectors, and check that both ways agree."""
     data = Synthetic.of(np.random.default_rng(experiment.seed))
     settings = CalibrationSettings(k=K, bootstraps=BOOTSTRAPS, sample_size=SAMPLE_SIZE, seed=experiment.seed)
     labels = [LabelledQuery(str(row), "", {document: 1}) for row, document in enumerate(data.correct)]
@@ -93,9 +93,9 @@ def section(experiment: Experiment) -> str:
         ["choice and certified cut, policy auto", f"{choosing:.3f} s", ""],
     ]  # fmt: skip
     return f"""\
-m = {BOOTSTRAPS}, l = {SAMPLE_SIZE}, q = {QUERIES:,}, K = {K}; synthetic unit vectors of {DIMENSION} dimensions, {DOCUMENTS:,} documents, one thread. Median of
-{_ROUNDS} runs, of one where it takes longer than a second. The transcription (`tests/oracle.py`) searches in each bootstrap,
-as the papers describe it; Taugate searches once and then counts how often each query is drawn.
+{QUERIES:,} queries and {DOCUMENTS:,} documents, K = {K}, {BOOTSTRAPS} bootstraps of {SAMPLE_SIZE} queries; synthetic unit vectors of {DIMENSION} dimensions, one thread. Times are
+medians of {_ROUNDS} runs, or one run where it takes longer than a second. The transcription of the papers (`tests/oracle.py`) searches in
+every bootstrap. Taugate searches once, and then counts how often each bootstrap draws each query.
 
 {table(["what", "figure", "target"], rows)}
 """

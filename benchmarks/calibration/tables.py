@@ -23,10 +23,11 @@ PAGE = experiment_page(
     module="benchmarks.calibration.tables",
     title="# Calibration: what is promised, what comes true, what it costs",
     introduction="""\
-Public data sets, all-MiniLM-L6-v2 exported to ONNX in float32, cosine, unless a table says otherwise. Loss is the share of
-queries that had a relevant document among their top K and lost every one of them to the cut. Kept is the share of the top-K
-results that is passed on: lower is better. Every figure is of queries that had no say in what they measure, and is made
-by the functions that `taugate calibrate` calls. The line under each heading says how to measure it again.""",
+Unless a table says otherwise, these are public data sets and cosine similarity with all-MiniLM-L6-v2, exported to ONNX in float32.
+*Loss* is the share of queries that had a relevant document among their top K results and lost all of them to the cut. *Kept* is
+the share of the top K results that the cut passes on: lower is better. δ is the largest loss that a cut is certified for. Every
+figure comes from queries that had no say in the cut, and from the functions that `taugate calibrate` calls. The line under each
+heading repeats the measurement.""",
     sections={
         "expected": expected_loss,
         "kept": kept_share,

@@ -47,7 +47,7 @@ def labelled(rng: np.random.Generator, units: SamplingUnits, size: int) -> tuple
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a rule did: share of results kept and queries lost among those that judge; whether there is a cut at all."""
+    """The outcome of a rule: share of results kept, queries lost among those that judge, and whether it cuts at all."""
 
     kept: float
     lost: float
@@ -74,7 +74,7 @@ def trial(
 def gather(
     searched: SearchedSplit, calibration: Positions, rng: np.random.Generator, number: int
 ) -> CalibrationQueries:
-    """What a decision rests on, as `taugate.calibration.study.study` gathers it."""
+    """Gather the evidence of a decision, as `taugate.calibration.study.study` does."""
     draw = Resamples.draw(rng, searched.units.take(calibration), len(searched.documents), CalibrationSettings())
     parts = QueryRoles.draw(calibration, searched.units, number)
     estimated = searched.estimate(parts)

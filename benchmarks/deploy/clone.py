@@ -1,4 +1,4 @@
-"""From a clean clone to a search answered, with what README's "Run it with containers" says and nothing else."""
+"""Time the way from a clean clone to an answered search, by the commands of the README and nothing else."""
 
 import os
 import time
@@ -14,7 +14,7 @@ _QUERY = {"query": "Who is liable for hidden defects?"}
 
 
 def section(plan: ContainerPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Run the README's container commands in a fresh clone and time each."""
     steps: list[tuple[str, float]] = []
 
     began = time.perf_counter()
@@ -50,8 +50,8 @@ def section(plan: ContainerPlan) -> str:
         else "buildah, with PyTorch's build for the CPU, and images of Debian's own packages\nfor Redis, Prometheus and Alertmanager"
     )
     return f"""\
-What README's "Run it with containers" does, step by step in a new clone: {built}; without
-Grafana where there is no image of it. Prometheus scrapes every 15 s.
+The commands of the README's "Run it with containers", step by step in a new clone: {built}. Grafana is left out
+where there is no image of it. Prometheus scrapes every 15 s.
 
 {table(["step", "took"], [*rows, ["together", f"{sum(seconds for _, seconds in steps):.1f} s"]])}"""
 

@@ -1,4 +1,4 @@
-"""How large the images are, and what of them."""
+"""Measure the size of the container images."""
 
 from benchmarks.deploy.plan import ContainerPlan
 from benchmarks.markdown import table, verdict
@@ -14,7 +14,7 @@ for path in sorted(pathlib.Path("/opt/taugate/lib").glob("python*/site-packages/
 
 
 def section(_: ContainerPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """List the size of each image and of its largest packages."""
     base = _megabytes(base_image())
     rows, beyond = [], {}
     for target in ("service", "calibration"):
@@ -24,7 +24,8 @@ def section(_: ContainerPlan) -> str:
     most = beyond["service"]
     wanted = ["service beyond the base", f"at most {_MOST} MB", f"{most:,.0f} MB", verdict(reached=most <= _MOST)]
     return f"""\
-Uncompressed, as the engine says; calibration with PyTorch's build for the CPU; the base, `{base_image()}`, has {base:,.0f} MB here.
+Sizes are uncompressed, as the container engine reports them. The calibration image has PyTorch's build for the CPU. The base,
+`{base_image()}`, has {base:,.0f} MB.
 
 {table(["image", "size", "beyond the base", "largest packages (MB)"], rows)}
 

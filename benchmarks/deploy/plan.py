@@ -1,4 +1,4 @@
-"""What one run of the container tables was asked for."""
+"""The plan of one run of the container tables."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """What a section of the page needs.
+    """The settings that a section of the page needs.
 
     work: a folder that is removed afterwards; starts: how often the service is started, each time in a new container.
     """

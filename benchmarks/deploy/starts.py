@@ -1,4 +1,4 @@
-"""How soon a container answers, and how soon it is gone."""
+"""Time how soon a container answers, and how soon it stops."""
 
 import time
 from statistics import median
@@ -14,7 +14,7 @@ _MOST_TO_READY, _MOST_TO_END = 3.0, 5.0  # seconds, as the project was asked for
 
 
 def section(plan: ContainerPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Start and stop each container several times and report the medians."""
     project = Project.copied(plan.work)
     try:
         project.compose("run", "--rm", "demo")
@@ -30,9 +30,9 @@ def section(plan: ContainerPlan) -> str:
         for name, most in wanted
     ]
     return f"""\
-The sample release (503 documents, all-MiniLM-L6-v2 in float32) in a new container each time, {plan.starts} of them, read-only and
-without capabilities, files read before. Ready, and the first reply: from the engine's command `start` until /readyz is 200 and
-a search is answered; the engine's own share is in it. Ended: from SIGTERM until the process is gone.
+{plan.starts} times, a new container serves the sample release (503 documents, all-MiniLM-L6-v2 in float32). It is read-only and without
+capabilities, and its files are already in the page cache. *Ready* and *first reply* count from the engine's command `start` until
+/readyz is 200 and a search is answered; they include the engine's own time. *Ended* counts from SIGTERM until the process is gone.
 
 {table(["", "median", "slowest"], rows)}
 

@@ -15,7 +15,8 @@ PAGE = Page[ContainerPlan](
     module="benchmarks.deploy.tables",
     title="# Containers: how large, how soon",
     introduction="""\
-What `deploy/docker/Dockerfile` builds and `docker-compose.yml` runs. The line under each heading says how to measure it again.""",
+This page measures the images of `deploy/docker/Dockerfile` and the services of `docker-compose.yml`. The line under each heading repeats
+the measurement.""",
     sections={"images": images, "starts": starts, "clone": clone},
     options=[Option("starts", 10, "of the service, each in a new container", {"starts"})],
     needs_data=(),

@@ -1,1 +1,1 @@
-"""What alarms of drift find, and how soon: docs/benchmarks/drift.md."""
+"""Benchmarks of drift alarms: what they find, and how soon (docs/benchmarks/drift.md)."""

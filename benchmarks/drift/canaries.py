@@ -1,4 +1,4 @@
-"""Golden queries by encoders that are not the release's: noticed without any traffic."""
+"""Send golden queries through the wrong encoders: a change is noticed without any traffic."""
 
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.worlds import altered_encoder, coarse_encoder, world
@@ -11,7 +11,7 @@ _SET = "squad_v2_dev"
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Compare golden queries by each wrong encoder with those of the release."""
     release = world(plan.data, _SET, plan.work).release
     encoders = {
         "the encoder of the release": release.retriever.encoder,
@@ -30,7 +30,8 @@ def section(plan: DriftPlan) -> str:
         rows.append([name, difference, accuracy, "quiet" if result.alike else "alarm"])
     header = ["encoder", "furthest from the record", "accuracy", ""]
     return f"""\
-{len(release.golden)} golden queries of a release of {_SET}; its tolerance is {release.manifest.golden_tolerance:g}.
+A release carries golden queries with recorded scores. The service asks them again and again: a changed encoder shows without any
+traffic. Here {len(release.golden)} golden queries of a release of {_SET} are encoded by three encoders; the tolerance is {release.manifest.golden_tolerance:g}.
 
 {table(header, rows)}
 

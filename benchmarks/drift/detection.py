@@ -1,4 +1,4 @@
-"""How many queries it takes until a change is an alarm: alone, in bursts, over ten replicas, with a baseline."""
+"""Count the queries until a change raises an alarm: alone, in bursts, over ten replicas, with a baseline."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -55,7 +55,7 @@ class DetectionSetup:
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Change the traffic, and count the queries until the alarm."""
     found = _all_delays(plan)
     parts, wanted = [], []
     for way in WAYS:
@@ -73,18 +73,25 @@ def section(plan: DriftPlan) -> str:
                     wanted.append(Target(name, float(value), at_most=way.slower * bound))
     own = "\n\n".join(parts)
     return f"""\
-The releases and queries of the first section: {_BEFORE:,} ordinary queries, then the change. Queries from the change to the first alarm, median /
-90th percentile of {plan.runs} runs, given up after {_MOST:,}. Off-topic queries are those of ood_queries; for squadshifts_reddit, whose
-conversations the bank customers among them resemble (their similarities there are those of ordinary queries, so that no similarity
-tells them apart), those of cosqa. A corpus is replaced by that of squadshifts_new_wiki, its own by that of squad_v2_dev; the old τ stays.
-"Encoder bytes altered": the sign of 3 % of the weights. "Encoder in int8" is the one that the gate refuses; its shift is smaller than
-the smallest effect that counts, and canaries find both encoders at once (below).
+After {_BEFORE:,} ordinary queries of the releases above, something changes. A cell has the number of queries from the change to the first
+alarm: median / 90th percentile of {plan.runs} runs. A run gives up after {_MOST:,}.
 
-Off-topic queries come each for itself, also where the others come in bursts. Where bursts are off-topic as a whole, some blocks hold
-several of them and others none: that takes longer, and is beyond the wanted numbers on some sets or all. The week of cosqa's baseline has
-no swing. Percentiles, stakes and the lane of fifths were chosen on held-out queries of these sets, squad_v2_dev and covidqa_chunks above
-all, so that these figures are no independent test of that choice. Ten replicas take turns with one state every 250 queries, until all of them know of
-the alarm. Without Redis each has a tenth of the traffic and evidence of its own, and the alert reads the average
+- *Off-topic queries* are those of ood_queries. For squadshifts_reddit they are those of cosqa: the bank customers in ood_queries
+  resemble its conversations, and no similarity tells them apart.
+- *Corpus replaced* puts the corpus of squadshifts_new_wiki in place of the old one, or that of squad_v2_dev in place of its own. The
+  old τ stays.
+- *Encoder bytes altered* changes the sign of 3 % of the weights.
+- *Encoder in int8* is an encoder that the gate refuses. Its shift is smaller than the smallest effect that counts. Canaries, below,
+  find both encoders at once.
+
+Off-topic queries come one by one, even where the others come in bursts. If whole bursts are off-topic, some blocks hold several of
+them and others none. That takes longer, and misses the wanted numbers on some sets. The week of cosqa's baseline has no swing.
+
+These figures do not test the detector's own settings independently. Its percentiles, stakes and the lane of fifths were chosen on
+held-out queries of the same sets, mainly squad_v2_dev and covidqa_chunks.
+
+Ten replicas with Redis share one state. They take turns every 250 queries, and a run ends when all of them know of the alarm. Without
+Redis each replica has a tenth of the traffic and its own evidence, and the alert reads the average
 (`job:taugate_drift_evidence:pooled`).
 
 {own}

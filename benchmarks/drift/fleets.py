@@ -1,4 +1,4 @@
-"""Queries until a deployment alarms: one process, ten replicas that share one state, ten that share nothing."""
+"""Count queries until a deployment alarms: one process, ten replicas with one state, ten that share nothing."""
 
 from collections.abc import Callable, Iterable, Iterator
 

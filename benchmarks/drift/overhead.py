@@ -1,4 +1,4 @@
-"""What watching costs: the same service with and without, in turns."""
+"""Measure what drift monitoring costs: the same service with and without, in turns."""
 
 import random
 from dataclasses import replace
@@ -24,7 +24,7 @@ _Kind = tuple[str, bool]  # what is asked, whether it is watched
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time queries against both services in turns."""
     here = world(plan.data, SET, plan.work)
     texts = sorted({*asked(plan.data, SET)})
     random.Random(plan.seed).shuffle(texts)  # noqa: S311 (an order, not a secret)
@@ -48,17 +48,18 @@ def section(plan: DriftPlan) -> str:
     wanted.append(Target("looking and showing: share of one processor", share, at_most=0.03))
     header = ["", "watch", "replies/s", "p50 ms", "p99 ms", "CPU ms a query"]
     return f"""\
-{SET}, float32, {_CLIENTS} clients in a closed loop; both services run, and are loaded in turns, {plan.rounds} rounds of {plan.seconds:g} s, both
-begun anew every {_ROUNDS_OF_A_PROCESS}; medians. New
-queries without a cache, and {_KNOWN} known ones with it.
+Two services run side by side, one with drift monitoring and one without. {_CLIENTS} clients load them in turns, in a closed loop, with {plan.rounds}
+rounds of {plan.seconds:g} s on {SET} in float32. Both are started anew every {_ROUNDS_OF_A_PROCESS} rounds. Figures are medians, for new queries without a cache and
+for {_KNOWN} known ones with it.
 
 {table(header, rows)}
 
-The alarms alone, keys of queries included, take {now:.1f} µs of a processor for a query, in looks of {5 * _RATE:,} queries; the e-detectors
-that take each query by itself {before:.1f} µs, timed in turns. After 200,000 distinct queries they keep {kept:,.0f} kB in the process, and leave
-{left:,.0f} kB in Redis: neither grows with the traffic.
+The alarms alone take {now:.1f} µs of processor time a query, in batches of {5 * _RATE:,}. The detectors before, which weigh single queries, take
+{before:.1f} µs, timed in turns. After 200,000 distinct queries the alarms keep {kept:,.0f} kB in the process and {left:,.0f} kB in Redis. Neither grows with
+the traffic.
 
-Weighing {5 * _RATE:,} queries, every 5 s, takes {a_look:.1f} ms of a processor, and showing a window of 10,000, every 15 s, {a_show:.0f} ms.
+Every 5 s the service weighs up to {5 * _RATE:,} queries, in {a_look:.1f} ms of processor time. Every 15 s it computes the metrics of a window of
+10,000, in {a_show:.0f} ms.
 
 {targets(wanted)}
 """

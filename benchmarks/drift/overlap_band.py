@@ -1,4 +1,4 @@
-"""COE and ROE of ten thousand live queries like those of the calibration, beside the band of the release."""
+"""Compare COE and ROE of ten thousand live queries like the calibration's with the band of the release."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ _SETS = ("squad_v2_dev", "pubmedqa_labelled", "covidqa_chunks")
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure COE and ROE of live traffic, and say whether each is inside the band."""
     rows, within = [], True
     for name in _SETS:
         release = released(plan.data, name, plan.work)
@@ -40,7 +40,8 @@ def section(plan: DriftPlan) -> str:
             rows.append([name, what, share(mine.mean), interval, reference, "yes" if inside else "**no**"])
     header = ["set", "", "live", "its interval", "band of the release", "inside"]
     return f"""\
-{_QUERIES:,} queries drawn from those that were held out, and as many judgements of relevant documents that they were shown.
+COE and ROE of live traffic should lie in the release's own interval while nothing drifts. Here {_QUERIES:,} queries are drawn from those that
+were held out, with one relevant result judged for each.
 
 {table(header, rows)}
 

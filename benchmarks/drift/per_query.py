@@ -1,4 +1,4 @@
-"""What alarms looked like before: e-detectors fed with each query by itself, as if queries were independent."""
+"""The earlier alarms: e-detectors that weigh single queries, as if queries were independent."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What one run of the tables was asked for."""
+"""The plan of one run of the drift tables."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class DriftPlan:
-    """What one run of the drift tables was asked for.
+    """The settings of one run of the drift tables.
 
     queries: of the simulation without drift; runs: of each scenario; seconds, rounds: of each load of a service.
     """

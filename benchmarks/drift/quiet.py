@@ -1,4 +1,4 @@
-"""Traffic without drift, in the orders in which real traffic comes: how often an alarm is raised about nothing."""
+"""Count false alarms in traffic without drift, in the orders in which real traffic comes."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ HEADING = "Traffic without drift"
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Replay every pattern of traffic without drift and count alarms, beside those of other detectors."""
     worlds = [world(plan.data, name, plan.work) for name in SETS]
     queries = -(-plan.queries // len(worlds))  # of each set
     limits = [rivals.quiet_threshold(here, queries, plan.seed) for here in worlds]
@@ -43,15 +43,18 @@ def section(plan: DriftPlan) -> str:
             ]
             longer.append([f"by {groups[:-1]}", block, *(f"{begun} ({most:.2f})" for begun, most in found)])
     return f"""\
-Releases of {", ".join(SETS)} at the default settings, and queries that these calibrations did not use. Topics are clusters of the
-queries' embeddings (k-means: 30, fewer where one would have fewer than 50 queries), articles the titles or papers of the documents that
-answer them. Every order but those with off-topic queries leaves the marginal distribution as it is. "Most evidence" is the highest
-`taugate_drift_evidence` that there ever was: 1 is an alarm. Beside it are the alarms of the e-detector that Taugate had before, which
-takes each query by itself, and of a fixed threshold on the Kolmogorov-Smirnov distance, chosen to be silent on as many independent queries.
+Nothing drifts here, so every alarm is a false one. The queries were held out when the releases of {", ".join(SETS)} were calibrated, at
+the default settings. They come in the orders in which real traffic comes. Except in the rows with off-topic queries, the
+marginal distribution stays as it is.
+
+*Topics* are clusters of the queries' embeddings (k-means with 30 clusters, or fewer where a cluster would have fewer than 50 queries).
+*Articles* are the titles or papers of the documents that answer the queries. *Most evidence* is the highest value that
+`taugate_drift_evidence` reached: 1 is an alarm. The last two columns are other detectors: the one that Taugate had before, which
+weighs single queries, and a fixed threshold on the Kolmogorov-Smirnov distance, set to be silent on as many independent queries.
 
 {table(header, rows)}
 
-Bursts of 1,000 queries, alarms and in brackets the most evidence, by set:
+Alarms in bursts of 1,000 queries by set, with the most evidence in brackets:
 
 {table(["bursts", "B", *SETS], longer)}
 

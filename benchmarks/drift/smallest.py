@@ -1,4 +1,4 @@
-"""The smallest shift that a release says its alarms find, against simulation."""
+"""Check the smallest shift that a release promises to detect against simulation."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ HEADING = "How small a shift can be seen"
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate the promised shift and half of it, and report how often each is found."""
     rows, shares = [], []
     for name in SETS:
         here = world(plan.data, name, plan.work)
@@ -29,8 +29,9 @@ def section(plan: DriftPlan) -> str:
                         [name, signal, f"{shift.points:+.3f}", f"{abs(shift.effect):.2f}", f"{full:.0%}", f"{half:.0%}"]
                     )
     return f"""\
-What `taugate calibrate` computes for each release, and what {plan.runs} simulated runs of {WITHIN:,} queries find of it: calibration queries drawn
-independently, with all similarities shifted, or with as many more of them left empty, or dropped.
+`taugate calibrate` computes for each release the smallest shift that its alarms find. The table tests that with {plan.runs} simulated runs of
+{WITHIN:,} queries: calibration queries are drawn independently, and all similarities are shifted, or more replies left empty, or more
+results dropped.
 
 {table(["set", "signal", "smallest shift", "Cohen's h", "found", "found at half of it"], rows)}
 
@@ -39,7 +40,7 @@ independently, with all similarities shifted, or with as many more of them left 
 
 
 def _found(here: DriftWorld, signal: str, points: float, plan: DriftPlan) -> float:
-    """Share of the runs in which the alarm of the signal goes on."""
+    """Return the share of runs in which the alarm of the signal goes on."""
     found = 0
     for run in range(plan.runs):
         rng = np.random.default_rng([plan.seed, run])

@@ -1,4 +1,4 @@
-"""Ordinary swings, with and without a baseline of one week."""
+"""Count alarms under ordinary swings of traffic, with and without a baseline of one week."""
 
 from dataclasses import replace
 from itertools import product
@@ -24,7 +24,7 @@ _HALVES = ("topics", "queries")
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Replay daily and weekly swings and count the alarms."""
     worlds = [world(plan.data, name, plan.work) for name in _SETS]
     queries = max(3 * 7 * DAY, -(-plan.queries // len(worlds)))  # of each set, the first week apart
     rows, with_baseline = [], 0
@@ -39,11 +39,15 @@ def section(plan: DriftPlan) -> str:
                 with_baseline += alarms * (kind == "one week")
         rows += [[name, f"easier {halves}", kind, *cells] for kind, cells in found.items()]
     return f"""\
-{DAY:,} queries a day: by day of one half, by night of the other, and the halves as different as they can be: the topics, or the single
-queries, with the higher best similarities by day. A full swing asks at noon for one half alone and at midnight for the other, half a swing for three
-quarters of the one and a quarter of the other; on a Sunday all queries are of the night's half, on other days of the day's. The baseline
-is learnt from the first week; alarms, and in brackets the most evidence, of {queries:,} queries after it. Without cosqa: halves of its 300
-held-out queries do not fill a block of 200.
+People ask other things by night than by day. Here {DAY:,} queries a day come from two halves of the queries. The halves are as different
+as possible: the topics, or the single queries, with the higher best similarities come by day, the others by night.
+
+- *Day and night* is a full swing: only the one half at noon, and only the other at midnight.
+- *Half a swing* is three quarters of the one half and a quarter of the other.
+- *Weekday and Sunday*: all queries of a Sunday are of the night's half, and those of other days of the day's.
+
+The baseline is learnt from the first week. Cells have the alarms in the {queries:,} queries after it, and the most evidence in brackets.
+cosqa is left out: half of its 300 held-out queries do not fill a block of 200.
 
 {table(["traffic", "by day", "baseline", *_SETS], rows)}
 

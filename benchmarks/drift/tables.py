@@ -10,9 +10,11 @@ from taugate.storage.folders import cache_folder
 PAGE = Page[DriftPlan](
     file="drift.md",
     module="benchmarks.drift.tables",
-    title="# Drift: what alarms, how soon, how seldom for nothing, and what watching costs",
+    title="# Drift: how soon alarms come, how often they are false, and what monitoring costs",
     introduction="""\
-What the signals are, and what an alarm takes, is in [drift](../drift.md). The line under each heading says how to measure it again.""",
+Drift is a lasting change in what people ask or in what the service finds. [drift.md](../drift.md) explains the signals, and what an
+alarm takes. This page measures how soon alarms come, and how seldom without a reason. The line under each heading repeats the
+measurement.""",
     sections={
         "quiet": quiet,
         "swings": swings,

@@ -1,4 +1,4 @@
-"""False alarms against their bound, on streams whose means are known: independent and dependent ones."""
+"""Compare false alarms with their bound on streams whose true means are known, independent and dependent."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ Stream = Callable[[np.random.Generator], Float64]
 
 
 def section(plan: DriftPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate streams without drift and count false alarms."""
     covered, wanted = [], []
     for name, stream in _COVERED:
         times = _first_alarms(stream, _OFTEN, plan.seed)
@@ -40,17 +40,17 @@ def section(plan: DriftPlan) -> str:
         beyond.append([name, found])
     wanted.append(Target("alarms in the rows of the second table up to the one of topics", alarms, at_most=1))
     return f"""\
-One variable in 0…1, and {_STREAMS:,} streams of {_QUERIES:,} queries each.
+A theorem bounds the rate of false alarms. Here it is tested on {_STREAMS:,} simulated streams of {_QUERIES:,} queries, each query a number from 0 to 1.
 
-**Covered by the theorem**: the expectation of each block and of each of its fifths, given everything before it, is never beyond the upper
-bound, {_UPPER:.3f}; in the first rows it is exactly there, as bad as it can be without being drift. The alarm is set to one false alarm in
-{_OFTEN:,.0f} queries, so that there is something to count: within N queries at most the share N / {_OFTEN:,.0f} may have one.
+**Covered by the theorem**: given everything before it, no block and no fifth of a block has an expectation above the bound, {_UPPER:.3f}. In
+the first rows the expectation is exactly there: the worst case that is not yet drift. The alarm is set to one false alarm in {_OFTEN:,.0f}
+queries, so that there is something to count. Within N queries, at most a share N / {_OFTEN:,.0f} of the streams may raise one.
 
 {table(["stream", *(f"false alarm within {horizon:,}, bound {horizon / _OFTEN:.0%}" for horizon in _HORIZONS), "mean queries to one, at least"], covered)}
 
-**Beyond the theorem**: streams with the mean of the calibration, {_MEAN:g}, whose bursts carry single blocks over the bound; at the default settings
-(effect {SMALLEST_EFFECT:g}, so that the bound is {_UPPER:.3f}; {AVERAGE_RUN_LENGTH:.0e} queries). "All 1 or all 0" is the strongest burst that there can be, in which what holds
-for one query holds for all of them; topics that differ with a standard deviation of .05 differ about as much as those of the data sets.
+**Beyond the theorem**: these streams have the mean of the calibration, {_MEAN:g}, but bursts lift single blocks over the bound. Settings are the
+defaults: an effect of {SMALLEST_EFFECT:g}, which makes the bound {_UPPER:.3f}, and one false alarm in {AVERAGE_RUN_LENGTH:.0e} queries. "All 1 or all 0" is the strongest burst
+possible: all of its queries are alike. Topics with a standard deviation of .05 differ about as much as those of the data sets.
 
 {table(["stream", f"streams of {_STREAMS:,} with an alarm"], beyond)}
 
@@ -59,7 +59,7 @@ for one query holds for all of them; topics that differ with a standard deviatio
 
 
 def _first_alarms(stream: Stream, average_run_length: float, seed: int) -> Float64:
-    """Queries to the first alarm of each stream, its length where there is none."""
+    """Count the queries to the first alarm of each stream, or all of them where there is none."""
     rng = np.random.default_rng(seed)
     bounds = Bounds(np.zeros(1), np.array([_UPPER]))
     wide = (

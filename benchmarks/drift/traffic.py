@@ -28,7 +28,7 @@ _BATCH = 32
 
 @dataclass(frozen=True)
 class Pool:
-    """What the monitor observes of n different queries. first_key: keys are numbered from it on."""
+    """Make the monitor's observations of n different queries. first_key: number of the first key."""
 
     top: Float32
     random: Float32
@@ -40,7 +40,7 @@ class Pool:
 
     @classmethod
     def of(cls, vectors: Float32, release: Release, index: Index | None = None) -> "Pool":
-        """Queries against an index, that of the release unless another is given, cut as the release does."""
+        """Search an index with queries, the release's unless another is given, and cut as the release does."""
         index = index or release.retriever.index
         top = index.search(vectors, release.manifest.policy.k)
         positions = np.random.default_rng(0).integers(0, len(index), size=(len(vectors), _RANDOM))

@@ -67,15 +67,15 @@ def world(data: Path, name: str, work: Path) -> DriftWorld:
     queries = heldout(data, name, release)
     vectors = encoded([*queries], release, work / f"{name}.npy")
     odd = _OFF_TOPIC[name]
-    strangers = encoded(asked(data, odd), release, work / f"{odd}-by-{name}.npy")
+    out_of_scope = encoded(asked(data, odd), release, work / f"{odd}-by-{name}.npy")
     return DriftWorld(
         name,
         release,
         Pool.of(vectors, release),
         _clusters(vectors),
         _articles(data, name, [sorted(documents)[0] for documents in queries.values()]),
-        Pool.of(strangers, release),
-        _clusters(strangers),
+        Pool.of(out_of_scope, release),
+        _clusters(out_of_scope),
     )
 
 

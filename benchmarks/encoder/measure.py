@@ -1,4 +1,4 @@
-"""Where the encoder's constants come from: tokens a batch, and the tolerance of the golden queries.
+"""Measure what the encoder's constants rest on: tokens a batch, and the tolerance of the golden queries.
 
 Writes docs/benchmarks/encoder.md. Needs TAUGATE_DATA and the extras calibration and sample; about three minutes on 2 cores.
 """
@@ -143,7 +143,8 @@ def main() -> None:
         "",
         "## Tokens a batch",
         "",
-        f"Texts a second, median of {ROUNDS} rounds in random order, and the ratio to the size in use within one round.",
+        f"Texts encoded per second by batch size: the median of {ROUNDS} rounds in random order, and the ratio to the size that "
+        "Taugate uses, within one round.",
         "",
         "| tokens a batch | documents | queries |",
         "|---|---|---|",
@@ -151,8 +152,8 @@ def main() -> None:
         "",
         "## Padding",
         "",
-        f"Queries a second when so many come together, median of {_PADDED_ROUNDS} rounds, and the ratio to no padding in the "
-        "same round. A text is padded to the next multiple of so many tokens, whatever its company.",
+        f"Each text is padded to the next multiple of some number of tokens, whatever it is batched with. The table has queries "
+        f"per second by batch: the median of {_PADDED_ROUNDS} rounds, and the ratio to no padding in the same round.",
         "",
         f"| multiple | {' | '.join(f'{together} together' for together in _TOGETHER)} |",
         f"|---|{'---|' * len(_TOGETHER)}",
@@ -160,7 +161,7 @@ def main() -> None:
         "",
         f"## Tolerance of the golden queries: {TOLERANCE:g}",
         "",
-        f"Largest difference of a similarity, over {base.size:,} pairs, between",
+        f"The table has the largest difference of a similarity over {base.size:,} pairs.",
         "",
         "| | largest difference |",
         "|---|---|",
@@ -168,7 +169,7 @@ def main() -> None:
         f"| PyTorch with AVX-512 and with AVX2 only | {np.abs(wide - narrow).max():.1e} |",
         f"| float32 and int8 weights, for the query that moves least | {moved.min():.1e} |",
         "",
-        "The tolerance lies between what another processor changes and what another encoder changes.",
+        "Another processor changes less than the tolerance, and another encoder changes more.",
         "",
     ]
     REPORT.write_text("\n".join(lines), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""How often evidence by document errs: docs/benchmarks/evidence.md."""
+"""Benchmarks of evidence by document: how often it errs (docs/benchmarks/evidence.md)."""

@@ -1,4 +1,4 @@
-"""How many documents a statement takes: where nothing changes, and where some answers do."""
+"""Compute how many documents a statement takes, where nothing changes and where some answers do."""
 
 import math
 
@@ -22,7 +22,7 @@ _STEP = 1.1  # from one number of documents that is tried to the next, from the 
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the number of documents for each statement and margin."""
     rows = []
     for margin in _MARGINS:
         fewest = _fewest(margin)
@@ -35,16 +35,16 @@ def section(experiment: Experiment) -> str:
     header = ["margin", "nothing changes"]
     header += [f"± {100 * changed_share:g} %, {size} queries each" for changed_share in _CHANGED for size in _SIZES]
     return f"""\
-Documents that gate or promotion take to find a release that is as good to be so, by document, confidence {CONFIDENCE * 100:g} %: at least, where
-nothing changes, however many queries each has; and in four cases of five, where a share of the queries is lost and as many are
-gained, wherever they fall. Numbers are tried in steps of {100 * (_STEP - 1):.0f} %, {_TRIALS} trials each.
+How many documents do gate and promotion need to recognise a release that is equally good, with {CONFIDENCE * 100:g} % confidence? "Nothing changes" has
+the fewest, however many queries each document has. The other columns lose a share of the queries and gain as many, anywhere, and have the
+number that recognises four cases of five. Numbers go up in steps of {100 * (_STEP - 1):.0f} %, with {_TRIALS} trials each.
 
 {table(header, rows)}
 """
 
 
 def _fewest(margin: float) -> int:
-    """Documents without a loss that show the margin."""
+    """Return the fewest documents without a loss that show the margin."""
     return next(
         count
         for count in range(1, 10_000)

@@ -1,4 +1,4 @@
-"""What the labels can show: candidates that are as good as the baseline, and how often each test says so."""
+"""Measure how often each test recognises a candidate that is as good as the baseline."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,7 @@ _MARGINS = (0.003, 0.004, 0.005, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02)
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate equal candidates, and count how often each test says so."""
     there = {each.name: each for each in structures(experiment)}
     asked = [there[name] for name in _SETS if name in there]
     rows, reached = [], []
@@ -52,10 +52,15 @@ def section(experiment: Experiment) -> str:
     ]
     header = ["documents of", "queries", "documents", "least loss", "candidate", *_TESTS, "wanted, by document"]
     return f"""\
-Share of {TRIALS:,} trials that pass at the margin {share(MARGIN)}. *Identical*: nothing changes. *Single queries change*: {100 * _CHANGED:g} % of the
-queries are lost and as many gained, wherever they fall; *whole documents change*: {100 * _CHANGED:g} % of the documents are lost with all of their
-queries and as many gained. *All*: every labelled query judges; *calibrating*: the 70 % of `--holdout 0.3`. *Least loss*: what is
-excluded, by document, where nothing changes. {_words(rows, all(reached))}
+A cell has the share of {TRIALS:,} trials in which a candidate that is as good as the baseline passes, at the margin {share(MARGIN)}.
+
+* *Identical*: nothing changes.
+* *Single queries change*: {100 * _CHANGED:g} % of the queries are lost and as many gained, anywhere.
+* *Whole documents change*: {100 * _CHANGED:g} % of the documents are lost with all of their queries, and as many gained.
+* *All*: every labelled query judges. *Calibrating*: 70 % of them do, as with `--holdout 0.3`.
+* *Least loss*: the smallest loss that the documents can exclude if nothing changes.
+
+{_words(rows, all(reached))}
 
 {table(header, rows)}
 
@@ -63,14 +68,14 @@ excluded, by document, where nothing changes. {_words(rows, all(reached))}
 
 ### Other tests of a mean between −1 and 1, and their size
 
-*By document* is the test in force, *by query* its statement about the average query. Beside them, of document means: the bound
-of Learned-Miller and Thomas (2019), which its authors leave without a proof; the t-test; the percentile bootstrap. The table has how
-often each passes a loss that is exactly the margin: .05 is allowed.
+How often does each test pass a loss that is exactly the margin? .05 is allowed. *By document* is the test that Taugate uses, and *by query*
+its statement about the average query. The others work on document means: the bound of Learned-Miller and Thomas (2019), which its
+authors leave without a proof; the t-test; and the percentile bootstrap.
 
 {table(["documents", "margin", "losses", *_TESTS], sizes)}
 
-The t-test and the bootstrap pass too much, the more so where losses are rare and fall together: neither knows of losses that no
-labelled document had. {_of_ordered(sizes)}
+The t-test and the bootstrap pass too often, above all where losses are rare and fall together: neither accounts for losses that no
+labelled document showed. {_of_ordered(sizes)}
 """
 
 

@@ -1,4 +1,4 @@
-"""What certified cuts lose: calibrated on whole documents, judged on those that nobody had seen."""
+"""Measure what certified cuts lose on documents that had no say in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ _CHECKED = 5  # splits on which the product's decision is asked for, too
 
 @dataclass(frozen=True)
 class Realised:
-    """Of one cut: share of the unseen queries and of all queries lost, share of the unseen queries' results kept."""
+    """The outcome of one cut: share of the unseen and of all queries lost, and of the unseen queries' results kept."""
 
     certified: bool
     unseen: float
@@ -47,7 +47,7 @@ class Realised:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of the splits so far: now, before, and whether the loss was above δ with documents drawn anew."""
+    """The outcomes of the splits so far: now, before, and whether the loss exceeds δ with documents drawn anew."""
 
     now: list[Realised] = field(default_factory=list)
     before: list[Realised] = field(default_factory=list)
@@ -66,12 +66,12 @@ class Row:
     anew: tuple[float, float] | None = None
 
     def above(self, which: str, *, before: bool = False) -> float:
-        """Share of splits in which the loss is above δ."""
+        """Return the share of splits in which the loss is above δ."""
         of = self.before if before else self.now
         return float(np.mean([getattr(each, which) > self.delta + 1e-12 for each in of])) if of else 0.0
 
     def cells(self) -> list[str]:
-        """Of the table: now, and before in brackets."""
+        """Format a cell of the table: now, and before in brackets."""
         pairs = [(self.above(which), self.above(which, before=True)) for which in ("unseen", "all")]
         pairs += [self.anew] if self.anew else []
         pairs += [(self.mean(which), self.mean(which, before=True)) for which in ("certified", "kept")]
@@ -85,7 +85,7 @@ class Row:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Calibrate on whole documents, and judge each cut on the others."""
     fixed, fitted = [], []
     splits = experiment.part(_SPLITS_FITTED)
     for name in experiment.wanted(SETS):
@@ -105,16 +105,16 @@ def section(experiment: Experiment) -> str:
     )
     header = ["set", "policy", "δ", "above δ, unseen", "above δ, all", "above δ, drawn anew", "certified", "kept"]
     return f"""\
-Whole documents calibrate until they have 70 % of the queries, as with the default `--holdout`; the queries of the others are unseen. K = {K},
-confidence 95 %, accuracy. A split in which nothing is certified keeps everything and loses nothing. In brackets is the certificate
-of the release before on the same splits: exact, but of queries one by one.
+A certified cut promises, with 95 % confidence, a loss of accuracy of at most δ. Here whole documents calibrate until they hold 70 % of the
+queries, as with the default `--holdout`; the queries of the other documents are unseen. K = {K}. A split in which nothing is certified
+keeps everything and loses nothing. In brackets is the certificate of the release before on the same splits, which counts single
+queries.
 
-* **Unseen**: the loss on the unseen queries is above δ. These are a sample, too: a cut whose true loss is exactly δ does this
-  about half of the time.
-* **All**: the loss over all queries of the set is above δ; nearer to what the certificate speaks of. The calibration queries are
-  seven in ten of them.
-* **Drawn anew**: the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many queries, and
-  the loss over the set is the truth.
+* **Unseen**: the share of splits with a loss above δ on the unseen queries. These are a sample too: a cut whose true loss is exactly δ
+  exceeds it about half of the time.
+* **All**: the same over all queries of the set, seven in ten of which calibrate. This is closer to what the certificate promises.
+* **Drawn anew**: the same where the set is the whole world. Documents are drawn from it with replacement until they have 70 % as many
+  queries, and the loss over the set is the truth.
 
 ### Policies without a model: {experiment.splits:,} splits
 
@@ -190,7 +190,7 @@ def _one_by_one(queries: int) -> SamplingUnits:
 
 
 def _anew(rng: np.random.Generator, members: list[Positions], queries: int) -> tuple[Positions, SamplingUnits]:
-    """Queries of documents drawn with replacement; a document that is drawn twice is two."""
+    """Draw documents with replacement, and return their queries; a document drawn twice counts as two."""
     drawn = [members[at] for at in rng.integers(0, len(members), len(members)).tolist()]
     sizes = np.array([len(each) for each in drawn])
     enough = int(np.searchsorted(np.cumsum(sizes), (1 - HOLDOUT) * queries)) + 1
@@ -216,7 +216,7 @@ def _check(
 
 
 def _price(rows: Sequence[Row]) -> str:
-    """What is no longer cut, where documents are the unit."""
+    """Describe what is no longer cut where documents are the unit."""
     dear = [row for row in rows if row.mean("kept") != row.mean("kept", before=True)]
     if not dear:
         return ""

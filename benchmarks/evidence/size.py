@@ -1,4 +1,4 @@
-"""How often a loss that is exactly the margin is said to be below it: gate, promotion and certificate of a cut."""
+"""Count wrong statements where the true loss is exactly the margin: gate, promotion and certificate."""
 
 import zlib
 from collections import defaultdict
@@ -76,7 +76,7 @@ Cells = dict[tuple[str, str, str], list[SizeCell]]  # by statement, structure an
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate losses at the margin and count the statements that are wrong."""
     asked = structures(experiment)
     cells: Cells = defaultdict(list)
     for structure in asked:
@@ -96,11 +96,13 @@ def section(experiment: Experiment) -> str:
         f"\n### {said.words[0].upper()}{said.words[1:]}\n\n{_table(asked, said, cells)}\n" for said in _SAID
     )
     return f"""\
-The loss is exactly the margin, of the average document or of the average query, as the statement has it; {TRIALS:,} trials of
-each world, and at most .05 of them may pass. A cell is the largest share over those of the margins {", ".join(share(each) for each in _MARGINS)} that
-the structure can show at all; a dash is where it can show none of them. In brackets is what the release before did in the same
-worlds: exponential tilting of the losses by document in gate and promotion, the exact binomial test by query in the certificate ({_BEFORE} trials).
-Where no document has two queries, as in pubmedqa_labelled, these tests are still in force, and documents are single queries.
+Each simulated world loses exactly the margin, of the average document or of the average query, as the statement says. At most .05 of
+its {TRIALS:,} trials may pass. A cell has the largest share over the margins {", ".join(share(each) for each in _MARGINS)}, as far as the data can show them at all; a dash
+means that they can show none.
+
+In brackets are the tests of the release before in the same worlds: exponential tilting of the losses by document in gate and promotion,
+and the exact binomial test by query in the certificate ({_BEFORE} trials). Where no document has two queries, as in pubmedqa_labelled, these tests
+are still used, and each document is one query.
 
 Losses fall on whole documents, on single queries, or in part on either. *Gains*: for two queries that are lost one is gained.
 *Largest documents only*: the largest, which have four times the loss together; each is lost one time in four. *At worst*: as

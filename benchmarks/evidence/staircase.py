@@ -49,7 +49,7 @@ class Staircase:
         return [self._highest(steps, _p_values(steps, delta)) for delta in deltas]
 
     def lost(self, rows: NDArray[np.int64], tau: float | None) -> float:
-        """Share of the queries at these positions that a cut loses."""
+        """Return the share of the queries at these positions that a cut loses."""
         return 0.0 if tau is None else float((self.best[rows] < np.float32(tau)).mean())
 
     def _highest(self, steps: LossSteps, p_values: NDArray[np.float64]) -> float | None:

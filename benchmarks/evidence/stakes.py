@@ -1,4 +1,4 @@
-"""Which stakes the e-value is mixed of: the power of five mixtures where losses fall in different ways."""
+"""Compare mixtures of stakes for the e-value by their power, where losses fall in different ways."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ Terms = NDArray[np.float64]  # (trials, documents) mean losses
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the power of each mixture."""
     rng = np.random.default_rng([experiment.seed, 3])
     rows, short = [], dict.fromkeys(_MIXTURES, 0.0)
     for documents, margin in _CASES:
@@ -60,10 +60,10 @@ def section(experiment: Experiment) -> str:
         for name, (stakes, weights) in _MIXTURES.items()
     ]
     return f"""\
-The wealth of the e-value is divided among stakes, as no single one is best everywhere. {_TRIALS:,} trials, a true loss below the
-margin; a cell is the power of the mixture in force and, in brackets, of the best of the five below. "20 % whole" has a loss of a
-fifth of the margin that falls on whole documents, "20 % single" on single queries of documents with {_QUERIES} each; "± .5 %" loses and gains so
-many of the queries.
+The e-value bets against a loss at the margin, and divides its wealth among several stakes, as no single one is best everywhere. A cell
+has the power of the mixture that Taugate uses and, in brackets, of the best of the five below, in {_TRIALS:,} trials with a true loss
+below the margin. "20 % whole" loses a fifth of the margin, on whole documents; "20 % single" loses it on single queries of documents
+with {_QUERIES} each. "± .5 %" loses and gains that share of the queries.
 
 {table(names, rows)}
 
@@ -87,10 +87,10 @@ def _worlds(rng: np.random.Generator, documents: int, margin: float) -> Iterator
 
 
 def _power(terms: Terms, margin: float, stakes: tuple[float, ...], weights: tuple[float, ...]) -> float:
-    """Of the e-value by document (`calibration/risk/e_values.py`) with these stakes; a stake of 1 is all but that."""
+    """Return the power of the e-value by document (`calibration/risk/e_values.py`) with these stakes."""
     rows, columns = np.nonzero(terms)
     wealth = []
-    for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):
+    for stake, weight in zip(np.minimum(stakes, 1 - 1e-6), weights, strict=True):  # a stake of 1 is ruined by one loss
         change = np.bincount(rows, np.log1p(-stake * terms[rows, columns]), minlength=len(terms))
         wealth.append(np.log(weight) + change - terms.shape[1] * np.log1p(-stake * margin))
     return float((logsumexp(wealth, axis=0) >= -np.log(ALPHA)).mean())

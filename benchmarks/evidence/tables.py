@@ -11,9 +11,9 @@ PAGE = experiment_page(
     module="benchmarks.evidence.tables",
     title="# Evidence by document: how often it errs, what it can show",
     introduction="""\
-Where queries share documents, gate, promotion and certificates count documents ([gate](../gate.md), `calibration/risk/e_values.py`).
-A document here is a cluster: the queries that share a relevant document, and those they share others with in turn.
-The line under each heading says how to measure it again.""",
+Queries about one document are won and lost together. So where queries share documents, the gate, promotions and certificates count
+documents ([gate.md](../gate.md), `calibration/risk/e_values.py`). A "document" here is a cluster: the queries that share a relevant
+document, and the queries linked to them through other documents. The line under each heading repeats the measurement.""",
     sections={
         "size": size,
         "samples": two_samples,

@@ -1,4 +1,4 @@
-"""Promotion where both releases answered other queries: how often a release that is worse by the margin passes."""
+"""Count wrong promotions where both releases answered different queries."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ _ALLOWED = ALPHA + 2 * float(np.sqrt(ALPHA * (1 - ALPHA) / _TRIALS))
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Simulate a release that is worse by the margin, and count how often it passes."""
     rows, worst = [], 0.0
     for structure in (each for each in structures(experiment) if each.name in _SETS):
         labels = structure.units.labels
@@ -35,9 +35,9 @@ def section(experiment: Experiment) -> str:
             worst = max(worst, *shares)
             rows.append([structure.name, share(margin, 2), *map(share, shares)])
     return f"""\
-Both releases answer other queries about as many documents, the old one with an accuracy of {share(_ACCURACY, 1)}, the new one with the margin
-less; {_TRIALS:,} trials, in which at most .05 may pass. Hits are those of whole documents, of single queries, or of whole documents
-in half of them. The largest share is {share(worst)}, {verdict(reached=worst <= _ALLOWED)}.
+Each release answers queries of its own, about as many documents. The old one has an accuracy of {share(_ACCURACY, 1)}; the new one is worse by the
+margin, so at most .05 of the {_TRIALS:,} trials may pass. Hits fall on whole documents, on single queries, or half on each. The largest share
+is {share(worst)}, {verdict(reached=worst <= _ALLOWED)}.
 
 {table(["documents", "margin", *_WHOLE], rows)}
 """

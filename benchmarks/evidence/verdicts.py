@@ -1,4 +1,4 @@
-"""What is said of many trials at once, by the product's own functions, and of a few by the product as a whole."""
+"""Verdicts on many trials at once, by the product's own functions, and on a few by the product as a whole."""
 
 from collections.abc import Callable
 
@@ -26,12 +26,12 @@ ALPHA = 1 - CONFIDENCE
 
 
 def passed(p_values: PValues) -> NDArray[np.bool_]:
-    """Where the mean loss is said to be below the margin."""
+    """Return in which trials the mean loss is found to be below the margin."""
     return p_values <= ALPHA * (1 + 1e-9)
 
 
 def can_be_shown(structure: Structure, test: Test, margin: float) -> bool:
-    """Whether the test passes where nothing is lost."""
+    """Return True if the test passes where nothing is lost."""
     sizes = structure.sizes[None]
     return bool(passed(test(Drawn(sizes, np.zeros_like(sizes)), margin))[0])
 
@@ -100,7 +100,7 @@ def check(structure: Structure, drawn: Drawn, margin: float, *, gains: bool) -> 
 
 
 def _cut(losses: NDArray[np.float64], units: SamplingUnits, margin: float) -> bool:
-    """Whether the cut is certified that answers the queries lost with nothing."""
+    """Return True if the cut that loses these queries is certified."""
     steps = LossSteps.of_empty((1 - losses).astype(np.float32)[:, None], units)
     return (
         certify([LossLimit("empty", steps, margin)], ThresholdRule("risk-control", "similarity", max_loss=margin)).tau

@@ -39,26 +39,26 @@ class Structure:
 
     @classmethod
     def read(cls, data: Path, name: str) -> Self:
-        """Of a data set's answerable queries."""
+        """Read the clusters of a data set's answerable queries."""
         with tempfile.TemporaryDirectory() as spool:
             labels = clusters(read_dataset(data / name, "test", Path(spool)).answerable)
         return cls(name, np.bincount(labels).astype(np.int64))
 
     @property
     def units(self) -> SamplingUnits:
-        """Of its queries, document by document."""
+        """Number its queries, document by document."""
         return SamplingUnits.from_labels(np.repeat(np.arange(len(self.sizes)), self.sizes))
 
 
 def structures(experiment: Experiment) -> list[Structure]:
-    """Documents with equally many queries, and those of the public sets."""
+    """Return documents with equally many queries, and those of the public sets."""
     equal = [Structure(f"{count:,} × {size}", np.full(count, size)) for count, size in _EQUAL]
     return equal + [Structure.read(experiment.data, name) for name in experiment.wanted(SETS)]
 
 
 @dataclass(frozen=True)
 class Fall:
-    """How a mean loss falls on documents.
+    """The way in which a mean loss falls on documents.
 
     whole: share of it that falls on whole documents, the rest on single queries; gains: queries gained for each that
     is lost on balance; on: all documents, the largest ones, or as the bound for queries has it at worst.

@@ -1,1 +1,1 @@
-"""What projections, precisions and indexes lose, and what the gate notices: docs/benchmarks/gate.md."""
+"""Benchmarks of the gate: the loss of projections, precisions and indexes (docs/benchmarks/gate.md)."""

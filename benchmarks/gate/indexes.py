@@ -1,4 +1,4 @@
-"""Kinds of index on the largest labelled set: bytes, speed, what the gate says; and how wide to look, how to build."""
+"""Compare index kinds on the largest labelled set: size, speed, the gate's verdict, and their parameters."""
 
 import time
 
@@ -25,7 +25,7 @@ _GRAPHS = ((32, 100), (32, 200), (32, 400), (64, 200))
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Build and time every index kind, and ask the gate about each."""
     encoded = experiment.encoded(SET)
     trial = SearchTrial.build(encoded.queries, encoded.vectors.answerable, encoded.vectors.documents, _K)
     flat, gate = trial.exact, GateSettings(MARGIN)
@@ -64,19 +64,21 @@ def section(experiment: Experiment) -> str:
     header = ["index", "breadth", "built in", "bytes a document", "on disk", "one query", "times faster", "queries/s"]
     header += ["recall@10", "loss of accuracy@5", "loss of NDCG@10", "p", "admitted"]
     return f"""\
-all-MiniLM-L6-v2 on {SET}: {len(trial.documents):,} documents, {len(trial.queries):,} answerable queries in {units.documents:,} clusters; margin {share(MARGIN)}, 95 %, each
-kind judged alone. Breadth is what `calibrate` chooses: the first with recall@10 of {share(1 - MARGIN / 4, 5)}. Bytes: of the file
-that every search reads; of ivf-pq the exact vectors lie beside it on disk. Speeds are medians of 3 rounds in which the index
-and flat take turns, one query at a time and 256 at once, the exact scores and their order included.
+{SET} with all-MiniLM-L6-v2 has {len(trial.documents):,} documents and {len(trial.queries):,} answerable queries in {units.documents:,} clusters. The gate judges each kind of index alone, at a
+margin of {share(MARGIN)} with 95 % confidence.
+
+*Breadth* is how widely an approximate index looks. `calibrate` takes the first with a recall@10 of {share(1 - MARGIN / 4, 5)}. *Bytes a document* counts
+the file that every search reads; ivf-pq keeps exact vectors beside it on disk. Speeds are medians of 3 rounds in which the index and
+flat take turns, with one query at a time and with 256 at once, exact scoring and ordering included.
 
 {table(header, kinds)}
 
-At least 3 times fewer bytes a document and admitted: {fewest:.1f}, {verdict(reached=fewest >= 3)}. At least 5 times faster than flat one
-query at a time and admitted: {fastest:.1f}, {verdict(reached=fastest >= 5)}.
+The targets are for admitted indexes: at least 3 times fewer bytes a document ({fewest:.1f}, {verdict(reached=fewest >= 3)}), and at least 5 times faster than flat with
+one query at a time ({fastest:.1f}, {verdict(reached=fastest >= 5)}).
 
 ### How wide to look
 
-What an approximate index misses of the exact top 10, and what that costs.
+An approximate index misses some of the exact top 10. The table says how much, and what that costs.
 
 {table(["index", "breadth", "missed of the top 10", "accuracy@5 lost", "of what is missed"], widths)}
 

@@ -1,4 +1,4 @@
-"""Every kind of index over 1,000,000 vectors: what it takes to build, to open, to hold and to ask."""
+"""Compare every index kind over 1,000,000 vectors: time to build and open, memory, and time of a search."""
 
 import json
 import subprocess
@@ -28,7 +28,7 @@ _KINDS: tuple[Kind, ...] = ("flat", "flat-float16", "flat-int8", "hnsw", "ivf-fl
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Build, open and search every index kind over synthetic vectors."""
     encoded = experiment.encoded(SET)
     rng = np.random.default_rng(experiment.seed)
     documents = _tiled(encoded.vectors.documents, rng)
@@ -58,11 +58,12 @@ def section(experiment: Experiment) -> str:
     header = ["index", "breadth", "built in", "files", "opened in", "first answer", "own memory", "mapped memory"]
     header += ["p50", "p99", "recall@10"]
     return f"""\
-The {len(encoded.vectors.documents):,} document vectors of {SET} (all-MiniLM-L6-v2), tiled to {_DOCUMENTS:,} and jittered: Gaussian noise of length {_JITTER} is
-added to each and the sum brought back to length 1. They say how large and how fast an index is, not how well one finds real
-documents: copies of a document are nearer to each other than other documents are. {_QUERIES} real queries, one at a time, top {_K},
-after the files were read once; other {_QUERIES} chose the breadth. Each index in a process of its own; memory is what the process
-gained, its own and mapped from the files, after all queries.
+The {len(encoded.vectors.documents):,} document vectors of {SET} (all-MiniLM-L6-v2) are repeated up to {_DOCUMENTS:,}. Gaussian noise of length {_JITTER} is added to each,
+and the sum is scaled back to length 1. Such vectors show how large and how fast an index is. They do not show how well it finds real
+documents, as copies lie nearer to each other than real documents do.
+
+Each index runs in a process of its own, with the files already in the page cache. It answers {_QUERIES} real queries one at a time, top {_K}; {_QUERIES}
+others chose the breadth. Memory is what the process gained after all queries, mapped files included.
 
 {table(header, rows)}
 """

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _resident() -> dict[str, int]:
-    """Bytes of this process's own, and of files mapped into it, that are in memory."""
+    """Return the resident bytes: this process's own, and those of files mapped into it."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {name: 1024 * int(lines[name].split()[0]) for name in ("RssAnon", "RssFile")}
 

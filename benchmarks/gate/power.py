@@ -1,4 +1,4 @@
-"""What the gate admits, exactly: accuracy that is lost and won by some queries, every outcome enumerated."""
+"""Compute what the gate admits, exactly: every way in which queries win or lose accuracy is enumerated."""
 
 from functools import cache
 
@@ -20,7 +20,7 @@ _CHANGED = (0.0, 0.005, 0.01, 0.02)  # each way
 
 
 def section(_: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the probability of admission by loss and by number of queries."""
     sizes = [
         [f"{queries:,}", share(margin), *(share(_at_margin(queries, margin, each)) for each in _MULTIPLES)]
         for queries, margin in _CASES
@@ -38,25 +38,26 @@ def section(_: Experiment) -> str:
     target = _probability(5000, 0.005, 0.01, 0.01)
     known = _known(5000, 0.005, 0.01)
     return f"""\
-One metric, independent queries, confidence 95 %. Probabilities are exact: every number of queries lost and won is
-enumerated, with its multinomial probability.
+One metric, independent queries, 95 % confidence. The probabilities are exact: the table adds up the multinomial probability of every
+number of queries lost and won.
 
 ### A true loss exactly at the margin
 
-How often it is admitted, by how many queries change, as a multiple of the margin (1: all that changes is lost; 5: three are
-lost for every two that are won). At most .05 is promised: {share(worst)}, {verdict(reached=worst <= _ALPHA)}.
+How often does the gate admit a candidate whose true loss is exactly the margin? It promises at most .05; the highest is {share(worst)}, {verdict(reached=worst <= _ALPHA)}.
+The columns say how many queries change, as a multiple of the margin: at 1 all of them are lost, at 5 three are lost for every two won.
 
 {table(["queries", "margin", *(f"{each:g} ×" for each in _MULTIPLES)], sizes)}
 
 ### No true loss
 
-How often it is admitted when as many queries are won as lost, each so many: how many labels a decision takes.
+How often does the gate admit a candidate that loses nothing? As many queries are won as lost; "change each way" is the share of each.
+This shows how many labels a decision takes.
 
 {table(["margin", "change each way", *(f"{queries:,} queries" for queries in _SIZES)], power)}
 
-At a margin of half a point, 1 % changing each way, 5,000 queries: {share(target)}; wanted is .80: {verdict(reached=target >= 0.8)}.
-A test that knew the share that changes would admit {share(known)} there, so that there is next to nothing to be had beyond it:
-what is missing is the price of admitting at most 5 % whatever that share is.
+The target is .80 at a margin of half a point, with 1 % changing each way and 5,000 queries: {share(target)}, {verdict(reached=target >= 0.8)}. A test
+that knew the share of changes would reach {share(known)}, so little more is possible. The rest is the price of a promise that holds for
+every share of changes.
 """
 
 

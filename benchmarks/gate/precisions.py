@@ -1,4 +1,4 @@
-"""int8 encoders side by side: what each loses, how fast it is, and whether a query's vector depends on its company."""
+"""Compare int8 encoders: the loss of each, its speed, and whether a batch changes a query's vector."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ _Write = Callable[[Path, Path, OnnxEncoder, list[str]], object]
 
 
 class _QueryReader(CalibrationDataReader):  # type: ignore[misc]  # onnxruntime has no types
-    """Queries one by one."""
+    """Encode queries one by one."""
 
     def __init__(self, encoder: OnnxEncoder, texts: list[str]) -> None:
         self._tokens = iter(encoder.tokenize(texts, "query"))
@@ -85,7 +85,7 @@ _WAYS: dict[str, _Write] = {
 
 
 def section(experiment: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each int8 variant against float32 and format the tables."""
     encoded = experiment.encoded(SET)
     source = exported_encoder(DEFAULT_ENCODER)
     float32 = OnnxEncoder.load(source)
@@ -129,21 +129,22 @@ def section(experiment: Experiment) -> str:
     header = ["encoder", "model", "queries/s", "ratio", "one query", "ratio, one thread"]
     header += ["changes with company by", "loss of accuracy@5", "loss of NDCG@10", "p", "admitted"]
     return f"""\
-all-MiniLM-L6-v2 on {SET}, {len(texts):,} answerable queries, documents in float32 throughout; margin {share(MARGIN)}, 95 %. Speeds are
-medians of {_ROUNDS} rounds in which the encoders take turns, {_TIMED:,} queries on {len(os.sched_getaffinity(0))} threads; the ratio is that to float32 in the same
-round. "Changes with company by": largest difference of a component between a query encoded alone and among all others.
+all-MiniLM-L6-v2 encodes {len(texts):,} answerable queries of {SET} in each precision; the documents stay in float32. The margin is {share(MARGIN)}, with 95 %
+confidence. Speeds are medians of {_ROUNDS} rounds in which the encoders take turns, with {_TIMED:,} queries on {len(os.sched_getaffinity(0))} threads. Ratios are to float32 in the
+same round. "Changes with company by" compares a query encoded alone with the same query in a batch: the largest difference of a
+component.
 
 {table(header, rows)}
 
-onnxruntime has no products in float16 or bfloat16 for x86: it would convert to float32 and back. OpenVINO has, where the
-processor has AVX-512 BF16 or AMX; it is another 180 MB beside onnxruntime's 70, for less than int8 gains, and not in use.
+On x86, onnxruntime does not multiply in float16 or bfloat16; it would convert to float32 and back. OpenVINO does, on processors with
+AVX-512 BF16 or AMX. It adds 180 MB to onnxruntime's 70 and gains less than int8, so Taugate does not use it.
 
 ### What another processor changes
 
-Another order of sums changes the last bits. Here every weight that is not an integer is changed by a random 1e-7 or 1e-6 of
-itself: how far the scores of {rounding.QUERIES} queries' top 5 then move. In int8 one activation that is rounded the other way changes
-everything behind it, as much as rounding itself: a release made in int8 is as good on another processor, but gives single
-queries other scores there.
+Another processor adds up in another order, which changes the last bits. To imitate that, every weight that is not an integer is changed by a
+random 1e-7 or 1e-6 of itself. The table says how far the scores of {rounding.QUERIES} queries' top 5 then move. In int8, one activation that rounds
+the other way changes everything after it, as much as rounding itself does. So an int8 release is as good on another processor, but
+single queries get other scores there.
 
 {rounding.measured(source, texts, encoded.vectors.documents)}
 """

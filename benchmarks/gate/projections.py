@@ -1,4 +1,4 @@
-"""The query embeddings paper's Tables 1, 4, 5 and 9 and its Figure 4 for the data sets here."""
+"""Reproduce Tables 1, 4, 5 and 9 and Figure 4 of the query embeddings paper on the data sets here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def encoders() -> list[tuple[str, str]]:
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure every projection and format the paper's tables."""
     asked = [(name, encoder, title) for encoder, title in encoders() for name in experiment.wanted(SETS)]
     parts: dict[str, list[list[str]]] = {name: [] for name in ("ndcg", "recall", "accuracy", "spread", "curve", "gate")}
     for name, encoder, title in asked:
@@ -73,9 +73,9 @@ def section(experiment: Experiment) -> str:
         parts["gate"].append([*row, *_judged(encoded, base.outcome, by_retention[1])])
     head = ["set", "encoder"]
     return f"""\
-{_FOLDS}-fold cross-validation over all answerable queries: every query is answered by a projection that was fitted without it; what is
-fitted on documents has all of them. d = 384 for both encoders, all-MiniLM-L6-v2 and sre-embedding-model ("sre"), a MiniLM tuned
-to other texts whose similarities crowd together.
+Every query is answered by a projection that was fitted without it, in {_FOLDS}-fold cross-validation over all answerable queries. What is fitted
+on documents uses all of them. Both encoders have 384 dimensions: all-MiniLM-L6-v2, and sre-embedding-model ("sre"), a MiniLM tuned to
+other texts, whose similarities lie close together.
 
 ### Change of NDCG@10 (%): the paper's Tables 1, 4 and 9
 
@@ -99,7 +99,7 @@ to other texts whose similarities crowd together.
 
 ### What the gate says of query PCA
 
-Retention .9 alone, margin .005, 95 %: with the upper limit of the loss.
+The gate judges a retention of .9 alone, at a margin of .005 with 95 % confidence. In brackets is the upper limit of the loss.
 
 {table([*head, f"accuracy@{_K} before → after", "loss ≤", "NDCG@10 before → after", "loss ≤", "p", "admitted"], parts["gate"])}
 """
@@ -128,7 +128,7 @@ def _measured(trial: SearchTrial, fit: Fit, seed: int) -> Measured:
 
 
 def _recall(trial: SearchTrial, positions: np.ndarray) -> np.ndarray:
-    """Share of each query's relevant documents among its first 10."""
+    """Return the share of each query's relevant documents among its first 10."""
     found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
     shares: np.ndarray = found / np.array([len(query.relevant) for query in trial.queries])
     return shares
@@ -143,7 +143,7 @@ def _percent(values: np.ndarray, base: np.ndarray) -> str:
 
 
 def _summary(rows: list[list[str]]) -> list[str]:
-    """How many rows are improved, by column."""
+    """Count the rows that improve, by column."""
     columns = list(zip(*rows, strict=True))[3:]
     return ["improved", "", "", *(f"{sum(float(cell) > 0 for cell in column)}/{len(rows)}" for column in columns)]
 

@@ -1,4 +1,4 @@
-"""How many held-out queries a rule of promotion takes, exactly: every outcome enumerated, each judged by the rule's test."""
+"""Compute how many held-out queries a promotion rule needs, exactly, by enumerating every outcome."""
 
 import math
 from bisect import bisect_left
@@ -26,7 +26,7 @@ Power = Callable[[int], float]
 
 
 def section(_: Experiment) -> str:
-    """Measure the section and return its Markdown."""
+    """Compute the power of each rule by sample size."""
     rows = []
     for margin in _MARGINS:
         paired = _enough(partial(_paired, margin), _normal(2 * _CHANGED, margin))
@@ -34,12 +34,17 @@ def section(_: Experiment) -> str:
         fewest = math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-margin))
         rows.append([share(margin, 2), f"{fewest:,}", f"{paired:,}", f"{unpaired:,}"])
     return f"""\
-Held-out queries that a clause of a rule ([promotion.md](../promotion.md)) takes for a release that is as good to be found so,
-confidence {CONFIDENCE * 100:g} %: at least, where no query changes; and in four cases of five, where of the same queries
-{_CHANGED * 100:g} % lose and {_CHANGED * 100:g} % win, or where both releases answer other queries, as many each, with an
-accuracy of {share(_ACCURACY, 1)}. The number is the first, in steps of 5 below 500, of 20 below 5,000 and of 100 above, at
-which it is so, and at the next two as well: it comes and goes, as queries are whole. Independent queries; probabilities
-are exact but for the outermost outcomes, {_TAIL * 100:g} % at either end, which count as not found.
+A promotion rule ([promotion.md](../promotion.md)) compares releases on held-out queries. How many does one of its clauses need to
+recognise a release that is equally good, with {CONFIDENCE * 100:g} % confidence?
+
+- *No query changes*: the fewest with which it can be shown at all.
+- *Paired*: both releases answer the same queries, {_CHANGED * 100:g} % are lost and {_CHANGED * 100:g} % won, and four cases of five are recognised.
+- *Two samples*: each release answers queries of its own, as many each, with an accuracy of {share(_ACCURACY, 1)}, and four cases of five are
+  recognised.
+
+Numbers go up in steps of 5 below 500, of 20 below 5,000 and of 100 above. The table has the first that is enough together with the next
+two, as the power does not rise at every step. Queries are independent. Probabilities are exact, except that the outermost {_TAIL * 100:g} % of
+outcomes at either end count as not recognised.
 
 {table(["margin", "no query changes", "paired", "two samples"], rows)}
 """

@@ -1,4 +1,4 @@
-"""How far scores move when the weights change in their last bits, as the sums of another processor do."""
+"""Measure how far scores move when the last bits of the weights change, as on another processor."""
 
 import shutil
 import tempfile

@@ -13,8 +13,9 @@ PAGE = Page[Experiment](
     module="benchmarks.gate.tables",
     title="# The gate: what is cheaper, and what it loses",
     introduction="""\
-Public data sets, exact search, float32 but where a table says otherwise. The line under each heading says how to measure
-it again.""",
+The gate decides whether something cheaper may replace the exact float32 search: an int8 encoder, a projection to fewer dimensions, an
+approximate index. It admits a candidate only if a test shows that the loss is below a margin. Unless a table says otherwise, figures
+are of public data sets, exact search and float32. The line under each heading repeats the measurement.""",
     sections={
         "power": power,
         "promotion": promotion,

@@ -1,4 +1,4 @@
-"""`--projection auto` on queries that it has not seen: where it is worse than no projection, and by how much."""
+"""Judge `--projection auto` on queries that it has not seen: how often it is worse than no projection, and by how much."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _LARGE, _FEW_SPLITS = 10_000, 2  # documents from which on a split takes minutes
 
 
 def section(experiment: Experiment) -> str:
-    """The section of the page."""
+    """Measure the admitted projections on unseen queries, split by split."""
     gate = GateSettings(MARGIN)
     rows, means = [], []
     for encoder, title in encoders():
@@ -38,9 +38,9 @@ def section(experiment: Experiment) -> str:
             rows.append([name, title, f"{len(encoded.queries):,}", f"{len(chosen)} of {splits}", spread, *cells])
     held = max(means) <= MARGIN
     return f"""\
-{_SPLITS} random splits, {_FEW_SPLITS} of a large set: 70 % of the queries decide and fit, as `calibrate --projection auto` does, the other 30 % are measured. Change
-of accuracy@{_K} and NDCG@10 there, mean of the splits and the worst of them; nothing is chosen and nothing changes where the gate
-admits none. The worst split has the chance of its queries in it: of 300 queries one is .0033.
+`calibrate --projection auto` fits and chooses a projection on 70 % of the queries; the other 30 % judge it. The table has the change of
+accuracy@{_K} and NDCG@10 over {_SPLITS} random splits, or {_FEW_SPLITS} of a large set: the mean and the worst split. Where the gate admits no projection, nothing
+changes. The worst split varies by chance: one query of 300 is .0033.
 
 {table(["set", "encoder", "queries", "a projection chosen", "retention", f"accuracy@{_K}", "NDCG@10"], rows)}
 

@@ -1,1 +1,1 @@
-"""How the repository itself is doing: what one search and one calibration run through."""
+"""Measurements of the repository itself: its shape, and the files that a search and a calibration run."""

@@ -1,4 +1,4 @@
-"""What comes of opening many releases, each of which may take its process with it."""
+"""Open many releases, each of which may crash its process, and report what happens."""
 
 import json
 import queue

@@ -1,4 +1,4 @@
-"""What clients saw that look at every reply, from start to stop, on the clock of the whole machine."""
+"""Replies as seen by clients that check each one, with start and end on the machine's clock."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ class Replies:
 
     @property
     def failed(self) -> int:
-        """Requests without a reply, or with another status than 200."""
+        """Count the requests without a reply, or with another status than 200."""
         return int((self.status != 200).sum())
 
     @property

@@ -1,4 +1,4 @@
-"""10,000 connections that ask nothing beside clients that do: who is answered, how late, and what it takes."""
+"""Hold 10,000 idle connections beside active clients: who is answered, how late, and at what cost."""
 
 import re
 import subprocess
@@ -62,7 +62,7 @@ def measure(releases: Path, texts: list[str], seconds: float, connections: int =
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time active clients before the idle connections open, and beside them."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})
     measured = measure(plan.kept / _SET, texts, plan.seconds)
@@ -79,9 +79,9 @@ def section(plan: ReliabilityPlan) -> str:
         Target("memory of a connection", grown / CONNECTIONS / 1000, at_most=64, unit=" kB"),
     ]
     return f"""\
-{_SET}, float32, {_KNOWN} known queries, {CLIENTS} clients in a closed loop for {plan.seconds:g} s. Then {CONNECTIONS:,} connections beside them, half of which are
-silent and half send half a body; what the service closes is opened again, {measured.opened:,} in all. At the end the service had
-{measured.open:,.0f} open. Refused: {refusals}. Memory is the most that was seen; both sides share the machine.
+{CLIENTS} clients ask {_KNOWN} known queries of {_SET} in a closed loop for {plan.seconds:g} s. Then {CONNECTIONS:,} connections open beside them: half are silent, and half send half
+a body. Connections that the service closes are opened again, {measured.opened:,} in all; at the end {measured.open:,.0f} were open. Refused: {refusals}. Memory is the
+highest seen. Clients and service share the machine.
 
 {table(["", "replies/s", "p50 ms", "p99 ms", "memory"], rows)}
 

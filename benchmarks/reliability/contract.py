@@ -1,4 +1,4 @@
-"""The service against its own openapi.json: thousands of requests that the document allows, and that it does not.
+"""Test the service against its own openapi.json: thousands of requests that it allows, and that it forbids.
 
 By itself: python -m benchmarks.reliability.contract [--examples N] [--seed N].
 """
@@ -21,7 +21,7 @@ EXAMPLES = 600  # of each operation and phase: over 5,000 requests
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Send generated requests and count the replies that break the description."""
     (row,) = rows = measure(plan.examples, plan.seed)
     cases, failing, broken, *_ = row
     wanted = [
@@ -30,8 +30,8 @@ def section(plan: ReliabilityPlan) -> str:
         Target("replies with status 500", broken, at_most=0),
     ]
     return f"""\
-schemathesis against a service with an API key, by its own /openapi.json: examples, edge cases of every field, random requests that the
-document allows and that it does not, with and without the key, and chains of a search with the judgement of its result.
+schemathesis tests a service with an API key against its own /openapi.json. It sends the examples, the edge cases of every field, and
+random requests, both allowed and forbidden, with and without the key. It also chains a search with feedback on its result.
 
 {table(HEADER, rows)}
 

@@ -1,4 +1,4 @@
-"""The section of corrupted and of forged releases."""
+"""Open corrupted and forged releases, and count what goes unnoticed."""
 
 import contextlib
 import io
@@ -17,7 +17,7 @@ _KINDS = (["--index", "hnsw", "--projection", "query-pca", "--retention", "0.5"]
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Corrupt and forge release files, one by one, and count what each reader notices."""
     releases = _releases(plan.work)
     (plan.work / "damaged").mkdir()
     broken = corrupted(releases, plan.corrupted, plan.work / "damaged", plan.seed)
@@ -31,9 +31,9 @@ def section(plan: ReliabilityPlan) -> str:
     ]
     header = ["damage", "releases", "served", "refused", "refused when read", "crashed", "without a name", "peak MiB"]
     return f"""\
-Copies of three releases of the sample data set, with a file of every kind between them, each damaged once and opened in a process of its
-own kind, as a service does. Forged ones have ids and digests that fit the damage, as somebody who may write to the directory would: a
-release that lies without contradicting itself is served, and what keeps it out is a signature.
+Three releases of the sample data set, which together have a file of every kind, are copied. Each copy is damaged once, and opened by a
+process as a service opens it. A forged copy has ids and digests that fit the damage, as an attacker who can write to the directory
+would choose them. A forged release that does not contradict itself is served: only a signature keeps it out.
 
 {table(header, [_cells(row) for row in (*broken, *faked)])}
 

@@ -1,4 +1,4 @@
-"""What befalls a release: bits that flip, files cut short or mixed up, and manifests, arrays and graphs that lie.
+"""Damage releases: flip bits, cut or swap files, and falsify manifests, arrays and graphs.
 
 Every function makes one change at random; `name` is that of the file which a message has to say.
 """

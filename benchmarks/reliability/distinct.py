@@ -1,4 +1,4 @@
-"""What a service keeps of queries that never come again: its memory after a million of them."""
+"""Measure memory after a million queries that never repeat."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ _LOOKS = 20  # rows of the table
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Ask a million distinct queries and report memory along the way."""
     every = max(FULL // 5, plan.distinct // 100)
     service = taugate(write_sample_release(plan.work), "float32", cache=True)
     alone = replace(service, environment=service.environment | {"TAUGATE_WORKERS": "1"})
@@ -26,8 +26,9 @@ def section(plan: ReliabilityPlan) -> str:
     shown = [*seen][:: max(1, len(seen) // _LOOKS)]
     rows = [[f"{asked:,}", f"{seen[asked] / 2**20:,.0f}", f"{seen[asked] / first - 1:+.1%}"] for asked in shown]
     return f"""\
-The sample data set with the tests' encoder, which is fast; the default settings and one worker; {plan.distinct:,} queries that are all different,
-{BATCH} to a request, one request after the other. Resident memory, and how it compares with that after {FULL:,} queries, when every cache is full.
+One worker with default settings answers {plan.distinct:,} queries of which no two are equal, {BATCH} to a request, one request after the other. It serves the
+sample data set with the tests' fast encoder. The table has resident memory, compared with that after {FULL:,} queries, when every cache is
+full.
 
 {table(["queries", "MiB", "compared"], rows)}
 

@@ -1,4 +1,4 @@
-"""Every reader of what anybody may have written under atheris, a coverage-guided fuzzer.
+"""Fuzz every reader of untrusted input with atheris, a coverage-guided fuzzer.
 
 By itself: python -m benchmarks.reliability.fuzz [--seconds N] [--seed N] [--readers NAME …]; `make fuzz` is that.
 Exit code 1 where something was found; the inputs are printed then.
@@ -21,7 +21,7 @@ SECONDS = 600  # of all readers together
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Fuzz each reader for its share of the time, and count executions and findings."""
     rows = measure(plan.fuzz_seconds, plan.seed)
     *_, memory, found = rows[-1]
     wanted = [
@@ -29,9 +29,9 @@ def section(plan: ReliabilityPlan) -> str:
         Target("peak memory", memory, at_most=MEMORY_MIB, unit=" MiB"),
     ]
     return f"""\
-atheris over every reader of what anybody may have written, {plan.fuzz_seconds} s of all together, one process at a time. Each begins with files as the
-service and the calibration write them; whatever is raised but the errors that the reader documents is a finding. Edges are of
-Python code: those inside of orjson, pydantic and safetensors are not seen.
+atheris fuzzes every reader of untrusted input, for {plan.fuzz_seconds} s in all, one process at a time. It starts from files that the service and the
+calibration write. A finding is any exception that the reader does not document. The fuzzer sees the branches of Python code, not those
+inside orjson, pydantic and safetensors.
 
 {table(HEADER, rows)}
 

@@ -1,4 +1,4 @@
-"""Redis that hangs under load: what requests notice of it, from the first second and after."""
+"""Hang Redis under load, and measure what requests notice, from the first second on."""
 
 import tempfile
 import time
@@ -20,7 +20,7 @@ _WARM_UP, _FIRST = 5.0, 1.0  # seconds
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Pause Redis under load and report latency and errors before, during and after."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as redis:
@@ -56,8 +56,8 @@ def section(plan: ReliabilityPlan) -> str:
         Target("p99 after the first second over p99 before", tail, at_most=1.5),
     ]
     return f"""\
-{_SET}, float32, no cache in the process, {_CLIENTS} clients in a closed loop, every query new: each asks Redis once and writes to it. After {plan.hung_seconds:g} s it
-is stopped (SIGSTOP): it neither answers nor refuses; after another {plan.hung_seconds:g} s it goes on.
+{_CLIENTS} clients ask new queries of {_SET} in a closed loop, in float32 and without the process's own cache, so that each query reads Redis and
+writes to it. After {plan.hung_seconds:g} s Redis is stopped (SIGSTOP): it neither answers nor refuses. After another {plan.hung_seconds:g} s it goes on.
 
 {table(["", "replies", "p50 ms", "p99 ms"], rows)}
 

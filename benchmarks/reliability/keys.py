@@ -1,4 +1,4 @@
-"""What keys and rates cost a known query: the same service with and without, in turns."""
+"""Measure what keys and rates add to the time of a cached query, with and without in turns."""
 
 import json
 import secrets
@@ -26,7 +26,7 @@ _NEVER_REACHED = 1e6  # queries a second
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time a cached query against both services in turns."""
     released(plan.data, _SET, plan.kept)
     texts = sorted({*asked(plan.data, _SET)})[:_KNOWN]
     cells = turns(plan.kept / _SET, texts, plan.seconds, plan.rounds)
@@ -43,8 +43,8 @@ def section(plan: ReliabilityPlan) -> str:
     ]
     wanted = [Target("replies/s with keys over those without", _ratio(cells[_KEYS], first), at_least=0.95)]
     return f"""\
-{_SET}, float32, {_KNOWN} known queries, {_CLIENTS} clients in a closed loop; all services run and are loaded in turns, {plan.rounds} rounds of {plan.seconds:g} s;
-medians, ratios within a round.
+{_CLIENTS} clients ask {_KNOWN} known queries of {_SET} in a closed loop, in float32. All services run side by side and are loaded in turns, {plan.rounds} rounds
+of {plan.seconds:g} s. Figures are medians; ratios are taken within a round.
 
 {table(["", "replies/s", "ratio", "CPU ms a query", "p50 ms", "p99 ms"], rows)}
 

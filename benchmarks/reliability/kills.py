@@ -1,4 +1,4 @@
-"""kill -9 of whatever changes a releases directory, at random moments, and what is there afterwards."""
+"""Kill commands that change a releases directory at random moments, and check what they leave behind."""
 
 import random
 import signal
@@ -41,7 +41,7 @@ class KillFindings:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """The tables."""
+    """Kill each command many times and count directories that are damaged."""
     rng = random.Random(plan.seed)  # noqa: S311 (no secret)
     place = CalibrationSite.prepared(plan.work)
     calibrations = round(_CALIBRATIONS * plan.kills)
@@ -66,7 +66,7 @@ def _goes_on(releases: Path, process: "subprocess.Popen[str]") -> None:
 
 
 def _calibrations(place: CalibrationSite, kills: int, rng: random.Random) -> Iterable[Callable[[], None]]:
-    """Half of the moments anywhere, half where the release is written and promoted."""
+    """Yield calibrations to kill: half at any moment, half while the release is written and promoted."""
     for seed in range(kills):
         moment = rng.uniform(0, _LATEST * place.seconds[seed % 2])
 
@@ -164,10 +164,10 @@ def _text(found: dict[str, KillFindings]) -> str:
 
 
 _INTRODUCTION = """\
-The sample data set and an encoder of random word vectors, so that a calibration takes about two seconds. `taugate calibrate`
-is killed at a random moment, every second time in the part where it writes and promotes. Promotions, rollbacks
-and prunes are short beside the start of a process, so that one process makes them one after the other, and is killed at a random moment
-of its first 100 ms. After each kill every release that is listed is verified; a reader looks all the time which one is
-current. A kill has left a trace where something was begun and not ended: a staging folder, a half-removed release, a
-line of the history without its promotion. In the end a calibration, a rollback and a prune do their work, and every release
-verifies."""
+`taugate calibrate` is killed at random moments, every second time while it writes and promotes. It runs on the sample data set with an
+encoder of random word vectors, and takes about two seconds. Promotions, rollbacks and prunes are shorter than the start of a process.
+So one process makes them one after the other, and is killed at a random moment of its first 100 ms.
+
+After each kill every listed release is verified. All the while a reader checks which release is current. "Traces left" counts the kills
+that leave something unfinished: a staging folder, a half-removed release, or a line of the history without its promotion. At the end
+a calibration, a rollback and a prune succeed, and every release verifies."""

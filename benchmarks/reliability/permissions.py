@@ -1,4 +1,4 @@
-"""Whether the time of a reply tells a key with a filter of documents outside it, or of what other keys ask."""
+"""Test whether reply times tell a filtered key about documents outside its filter, or about other keys' queries."""
 
 import http.client
 import json
@@ -57,7 +57,7 @@ class Questions:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Compare reply times between groups that must look alike."""
     questions = _divided(plan)
     released(plan.work, questions.data.name, plan.work / "releases")
     service = _service(plan.work / "releases" / questions.data.name)
@@ -80,15 +80,17 @@ def section(plan: ReliabilityPlan) -> str:
         Target("p of the planted cache", _p(shared), at_most=_LEVEL),
     ]
     return f"""\
-{_SET}: half of the passages are those of the key's filter, a quarter is of others, and a quarter is left out, all by chance, so that questions
-about the last two differ in nothing else. One client asks them in pairs of as many words, in an order by chance. What another key asked
-is looked for in the time of the first reply, hidden passages where least else takes time: in the fastest of {_AGAIN} replies to the same
-question with other thresholds, for which it is not encoded again. p is that of Wilcoxon's signed-rank test of the differences, which are
-exchangeable where the service treats both alike.
+Can the time of a reply tell a key about documents outside its filter? At random, half of the passages of {_SET} belong to the key's filter, a
+quarter to others, and a quarter to no release. So questions about the last two differ in nothing else. One client asks them in pairs of
+equal length, in random order.
+
+To learn what another key has asked, an attacker would time the first reply. To find hidden passages, an attacker would time the least
+work: here the fastest of {_AGAIN} replies to the same question with other thresholds, which is not encoded again. p is that of Wilcoxon's
+signed-rank test of the differences. If the service treats both questions alike, they can be exchanged.
 
 {table(["one of a pair", "the other", "pairs", "p50 ms", "median difference, µs (95 %)", "p"], rows)}
 
-So often would a longer search for hidden passages be found at p < {_LEVEL} with as many pairs and the measured noise:
+If the search for hidden passages took longer, the test would find it at p < {_LEVEL} this often, with as many pairs and the measured noise:
 
 {table(["µs", *map(str, _DELAYS)], [["found", *(f"{_power(about, delay, plan.seed):.0%}" for delay in _DELAYS)]])}
 
@@ -168,7 +170,7 @@ def _measured(service: ServiceUnderTest, pairs: Pairs, seed: int, others: Sequen
 
 
 def _ask(connection: http.client.HTTPConnection, key: str, text: str, threshold: float | None = None) -> float:
-    """Seconds until the whole reply is there."""
+    """Return the seconds until the whole reply has arrived."""
     body = json.dumps({"query": text, "threshold": threshold})
     headers = {"Content-Type": "application/json"} | _bearer(key)
     began = time.perf_counter()

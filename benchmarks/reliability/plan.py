@@ -1,4 +1,4 @@
-"""What one run of the tables was asked for."""
+"""The plan of one run of the reliability tables."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ReliabilityPlan:
-    """What one run was asked for: how long, and how often.
+    """The durations and counts of one run.
 
     data: the folder with the public data sets; kept: releases of these, for the next time; work: a folder that is
     removed afterwards; kills: of all commands together; swaps: promotions under load; restarts: of each replica;

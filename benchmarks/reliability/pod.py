@@ -17,12 +17,12 @@ from pathlib import Path
 
 from benchmarks.checkout import environment
 from benchmarks.markdown import table
-from benchmarks.reliability.attacks.others_redis import Flood
-from benchmarks.reliability.attacks.parade import PLACES, parade
+from benchmarks.reliability.attacks.hostile_redis import HugeReplyRedis
+from benchmarks.reliability.attacks.network_attacks import MAX_CONNECTIONS, network_attacks
 from benchmarks.reliability.attacks.replies import unread_pipe
 from benchmarks.reliability.attacks.setting import AttackSetting, prepared
+from benchmarks.reliability.attacks.steady_client import SteadyClient
 from benchmarks.reliability.attacks.traffic import peak, traffic
-from benchmarks.reliability.attacks.victim import Victim
 from benchmarks.reliability.limits import ResourceLimits, limited
 from benchmarks.serving.servers import Server
 
@@ -33,10 +33,10 @@ _START_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Phase:
-    """The results of one attack as the client with the key saw it; resident: the most bytes meanwhile."""
+    """One attack as the client with the key saw it; client: its requests; resident: peak memory in bytes."""
 
     name: str
-    victim: Victim
+    client: SteadyClient
     resident: int
 
 
@@ -58,12 +58,17 @@ def main() -> None:
 
 
 def _attacked(setting: AttackSetting, limits: ResourceLimits, seconds: float, rate: float) -> tuple[list[Phase], bool]:
-    with unread_pipe() as into_pipe, Flood() as redis:
-        own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url, "WORKERS": "1", "QUERIES_PER_SECOND": str(rate)}
+    with unread_pipe() as into_pipe, HugeReplyRedis() as redis:
+        own = {
+            "MAX_CONNECTIONS": str(MAX_CONNECTIONS),
+            "REDIS_URL": redis.url,
+            "WORKERS": "1",
+            "QUERIES_PER_SECOND": str(rate),
+        }
         wrap = lambda command: limits.wrap([*into_pipe, *command])  # noqa: E731 (two commands in front of one)
         with setting.service(wrap=wrap, patience=_START_SECONDS, settings=own) as server:
             phases = [_phase("nothing", setting, server, functools.partial(time.sleep, seconds))]
-            for name, (send, given) in parade(setting.keys).items():
+            for name, (send, given) in network_attacks(setting.keys).items():
                 phases.append(
                     _phase(name, setting, server, functools.partial(_attack, send, server.port, seconds, given))
                 )
@@ -73,46 +78,38 @@ def _attacked(setting: AttackSetting, limits: ResourceLimits, seconds: float, ra
 
 
 def _attack(send: Callable[..., object], port: int, seconds: float, given: tuple[object, ...]) -> None:
-    """For all of the seconds, even where the service has ended it before."""
+    """Attack for all of the seconds, even where the service ends the attack earlier."""
     with traffic(send, port, seconds, *given):
         time.sleep(seconds)
 
 
 def _phase(name: str, setting: AttackSetting, server: Server, attack: Callable[[], object]) -> Phase:
-    with peak(server) as seen, Victim(server.port, setting.keys["good"], _RATE, known=False) as victim:
+    with peak(server) as seen, SteadyClient(server.port, setting.keys["good"], _RATE, known=False) as client:
         attack()
-    return Phase(name, victim, max(seen))
+    return Phase(name, client, max(seen))
 
 
 def _report(phases: list[Phase], killed: bool, kind: str) -> None:
     rows = [
         [
             phase.name,
-            len(phase.victim.asked),
-            phase.victim.statuses,
-            *(f"{phase.victim.milliseconds(p):,.0f}" for p in (50, 99)),
+            len(phase.client.asked),
+            phase.client.statuses,
+            *(f"{phase.client.milliseconds(p):,.0f}" for p in (50, 99)),
             f"{phase.resident / 1e6:,.0f}",
         ]
         for phase in phases
     ]
     print(f"{_PROCESSORS:g} CPU and {_BYTES >> 20} MiB by {kind}; the pod {'was killed' if killed else 'survived'}.\n")
     print(table(["attack", "requests", "by status", "p50 ms", "p99 ms", "memory MB"], rows))
-    late = any(phase.victim.failed or phase.victim.milliseconds(99) > _P99_MILLISECONDS for phase in phases)
+    late = any(phase.client.failed or phase.client.milliseconds(99) > _P99_MILLISECONDS for phase in phases)
     sys.exit(1 if killed or late else 0)
 
 
 def _quickstart(root: Path, folder: Path) -> Path:
-    """Releases of the sample corpus by the default encoder."""
-    command = [
-        sys.executable,
-        "-c",
-        "import runpy; runpy.run_module('taugate', run_name='__main__')",
-        "quickstart",
-        "--no-serve",
-    ]
-    subprocess.run(
-        [*command, "--directory", str(folder)], cwd=root, env=environment(root), check=True, stdout=sys.stderr
-    )
+    """Calibrate the sample corpus with the default encoder, and return the releases directory."""
+    command = [sys.executable, "-m", "taugate", "quickstart", "--no-serve", "--directory", str(folder)]
+    subprocess.run(command, cwd=root, env=environment(root), check=True, stdout=sys.stderr)
     return folder / "releases"
 
 

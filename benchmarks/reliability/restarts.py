@@ -1,4 +1,4 @@
-"""A rolling restart behind nginx, under load: each replica is told to end and begun anew, one after the other."""
+"""Restart replicas behind nginx one after the other, under load."""
 
 import time
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ _SET, _CLIENTS, _REPLICAS, _PAUSE = "squad_v2_dev", 16, 2, 2.0
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Run rolling restarts and count failed and late requests."""
     released(plan.data, _SET, plan.kept)
     service = taugate(plan.kept / _SET, "float32")
     ports = [free_port() for _ in range(_REPLICAS)]
@@ -45,8 +45,8 @@ def section(plan: ReliabilityPlan) -> str:
     ]
     rows = [[f"{len(replies):,}", f"{p50:.1f}", f"{p99:.1f}", f"{max(stopped):.1f} s"]]
     return f"""\
-{_SET}, float32, {_REPLICAS} replicas behind nginx with `deploy/nginx/taugate.conf`, {_CLIENTS} clients in a closed loop, every query new. {plan.restarts} times each replica
-is sent SIGTERM, and begun anew when it has ended; the next follows when it is ready.
+{_REPLICAS} replicas run behind nginx with `deploy/nginx/taugate.conf`, and {_CLIENTS} clients ask new queries of {_SET} in a closed loop. Each replica in turn gets
+SIGTERM and is started again when it has ended; the next one follows when it is ready. This happens {plan.restarts} times.
 
 {table(["replies", "p50 ms", "p99 ms", "longest from SIGTERM to the end"], rows)}
 

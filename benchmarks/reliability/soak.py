@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.markdown import table
-from benchmarks.reliability.attacks.others_redis import shared_redis
-from benchmarks.reliability.attacks.parade import PLACES, parade
+from benchmarks.reliability.attacks.hostile_redis import shared_redis
+from benchmarks.reliability.attacks.network_attacks import MAX_CONNECTIONS, network_attacks
 from benchmarks.reliability.attacks.setting import AttackSetting, prepared
+from benchmarks.reliability.attacks.steady_client import SteadyClient
 from benchmarks.reliability.attacks.traffic import traffic
-from benchmarks.reliability.attacks.victim import Victim
 from benchmarks.serving.processes import resident_bytes, tree
 from benchmarks.serving.servers import Server
 from tests.redis_process import RedisProcess
@@ -37,7 +37,7 @@ _SPARE = 8
 
 
 @dataclass(frozen=True)
-class Held:
+class ResourceUsage:
     """Resources of the idle service: seconds since the start, open files, threads, resident bytes."""
 
     at: float
@@ -46,15 +46,15 @@ class Held:
     resident: int
 
     @classmethod
-    def by(cls, server: Server, began: float) -> "Held":
+    def by(cls, server: Server, began: float) -> "ResourceUsage":
         """Read the resources of all its processes."""
         folders = [Path(f"/proc/{process}") for process in tree(server.pid)]
         files, threads = (sum(len([*(each / kind).iterdir()]) for each in folders) for kind in ("fd", "task"))
         return cls(time.monotonic() - began, files, threads, resident_bytes(server.pid))
 
 
-class Disturbance:
-    """`with Disturbance(…)`: releases change and Redis comes and goes, each at its own pace."""
+class FaultInjector:
+    """Swap releases and pause Redis, each at its own pace, while the `with` block runs."""
 
     def __init__(self, setting: AttackSetting, server: Server, redis: RedisProcess, names: list[str]) -> None:
         self.swaps = 0
@@ -62,7 +62,7 @@ class Disturbance:
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._swap, self._pause)]
 
-    def __enter__(self) -> "Disturbance":
+    def __enter__(self) -> "FaultInjector":
         for thread in self._threads:
             thread.start()
         return self
@@ -89,7 +89,7 @@ class Disturbance:
 
 
 def main() -> None:
-    """Run and print what clients saw and what the service held."""
+    """Run and print what clients saw and what the service holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[2], help="checkout to attack")
     parser.add_argument("--seconds", type=float, default=7200.0, help="in rounds of two minutes, at least four of them")
@@ -99,45 +99,45 @@ def main() -> None:
     with prepared(arguments.root, 0) as setting, shared_redis() as redis:
         names = [each.name for each in sorted(setting.releases.glob("2*Z-*"))]
         names.append(setting.another_release())
-        own = {"MAX_CONNECTIONS": str(PLACES), "REDIS_URL": redis.url}
+        own = {"MAX_CONNECTIONS": str(MAX_CONNECTIONS), "REDIS_URL": redis.url}
         with setting.service(settings=own) as server:
-            held, clients, swaps = _rounds(setting, server, redis, (rounds, arguments.seed, names))
-    _report(held, clients, swaps)
+            usage, clients, swaps = _rounds(setting, server, redis, (rounds, arguments.seed, names))
+    _report(usage, clients, swaps)
 
 
 def _rounds(
     setting: AttackSetting, server: Server, redis: RedisProcess, plan: tuple[int, int, list[str]]
-) -> tuple[list[Held], list[Victim], int]:
+) -> tuple[list[ResourceUsage], list[SteadyClient], int]:
     rounds, seed, names = plan
-    rng, began, held, clients, swaps = random.Random(seed), time.monotonic(), [], [], 0  # noqa: S311 (no secret)
+    rng, began, usage, clients, swaps = random.Random(seed), time.monotonic(), [], [], 0  # noqa: S311 (no secret)
     for _ in range(rounds):
-        known, new = (Victim(server.port, setting.keys["good"], _RATE, known=known) for known in (True, False))
-        with Disturbance(setting, server, redis, names) as disturbance, known, new:
+        known, new = (SteadyClient(server.port, setting.keys["good"], _RATE, known=known) for known in (True, False))
+        with FaultInjector(setting, server, redis, names) as injector, known, new:
             ends = time.monotonic() + _ROUND_SECONDS
             while time.monotonic() < ends:
-                (one, with_one), (other, with_other) = rng.sample([*parade(setting.keys).values()], _AT_ONCE)
+                (one, with_one), (other, with_other) = rng.sample([*network_attacks(setting.keys).values()], _AT_ONCE)
                 with (
                     traffic(one, server.port, _ATTACK_SECONDS, *with_one),
                     traffic(other, server.port, _ATTACK_SECONDS, *with_other),
                 ):
                     pass
-        swaps += disturbance.swaps
+        swaps += injector.swaps
         clients += [known, new]
         time.sleep(_QUIET_SECONDS)
         if not server.alive:
             break
-        held.append(Held.by(server, began))
-        print(f"{held[-1]}", file=sys.stderr, flush=True)
-    return held, clients, swaps
+        usage.append(ResourceUsage.by(server, began))
+        print(f"{usage[-1]}", file=sys.stderr, flush=True)
+    return usage, clients, swaps
 
 
-def _report(held: list[Held], clients: list[Victim], swaps: int) -> None:
+def _report(usage: list[ResourceUsage], clients: list[SteadyClient], swaps: int) -> None:
     asked = [each for client in clients for each in client.asked]
     statuses = Counter(each.status for each in asked)
     unavailable = statuses[503] / len(asked)
     broken = sum(count for status, count in statuses.items() if status == 0 or (status >= 500 and status != 503))
-    rows = [[f"{each.at:,.0f}", each.files, each.threads, f"{each.resident / 1e6:,.0f}"] for each in held]
-    first, last = held[(len(held) - 1) // 4], held[-1]
+    rows = [[f"{each.at:,.0f}", each.files, each.threads, f"{each.resident / 1e6:,.0f}"] for each in usage]
+    first, last = usage[(len(usage) - 1) // 4], usage[-1]
     leaks = last.files > first.files + _SPARE or last.threads > first.threads + _SPARE
     grew = last.resident > _MOST_GROWTH * first.resident
     told = ", ".join(f"{status or 'no reply'}: {count:,}" for status, count in sorted(statuses.items()))

@@ -1,4 +1,4 @@
-"""Releases promoted and rolled back under load: what users notice of it, and what is left in memory."""
+"""Promote and roll back releases under load, and measure what users notice and what stays in memory."""
 
 import shutil
 import signal
@@ -38,7 +38,7 @@ class _SwapFindings:
 
 
 def section(plan: ReliabilityPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Swap releases in a loop, and report wrong replies, latency and memory."""
     found = _swapped(plan)
     replies, resident = found.replies, found.resident
     during, between = (
@@ -58,11 +58,12 @@ def section(plan: ReliabilityPlan) -> str:
     ]
     changes = len(found.swapping)
     return f"""\
-{plan.swaps} promotions and {changes - plan.swaps} rollbacks between a release of {_SETS[0]} and one of {_SETS[1]}, each with a corpus of its own, float32,
-{_CLIENTS} clients in a closed loop, every query new; {len(replies):,} replies, each looked at: its documents and its threshold are those of the
-release that it names. A change lasts from SIGHUP until a second after the new release is in service, when the old one is let go, {took[len(took) // 2]:.1f} s (median; at most {took[-1]:.1f}), in which the new one is
-verified, loaded and asked its golden queries on the same two cores. Memory: {resident[0] / 1e6:,.0f} MB after the first change,
-{resident[-1] / 1e6:,.0f} after the last, {max(resident) / 1e6:,.0f} at most.
+The current release changes between one of {_SETS[0]} and one of {_SETS[1]}: {plan.swaps} promotions and {changes - plan.swaps} rollbacks, in float32. Meanwhile {_CLIENTS} clients ask new queries
+in a closed loop. Each of the {len(replies):,} replies is checked: its documents and its threshold must be those of the release that it names.
+
+A change takes {took[len(took) // 2]:.1f} s (median; at most {took[-1]:.1f}), from SIGHUP until a second after the new release is in service, when the old one is let go. In that
+time the new release is verified, loaded and asked its golden queries, on the same two cores. Memory is {resident[0] / 1e6:,.0f} MB after the first
+change, {resident[-1] / 1e6:,.0f} after the last, and {max(resident) / 1e6:,.0f} at most.
 
 {table(["", "p50 ms", "p99 ms"], rows)}
 

@@ -26,9 +26,10 @@ from taugate.storage.folders import cache_folder
 PAGE = Page[ReliabilityPlan](
     file="reliability.md",
     module="benchmarks.reliability.tables",
-    title="# Reliability: what a bad day leaves",
+    title="# Reliability: kills, restarts, swaps and damaged files",
     introduction="""\
-What is promised is in [releases](../releases.md), [access](../access.md) and [security](../security.md). The line under each heading says how to measure it again.""",
+This page tests the promises of [releases.md](../releases.md), [access.md](../access.md) and [security.md](../security.md). The line under
+each heading repeats the measurement.""",
     sections={
         "swaps": swaps,
         "restarts": restarts,

@@ -1,4 +1,4 @@
-"""Whether the services answer the same question: the same corpus, the same encoder, the same first document."""
+"""Check that all services give the same answers: same corpus, same encoder, same first document."""
 
 from collections.abc import Sequence
 

@@ -33,7 +33,7 @@ class LoadCell:
 
     @property
     def generator_share(self) -> float:
-        """Share of one processor that the load generator took."""
+        """Return the share of one processor that the load generator took."""
         return self.sample.own_cpu / self.sample.seconds
 
 
@@ -81,7 +81,7 @@ def latency(percentile: float) -> Callable[[LoadCell], float]:
 
 
 def _batches(server: Server) -> tuple[float, float]:
-    """Queries and batches that were encoded so far."""
+    """Read how many queries and batches were encoded so far."""
     name = "taugate_encode_batch_size"
     return _metric(server, f"{name}_sum"), _metric(server, f"{name}_count")
 

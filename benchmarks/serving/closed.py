@@ -1,4 +1,4 @@
-"""Closed loop, uncached: every query is new, every service takes its turn in every round."""
+"""Compare services in a closed loop without a cache: every query is new, and services take turns."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -66,7 +66,7 @@ def take_turns(
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure replies a second and latency by number of clients, in rounds."""
     prepared = plan.prepared(SET)
     measured = take_turns(plan, prepared, [*prepared.services(), prepared.tuned()], CLIENTS)
     names = services_of(measured.cells)
@@ -75,15 +75,17 @@ def section(plan: ServingPlan) -> str:
         for name, rounds in sorted(measured.ceilings.items())
     ]
     return f"""\
-{SET}: {prepared.documents:,} documents, {len(prepared.queries):,} distinct queries in a random order, top 5. No cache; a query comes again only
-where all others were asked before it. {plan.rounds} rounds in which the services take turns, each started anew and warmed up;
-{plan.seconds:g} s a cell. Medians of the rounds; ratios are taken within a round, taugate's throughput over the other's, their p99 over taugate's.
-The load generator has its own process on the same cores and takes at most {_most_generator(measured.cells):.0%} of one of them.
+A closed loop: each client sends its next query when it has the reply to the last. {SET} has {prepared.documents:,} documents and {len(prepared.queries):,} distinct
+queries, asked in random order without a cache, top 5. A query repeats only after all others have been asked.
+
+The services take turns in {plan.rounds} rounds; each is started anew and warmed up. A cell lasts {plan.seconds:g} s. Figures are medians of the rounds. Ratios are
+taken within a round: Taugate's replies over the other's, and the other's p99 over Taugate's. The load generator takes at most {_most_generator(measured.cells):.0%}
+of one core.
 
 {_table(measured.cells, names, CLIENTS)}
 
-The encoder alone, queries/s by how many are encoded together, the better of one session with all threads and one session a
-core:
+The encoder alone is the upper limit. This table has its queries/s by batch size: the better of one session with all threads, and one
+session for each core.
 
 {table(["encoder of", *(f"{size} together" for size in BATCHES)], alone)}
 

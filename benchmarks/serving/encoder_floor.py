@@ -62,7 +62,7 @@ def _batches(encoder: OnnxEncoder, texts: Sequence[str], size: int) -> Iterator[
 
 
 def _times(encoder: OnnxEncoder, texts: Sequence[str], size: int, seconds: float) -> list[float]:
-    """Seconds of each call."""
+    """Time each call, in seconds."""
     batches, times = _batches(encoder, texts, size), []
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends:

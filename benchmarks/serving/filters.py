@@ -1,4 +1,4 @@
-"""A search within a filter beside one without, on the largest labelled set: one query at a time, all in turns."""
+"""Compare a search with a filter to one without, one query at a time, on the largest labelled set."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,7 @@ _FIELDS, _VALUES = 16, 256  # as many as one filter may have
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time searches by the share of documents that a filter lets through."""
     vectors = Experiment(plan.data, frozenset(), 1, plan.seed, Workers()).encoded(SET).vectors
     return table(vectors.documents, vectors.answerable, plan.seed)
 
@@ -47,12 +47,12 @@ def table(documents: np.ndarray, queries: np.ndarray, seed: int) -> str:
     lines = [line for kind in _KINDS for line in rows(_index(kind, flat, choosing), metadata, asked)]
     header = ["index", "documents searched", "p50", "p99", "p50 beside unfiltered", "of it, what the filter means"]
     return f"""\
-Top {_K} of {len(documents):,} documents of {SET} (all-MiniLM-L6-v2, {documents.shape[1]} dimensions), {len(asked):,} queries one at a time; each query asks all
-lines of an index in turn. A filter is a range of a random number that no two documents share, looked up anew for each query.
+Top {_K} of the {len(documents):,} documents of {SET} (all-MiniLM-L6-v2, {documents.shape[1]} dimensions), for {len(asked):,} queries, one at a time. Each query runs with all filters
+of an index in turn. Every document has a random number of its own; a filter is a range of it, and is resolved anew for each query.
 
 {markdown(header, lines)}
 
-The largest filters, on fields with {len(documents):,} distinct values: {_FIELDS} ranges take {_median(metadata, _ranges())}, {_VALUES} values of one field {_median(metadata, _one_of(numbers))}.
+The largest filters that a request may have, on fields with {len(documents):,} distinct values: {_FIELDS} ranges take {_median(metadata, _ranges())}, and {_VALUES} values of one field {_median(metadata, _one_of(numbers))}.
 """
 
 

@@ -1,4 +1,4 @@
-"""The same application on uvicorn with each of its parsers and on granian: what the HTTP server is chosen by."""
+"""Run one application on uvicorn, with each of its parsers, and on granian, to choose the HTTP server."""
 
 import sys
 from collections import defaultdict
@@ -19,7 +19,7 @@ _KNOWN = 100  # queries that are asked again and again: as many as the warm-up a
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each HTTP server with the same application."""
     prepared = plan.prepared(SET)
     precision = prepared.precisions[-1]
     rows = []
@@ -38,8 +38,9 @@ def section(plan: ServingPlan) -> str:
                 rows.append([asked, clients, service.name, f"{median(cell, rate):,.0f}", share, *percentiles, cpu])
     header = ["queries", "clients", "service", "replies/s", "of h11's", "p50 ms", "p99 ms", "CPU ms a query"]
     return f"""\
-{SET}: one process of taugate's application as `taugate serve` has it, on uvicorn with uvloop and h11; with another of uvicorn's parsers
-in the place of h11; on granian (ASGI), which has no deadlines of ours. docs/dependencies.md says what was chosen and why. {plan.rounds} rounds in which they take turns, {plan.seconds:g} s a cell, closed loop; medians, ratios within a round.
+One process of Taugate's application answers the queries of {SET} on three HTTP servers: uvicorn with uvloop and h11, as `taugate serve`
+runs it; uvicorn with another of its parsers; and granian (ASGI), which has none of Taugate's deadlines. docs/dependencies.md says which
+was chosen, and why. They take turns in {plan.rounds} rounds, {plan.seconds:g} s a cell, in a closed loop. Figures are medians; ratios are taken within a round.
 
 {table(header, rows)}
 """

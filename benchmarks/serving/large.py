@@ -1,4 +1,4 @@
-"""A corpus fifty times as large: whether the ratios stay."""
+"""Repeat the closed loop on a corpus fifty times as large."""
 
 from benchmarks.markdown import Target, table, targets
 from benchmarks.serving.cells import latency, median, rate, ratio
@@ -13,7 +13,7 @@ _WITHIN = 0.15
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each service on the larger corpus."""
     rows, ratios, kinds = [], {}, []
     for name in SETS:
         prepared = plan.prepared(name)
@@ -49,9 +49,9 @@ def section(plan: ServingPlan) -> str:
     ]
     header = ["set", "documents", "service", "replies/s", "p99 ms", "float32: times the replies", "int8: the same"]
     return f"""\
-{_CLIENTS} clients in a closed loop, each set with its own queries, no cache; {plan.rounds} rounds in which the services take turns, {plan.seconds:g} s a cell;
-medians, ratios within a round. taugate searches what the gate admits ({"; ".join(kinds)}); the usual
-service searches exactly in float32; txtai chooses for itself, from 5,000 documents on an approximate index.
+{_CLIENTS} clients in a closed loop ask each set its own queries, without a cache. The services take turns in {plan.rounds} rounds, {plan.seconds:g} s a cell. Figures are
+medians; ratios are taken within a round. Taugate uses the index that its gate admits ({"; ".join(kinds)}). The usual service
+searches exactly in float32. txtai chooses for itself: an approximate index from 5,000 documents on.
 
 {table(header, rows)}
 

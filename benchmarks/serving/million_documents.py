@@ -1,4 +1,4 @@
-"""A million documents behind an approximate index: how much of an answer is still the encoder's time."""
+"""Serve a million documents from an approximate index, and compare with the encoder's own time."""
 
 import statistics
 from collections import defaultdict
@@ -26,7 +26,7 @@ _CHOOSING = 500  # queries that choose the breadth of the index: the last, which
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Time queries and how much of each is the encoder's."""
     prepared = plan.prepared(SET)
     releases = prepared.folder / f"releases-{plan.documents}"
     if not (releases / "current").is_file():
@@ -71,9 +71,9 @@ def section(plan: ServingPlan) -> str:
         "exact" if record.recall is None else f"breadth {record.breadth}, recall@{record.depth} {record.recall:.4f}"
     )
     return f"""\
-The {prepared.documents:,} documents of {SET} tiled to {plan.documents:,}, their vectors jittered (noise of length {JITTER} beside length 1, as in the
-gate's table); {record.kind}, {recall}. The queries of {SET}, no cache, closed loop; {plan.rounds} rounds, {plan.seconds:g} s a cell; medians, ratios
-within a round. The encoder's own time is that of one query, tokens included, in a process that does nothing else.
+The {prepared.documents:,} documents of {SET} are repeated up to {plan.documents:,}, and noise of length {JITTER} is added to each vector of length 1, as in the gate's
+table. The index is {record.kind}, {recall}. The queries of {SET} come in a closed loop, without a cache, {plan.rounds} rounds, {plan.seconds:g} s a cell. Figures are medians;
+ratios are taken within a round. "Encoder alone" is the time of one query, tokenizing included, in a process that does nothing else.
 
 {table([*header, "memory", "first answer after"], rows)}
 

@@ -1,4 +1,4 @@
-"""A limit of one processor: how much slower, and whether anything is late."""
+"""Limit the service to one processor: how much slower it gets, and whether any reply is late."""
 
 import os
 from collections import defaultdict
@@ -14,7 +14,7 @@ _CLIENTS = (16, 64)
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure each service on one processor and on all."""
     prepared = plan.prepared(SET)
     services = [each for each in prepared.services() if each.name != "txtai API"]  # it has nothing to add here
     all_of_them = os.sched_getaffinity(0)
@@ -57,8 +57,8 @@ def section(plan: ServingPlan) -> str:
                 wanted.append(Target(f"{what}: replies other than 200", late, at_most=0))
     header = ["service", "clients", "replies/s", "times fewer", "p99 ms", "replies other than 200"]
     return f"""\
-{SET}, closed loop, no cache. The service may use {len(all_of_them)} processors, then one of them only (as `taskset -c {min(one)}`), with the load generator
-on what is left; {plan.rounds} rounds, {plan.seconds:g} s a cell; medians, ratios within a round.
+The service may use {len(all_of_them)} processors, then only one of them (as with `taskset -c {min(one)}`); the load generator has the rest. The queries of {SET} come in a
+closed loop, without a cache, {plan.rounds} rounds, {plan.seconds:g} s a cell. Figures are medians; ratios are taken within a round.
 
 {table(header, rows)}
 

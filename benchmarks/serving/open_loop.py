@@ -35,7 +35,7 @@ def selector(connections: int) -> selectors.BaseSelector:
 
 
 class _Arrivals:
-    """Requests that are due, connections that are free, and what became of those that met.
+    """The requests that are due, the free connections, and the record of the requests sent.
 
     Connections are opened when they are needed, `most` of them together. What is on top of the free ones is used first,
     so that those below fall idle and are let go before the server does it.
@@ -54,7 +54,7 @@ class _Arrivals:
         self._asked: dict[LoadConnection, tuple[float, float]] = {}
 
     def now(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return time.perf_counter() - self._began
 
     def arrive(self, due: float) -> None:

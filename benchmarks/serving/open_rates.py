@@ -1,4 +1,4 @@
-"""Open loop: requests come at fixed rates, whether or not those before them were answered."""
+"""Send requests at fixed rates, whether or not earlier ones were answered."""
 
 import statistics
 from collections import defaultdict
@@ -19,7 +19,7 @@ _PEER = "usual service"
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Raise the rate step by step for each service and report latency and refusals."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     capacity = {service.name: _capacity(plan, prepared, service) for service in services}
@@ -58,10 +58,12 @@ def section(plan: ServingPlan) -> str:
     ]
     lines = "; ".join(f"{name} {own:,.0f}/s" for name, own in capacity.items())
     return f"""\
-{SET}, distinct queries, no cache. Requests are due at the times of a Poisson process and their latency counts from then: one
-that has to wait until it can be sent has waited (no coordinated omission). What a service can do is what it does for {_CLIENTS} clients
-in a closed loop, median of {plan.rounds} rounds: {lines}. Then {plan.rounds} rounds in which the services take turns, {plan.seconds:g} s a rate;
-medians. "Sent late" is the median time between when a request was due and when the load generator had sent it.
+An open loop: requests are due at random times (a Poisson process), whether or not earlier ones were answered. Latency counts from
+that time, so waiting to be sent counts too (no coordinated omission). The queries of {SET} are distinct, and there is no cache.
+
+The rates are shares of what each service can do: its replies/s for {_CLIENTS} clients in a closed loop, the median of {plan.rounds} rounds. That is {lines}.
+Then the services take turns in {plan.rounds} rounds, {plan.seconds:g} s a rate. Figures are medians. "Sent late" is how long after its due time the load generator
+sent a request.
 
 {table(header, own)}
 

@@ -1,4 +1,4 @@
-"""Three times what the service can do, for a minute: who is answered, who is refused how soon, and what remains of it."""
+"""Send three times what the service can do for a minute: how many it answers, how fast it refuses, how it recovers."""
 
 import time
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class _Overloaded:
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Overload the service in each precision, and report answers, refusals and recovery."""
     prepared = plan.prepared(SET)
     deadline = VARIABLES["deadline_ms"].info.default
     rows, wanted = [], []
@@ -84,9 +84,9 @@ def section(plan: ServingPlan) -> str:
     ]
     header += ["sent late, p99 ms", "memory", f"{_CLIENTS} clients before → after, /s", "p99 ms"]
     return f"""\
-{SET}, distinct queries, no cache, default settings (TAUGATE_DEADLINE_MS {deadline}). What the service can do is what it does for {_MOST_CLIENTS} clients in a
-closed loop; then {plan.overload_seconds:g} s of an open loop at {_TIMES} times that, on at most {_CONNECTIONS:,} connections, from the same cores; {_PAUSE:g} s later {_CLIENTS} clients
-once more. Times count from when a request was due, so that what the load generator is late by is in them.
+First {_MOST_CLIENTS} clients in a closed loop show what the service can do. Then requests come at {_TIMES} times that rate for {plan.overload_seconds:g} s, in an open loop on at most {_CONNECTIONS:,}
+connections, from the same cores. {_PAUSE:g} s later, {_CLIENTS} clients ask once more. The queries of {SET} are distinct, there is no cache, and settings are
+the defaults (TAUGATE_DEADLINE_MS {deadline}). Times count from when a request was due, so a late load generator makes them longer.
 
 {table(header, rows)}
 

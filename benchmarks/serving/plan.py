@@ -1,4 +1,4 @@
-"""What one run of the tables was asked for, and the data sets it prepared."""
+"""The plan of one run of the serving tables, and the data sets that it prepared."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ _WARM_REQUESTS = 200  # of a warm-up that is not measured
 
 @dataclass(frozen=True)
 class ServingPlan:
-    """What one run of the serving tables was asked for.
+    """The settings of one run of the serving tables.
 
     rounds: of services taking turns; seconds: of each load; documents: of the section with a million of them.
     """

@@ -43,7 +43,7 @@ def resident_bytes(root: int) -> int:
 
 
 def _busy() -> float:
-    """Seconds that the machine's processors were not idle, those included that a hypervisor gave to others."""
+    """Return the busy seconds of the machine's processors, those that a hypervisor gave to others included."""
     user, nice, system, _idle, _waiting, irq, softirq, steal, *_ = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     )
@@ -51,7 +51,7 @@ def _busy() -> float:
 
 
 def _own() -> float:
-    """Seconds of this process and of those that it started and that have ended."""
+    """Return the processor seconds of this process and of the ended processes that it started."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 

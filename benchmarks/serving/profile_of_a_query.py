@@ -1,4 +1,4 @@
-"""Where the time of one query goes: stage by stage, one query at a time, new and known."""
+"""Divide the time of one query by stage, for new and for cached queries."""
 
 import json
 import statistics
@@ -34,7 +34,7 @@ _KNOWN = 50  # queries that are asked again and again
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Profile single queries and report the median of each stage."""
     prepared = plan.prepared(SET)
     columns: dict[str, dict[str, float]] = {}
     for precision in prepared.precisions:
@@ -60,7 +60,8 @@ def section(plan: ServingPlan) -> str:
         if name != "known"
     ]
     return f"""\
-{SET}, one client, {plan.seconds:g} s each; µs, medians. The clocks are in the service itself, at the doors of its stages.
+Median times in µs for one client that asks the queries of {SET} for {plan.seconds:g} s. The service itself takes the time at the start and end of each
+stage.
 
 {table(["stage", *columns], rows)}
 

@@ -1,4 +1,4 @@
-"""What a service takes: time until it answers, memory, processor time a query."""
+"""Measure what each service takes: time until the first answer, memory, processor time of a query."""
 
 import statistics
 from collections import defaultdict
@@ -22,7 +22,7 @@ class _Turn:
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Start each service and report start-up, memory and processor time."""
     prepared = plan.prepared(SET)
     services = prepared.services()
     turns: dict[str, list[_Turn]] = defaultdict(list)
@@ -64,9 +64,11 @@ def section(plan: ServingPlan) -> str:
         "replies/s",
     ]
     return f"""\
-{SET}, {_CLIENTS} clients in a closed loop, no cache; {plan.rounds} rounds in which the services take turns, {plan.seconds:g} s of load; medians. First answer: from
-the start of the process until a query has its reply, with files that were read before. Memory: resident, of all processes,
-what is mapped from files included; under load, at its end. Ratios, within a round, are to {services[0].name}.
+{_CLIENTS} clients ask the queries of {SET} in a closed loop, without a cache. The services take turns in {plan.rounds} rounds, with {plan.seconds:g} s of load. Figures are
+medians; ratios are to {services[0].name}, within a round.
+
+*First answer after*: from the start of the process to the first reply, with files already in the page cache. *Memory*: resident
+memory of all processes, mapped files included, before the load and at its end.
 
 {table(header, rows)}
 """

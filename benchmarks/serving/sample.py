@@ -1,4 +1,4 @@
-"""What a load generator saw: one row a request, and what it took to see it."""
+"""The record of a load generator: one row for each request, and its own processor time."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class LoadSample:
-    """What a load generator saw of n requests.
+    """The record of n requests.
 
     n requests, in the order of their replies.
 

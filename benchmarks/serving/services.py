@@ -1,4 +1,4 @@
-"""What is measured: how each service is started, and how one query is put to it."""
+"""The services that are measured: how each is started, and how it is asked one query."""
 
 import json
 import sys

@@ -35,10 +35,10 @@ PAGE = Page[ServingPlan](
     module="benchmarks.serving.tables",
     title="# Serving: how fast, how steady, at what cost",
     introduction="""\
-taugate beside the usual service (FastAPI, SentenceTransformer, faiss.IndexFlatIP: benchmarks/serving/peers/usual.py) and
-txtai's API: the same corpus, the same encoder, the same queries, one service at a time on the same cores, and a load generator
-of which no time is the server's. What counts are ratios within one run. The line under each heading says how to measure it
-again.""",
+This page compares Taugate with two others: the usual service (FastAPI, SentenceTransformer and faiss.IndexFlatIP, in
+benchmarks/serving/peers/usual.py), and txtai's API. All have the same corpus, encoder and queries. They run one at a time on the same
+cores, and the load generator is a separate process. Compare ratios within one run, not figures of different runs. The line under
+each heading repeats the measurement.""",
     sections={
         "closed": closed,
         "zipf": zipf,

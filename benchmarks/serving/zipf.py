@@ -1,4 +1,4 @@
-"""Repeated queries: Zipf over a thousand of them, after each was asked once, beside an endpoint that does nothing."""
+"""Ask a thousand queries in Zipf's proportions, all cached, beside an endpoint that does nothing."""
 
 from collections import defaultdict
 
@@ -21,7 +21,7 @@ _FILL_SECONDS = 60.0  # at most, for a pass over all queries
 
 
 def section(plan: ServingPlan) -> str:
-    """Measure the section and return its Markdown."""
+    """Measure cached replies a second beside the empty endpoint."""
     prepared = plan.prepared(SET)
     order = zipf(plan.seed)
     cached = [taugate(prepared.releases, precision, cache=True) for precision in prepared.precisions]
@@ -47,10 +47,12 @@ def section(plan: ServingPlan) -> str:
         for each in cached
     ]
     return f"""\
-{SET}: {_QUERIES:,} queries, drawn with a probability of 1 / rank (Zipf, s = {_EXPONENT:g}) after taugate had been asked each of them once; its
-settings are the defaults. The bare endpoint checks the same request and answers with {size:,} ready bytes, as many as
-taugate's replies have on average. {plan.rounds} rounds in which the services take turns, {plan.seconds:g} s a cell, closed loop; medians, shares within
-a round. The load generator takes at most {generator:.0%} of one core.
+Popular queries come often: {_QUERIES:,} queries of {SET} are drawn with probability proportional to 1 / rank (Zipf, s = {_EXPONENT:g}). Taugate has answered each of them once before,
+so all are cached. It runs with default settings. "Bare FastAPI" is an endpoint that checks the same request and sends {size:,} ready
+bytes, the average size of Taugate's replies.
+
+The services take turns in {plan.rounds} rounds, {plan.seconds:g} s a cell, in a closed loop. Figures are medians; shares are taken within a round. The load
+generator takes at most {generator:.0%} of one core.
 
 {table(header, rows)}
 
@@ -59,7 +61,7 @@ a round. The load generator takes at most {generator:.0%} of one core.
 
 
 def zipf(seed: int) -> list[int]:
-    """Positions of the queries asked one after the other."""
+    """Draw the positions of the queries, in the order in which they are asked."""
     weights = 1 / np.arange(1, _QUERIES + 1) ** _EXPONENT
     drawn: list[int] = np.random.default_rng(seed).choice(_QUERIES, size=_DRAWN, p=weights / weights.sum()).tolist()
     return drawn

@@ -11,11 +11,11 @@ from benchmarks.reliability.attacks import (
     bodies,
     files,
     framing,
+    hostile_redis,
     memory,
-    others_redis,
     replies,
     small_machine,
-    strangers,
+    unauthenticated,
 )
 from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting, prepared
 
@@ -26,17 +26,17 @@ ATTACKS = {
     "smuggling": framing.smuggling,
     "other-host": framing.other_host,
     "distinct": memory.distinct,
-    "places": strangers.places,
-    "openapi": strangers.openapi,
-    "refusals-log": strangers.refusals_log,
+    "places": unauthenticated.all_connections,
+    "openapi": unauthenticated.openapi,
+    "refusals-log": unauthenticated.refusals_log,
     "unknown-fields": bodies.unknown_fields,
     "stalled-bodies": bodies.stalled,
     "unread-replies": replies.unread,
     "unread-log": replies.unread_log,
     "small-machine": small_machine.two_workers,
-    "forged-replies": others_redis.forged,
-    "huge-counters": others_redis.counters,
-    "flooding-redis": others_redis.flooding,
+    "forged-replies": hostile_redis.forged,
+    "huge-counters": hostile_redis.counters,
+    "huge-redis-replies": hostile_redis.huge_replies,
     "fifo": files.fifo,
     "file-names": files.file_names,
     "keys-at-once": files.keys_at_once,
@@ -46,7 +46,7 @@ ATTACKS = {
 
 
 def main() -> None:
-    """Run the attacks one after the other; the exit status is 1 where the service fell."""
+    """Run the attacks one after the other; exit with status 1 if the service fell to one of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ATTACKS)}; all by default")
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parents[3], help="checkout to attack")
@@ -77,7 +77,7 @@ def _verdict(row: AttackResult) -> str:
 
 
 def _row(name: str, setting: AttackSetting) -> AttackResult:
-    """The result of one attack; a service that cannot be asked any more fell."""
+    """Run one attack; a service that no longer answers fell."""
     began = time.monotonic()
     try:
         row = ATTACKS[name](setting)

@@ -5,9 +5,9 @@ import socket
 import time
 
 from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
-from benchmarks.reliability.attacks.strangers import flood
+from benchmarks.reliability.attacks.steady_client import SteadyClient
 from benchmarks.reliability.attacks.traffic import connected, request, traffic
-from benchmarks.reliability.attacks.victim import Victim
+from benchmarks.reliability.attacks.unauthenticated import flood
 from benchmarks.serving.load import LoadJob, run
 
 _P50_MILLISECONDS = 20.0  # a fifth of what a person notices (0.1 s, Nielsen), on cores that the attackers use as well
@@ -38,12 +38,12 @@ def many_fields(key: str) -> bytes:
 
 def stalled(setting: AttackSetting) -> AttackResult:
     """Leave 64 bodies of one key just short of their end while other keys ask."""
-    with setting.service() as server, traffic(stall, server.port, _SECONDS, setting.keys["rival"]):
+    with setting.service() as server, traffic(stall, server.port, _SECONDS, setting.keys["other"]):
         time.sleep(2.0)
-        with Victim(server.port, setting.keys["good"], 40.0) as victim:
+        with SteadyClient(server.port, setting.keys["good"], 40.0) as client:
             time.sleep(_SECONDS - 4.0)
-    measured = f"{victim.failed} of {len(victim.asked)} failed ({victim.statuses})"
-    return AttackResult(f"{_STALLED} stalled bodies of another key", measured, "0", not victim.failed)
+    measured = f"{client.failed} of {len(client.asked)} failed ({client.statuses})"
+    return AttackResult(f"{_STALLED} stalled bodies of another key", measured, "0", not client.failed)
 
 
 def stall(port: int, seconds: float, key: str, stalled: int = _STALLED) -> int:

@@ -1,4 +1,4 @@
-"""Files that somebody else has put there, and commands that meet each other on the same ones."""
+"""Attacks by files: planted ones, and commands that change the same ones at once."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Requests that are framed to be misread: trailers without end, keys in trailers, upgrades, other hosts."""
+"""Attacks by framing: endless trailers, keys in trailers, upgrades, foreign hosts."""
 
 import contextlib
 import time
@@ -22,7 +22,7 @@ def trailers(setting: AttackSetting) -> AttackResult:
 
 
 def send_trailers(port: int, seconds: float, most: int = TRAILER_BYTES) -> int:
-    """Bytes of trailers that the service took before it hung up."""
+    """Send trailers until the service hangs up, and return how many bytes it took."""
     head = b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     lines = b"a:b\r\n" * 8192  # the shorter a line is, the more objects there are of it
     written, ends = 0, time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Memory that queries leave behind which never come again."""
+"""An attack on memory: queries that never repeat."""
 
 import http.client
 
@@ -14,7 +14,7 @@ MOST_GROWTH = 0.05
 
 
 def distinct(setting: AttackSetting) -> AttackResult:
-    """Queries of which none was asked before, with drift on."""
+    """Ask queries that never repeat, with drift monitoring on."""
     with setting.service(settings={"WORKERS": "1"}) as server:
         seen = resident(server, setting.size, FULL)
     (first, before), *_, (last, after) = seen.items()
@@ -27,7 +27,7 @@ def distinct(setting: AttackSetting) -> AttackResult:
 
 
 def resident(server: Server, queries: int, every: int) -> dict[int, int]:
-    """Bytes of a service after so many distinct queries, at least every `every`. Raises ValueError for a refusal."""
+    """Ask distinct queries, and return resident bytes after every `every`. Raises ValueError for a refusal."""
     seen: dict[int, int] = {}
     connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
     headers = {"Content-Type": "application/json"} | server.service.headers

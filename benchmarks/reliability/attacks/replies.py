@@ -1,4 +1,4 @@
-"""What the service writes and nobody reads: replies, and its log."""
+"""Attacks by not reading what the service writes: its replies, and its log."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def unread(setting: AttackSetting) -> AttackResult:
     What is written and not read waits in the service or in the kernel, which counts it to the same pod.
     """
     with setting.service() as server, peak(server, 3 << 30) as seen, sampled(_in_kernel, LOOK_SECONDS) as waiting:
-        asked = sent(leave_unread, server.port, 20.0, setting.keys["rival"], _CONNECTIONS)
+        asked = sent(leave_unread, server.port, 20.0, setting.keys["other"], _CONNECTIONS)
     kernel = grown(waiting)
     measured = f"{asked} asked; memory + {grown(seen):.0f} MB, in the kernel + {kernel:.0f} MB"
     total = grown(seen) + kernel
@@ -38,7 +38,7 @@ def unread(setting: AttackSetting) -> AttackResult:
 
 
 def _in_kernel() -> int:
-    """Bytes in the buffers of all TCP connections of this machine."""
+    """Return the bytes in the buffers of all TCP connections of this machine."""
     (pages,) = re.findall(r"^TCP: .* mem (\d+)$", Path("/proc/net/sockstat").read_text(), re.MULTILINE)
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -66,7 +66,7 @@ def leave_unread(port: int, seconds: float, key: str, connections: int) -> int:
 
 
 def unread_log(setting: AttackSetting) -> AttackResult:
-    """Stderr is a pipe that nobody reads."""
+    """Start the service with a pipe for stderr that nobody reads."""
     with unread_pipe() as into_pipe, setting.service(wrap=lambda command: [*into_pipe, *command]) as server:
         answered, asked = 0, request("POST", "/search", b'{"query":"a"}', setting.keys["good"])
         with connected(server.port) as client:
@@ -88,7 +88,7 @@ def unread_log(setting: AttackSetting) -> AttackResult:
 
 @contextmanager
 def unread_pipe() -> Iterator[list[str]]:
-    """Words in front of a command whose log is to go into a pipe that nobody reads."""
+    """Yield the words to put in front of a command, so that its log goes into a pipe that nobody reads."""
     with tempfile.TemporaryDirectory() as folder:
         pipe = Path(folder) / "stderr"
         os.mkfifo(pipe)

@@ -1,4 +1,4 @@
-"""What an attack is given: a service of a checkout, API keys, and where to write its result."""
+"""The setting of an attack: a service of a checkout, API keys, and the row of its result."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ class AttackSetting:
 
     root: the checkout that is attacked; releases: a releases directory made by it; size: distinct queries to ask.
 
-    keys: secrets by name. `good` is the client whom nobody may disturb, `rival` a key of somebody else, `slow` one with
+    keys: secrets by name. `good` is the client whom nobody may disturb, `other` the key of another client, `slow` one with
     a rate of one query a second, `admin` and `metrics` have these scopes.
     """
 
@@ -90,7 +90,7 @@ class AttackSetting:
         return name
 
     def key_file(self) -> str:
-        """The file of all keys, as TAUGATE_KEYS takes it."""
+        """Return the list of all keys, as TAUGATE_KEYS takes it."""
         return json.dumps(
             [
                 {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **_SCOPES[name]}
@@ -112,7 +112,7 @@ class AttackSetting:
 
 _SCOPES: dict[str, dict[str, object]] = {
     "good": {"scopes": ["search", "feedback"]},
-    "rival": {"scopes": ["search", "feedback"]},
+    "other": {"scopes": ["search", "feedback"]},
     "slow": {"scopes": ["search"], "queries_per_second": 1},
     "admin": {"scopes": ["admin"]},
     "metrics": {"scopes": ["metrics"]},

@@ -13,7 +13,7 @@ _SECONDS = 180.0  # each of three processes imports and loads for some two secon
 
 
 def two_workers(setting: AttackSetting) -> AttackResult:
-    """Two workers, whose parent asks them whether they live."""
+    """Run two workers, whose parent checks that they are alive."""
     name, limit = f"two workers on {_PROCESSORS:g} CPU", f"answers within {_SECONDS:g} s"
     with limited(_PROCESSORS) as limits:
         try:
@@ -30,5 +30,5 @@ def two_workers(setting: AttackSetting) -> AttackResult:
 
 
 def _workers(server: Server) -> set[int]:
-    """Ids of the processes that were forked off or spawned by the first."""
+    """Return the ids of the processes that the first one started."""
     return {*tree(server.pid)[1:]}

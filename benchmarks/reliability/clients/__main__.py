@@ -1,4 +1,4 @@
-"""Whether usual HTTP clients, as they come, are answered: `python -m benchmarks.reliability.clients [--root DIR]`.
+"""Check that usual HTTP clients get answers: `python -m benchmarks.reliability.clients [--root DIR]`.
 
 Java, Go, Node, curl and ab are those of the system (on Debian: default-jdk-headless, golang-go, nodejs, curl,
 apache2-utils); one that is not there is skipped, and said so.

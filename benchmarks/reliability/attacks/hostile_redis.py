@@ -1,4 +1,4 @@
-"""A Redis in somebody else's hands: forged replies, counters beyond reason, answers without end."""
+"""A Redis that an attacker controls: forged replies, absurd counters, answers of gigabytes."""
 
 import http.client
 import re
@@ -26,7 +26,7 @@ from tests.redis_process import RedisProcess
 _QUERIES = [f"Who pays for the repair of roof {number}?" for number in range(20)]
 _TIMEOUT = "1000"  # ms: the attack is not to be saved by a slow machine
 _LOOKS_SECONDS = 12.0  # the service looks at what replicas share every five
-_FLOOD_BYTES, _FLOOD_SECONDS, _GROWTH = 3_000_000_000, 20.0, 64.0
+_REPLY_BYTES, _REPLY_SECONDS, _GROWTH = 3_000_000_000, 20.0, 64.0
 _MOST_SIMILAR = 1.001  # a cosine in float32
 _BEYOND = 10**19
 
@@ -63,10 +63,10 @@ def counters(setting: AttackSetting) -> AttackResult:
     return AttackResult("counters of 10^19 in Redis", measured, "< 10^18, 0 failed", largest < 1e18 and not failed)
 
 
-def flooding(setting: AttackSetting) -> AttackResult:
+def huge_replies(setting: AttackSetting) -> AttackResult:
     """Let a false Redis answer reads with 3 GB."""
-    with Flood() as redis, setting.service(settings=_shared(redis.url)) as server, peak(server) as seen:
-        ends = time.monotonic() + _FLOOD_SECONDS
+    with HugeReplyRedis() as redis, setting.service(settings=_shared(redis.url)) as server, peak(server) as seen:
+        ends = time.monotonic() + _REPLY_SECONDS
         while time.monotonic() < ends and server.alive:
             try:
                 _asked(server, f"{_QUERIES[0]} {time.monotonic()}")
@@ -178,7 +178,7 @@ def _largest_metric(server: Server, key: str) -> float:
     return max(value for value in values if value < float("inf"))
 
 
-class Flood(LoopbackTCPServer):
+class HugeReplyRedis(LoopbackTCPServer):
     """Answers every read with a string of 3 GB, and everything else with OK. sent: bytes, over all connections."""
 
     _READS = frozenset(
@@ -201,8 +201,8 @@ class Flood(LoopbackTCPServer):
                             client.sendall(b"+OK\r\n")
                             continue
                         several = b"*1\r\n" if name.upper() in {b"MGET", b"HGETALL"} else b""
-                        client.sendall(several + b"$%d\r\n" % _FLOOD_BYTES)
-                        while self.sent < _FLOOD_BYTES:
+                        client.sendall(several + b"$%d\r\n" % _REPLY_BYTES)
+                        while self.sent < _REPLY_BYTES:
                             client.sendall(block)
                             self.sent += len(block)
         except OSError:  # it has hung up

@@ -1,4 +1,4 @@
-"""The client with a good key that must not notice: it asks at a fixed rate, whatever becomes of its earlier requests."""
+"""A client with a good key that must not notice an attack: it asks at a fixed rate, in an open loop."""
 
 import http.client
 import threading
@@ -26,10 +26,10 @@ class TimedRequest:
     due: float
 
 
-class Victim:
-    """A client with a key that asks at a steady rate, as the one whom no attack may disturb.
+class SteadyClient:
+    """A client with a key that asks at a steady rate; no attack may slow it down.
 
-    `with Victim(port, key, rate) as victim: …`, then `victim.asked`. Each request has a connection of its own.
+    `with SteadyClient(port, key, rate) as client: …`, then `client.asked`. Each request has a connection of its own.
 
     known: asks the same query each time; otherwise each is new. patience: seconds after which a request is lost.
     """
@@ -51,7 +51,7 @@ class Victim:
 
     @property
     def failed(self) -> int:
-        """Requests with another status than 200, or none."""
+        """Count the requests with another status than 200, or without a reply."""
         return sum(each.status != 200 for each in self.asked)
 
     @property

@@ -1,44 +1,47 @@
-"""Clients without a key who behave, but are many: they take places, processor time and log."""
+"""Many clients without a key, each well-behaved: together they take connections, processor time and log space."""
 
 import asyncio
 import contextlib
 import time
 
 from benchmarks.reliability.attacks.setting import AttackResult, AttackSetting
+from benchmarks.reliability.attacks.steady_client import SteadyClient
 from benchmarks.reliability.attacks.traffic import request, sent, traffic
-from benchmarks.reliability.attacks.victim import Victim
 from benchmarks.serving.client import HOST, connect
 from benchmarks.serving.load import LoadJob, run
 
-_PLACES, _EVERY_SECONDS = 200, 3.5  # keeps a connection open that may idle for five seconds
+_CONNECTIONS, _EVERY_SECONDS = 200, 3.5  # keeps a connection open that may idle for five seconds
 _SECONDS = 12.0
-_AWAY_SECONDS = 0.5  # of a stranger on whom the service hung up
-_CROWD = 32
+_RECONNECT_SECONDS = 0.5  # after the service has closed the connection
+_CLIENTS = 32
 _AS_LIVEZ = 2.0  # bytes that are kept cost little more than none
 _LOG_BYTES = 20_000  # a second: 1.7 GB a day, which a log of the usual 10 GB volume keeps for some days
 
 
-def places(setting: AttackSetting) -> AttackResult:
-    """Keep every connection busy: as many clients without a key as there are places ask /livez, or something refused, every 3.5 s."""
+def all_connections(setting: AttackSetting) -> AttackResult:
+    """Take every connection: as many clients without a key as the service accepts ask something every 3.5 seconds."""
     with (
-        setting.service(settings={"MAX_CONNECTIONS": str(_PLACES)}) as server,
-        traffic(keep_places, server.port, _SECONDS, _PLACES),
+        setting.service(settings={"MAX_CONNECTIONS": str(_CONNECTIONS)}) as server,
+        traffic(hold_connections, server.port, _SECONDS, _CONNECTIONS),
     ):
         time.sleep(_EVERY_SECONDS)
-        with Victim(server.port, setting.keys["good"], 10.0) as victim:
+        with SteadyClient(server.port, setting.keys["good"], 10.0) as client:
             time.sleep(_SECONDS - _EVERY_SECONDS)
-    asked = len(victim.asked)
+    asked = len(client.asked)
     return AttackResult(
-        "strangers in all places", f"{victim.failed} of {asked} failed ({victim.statuses})", "0", not victim.failed
+        "unauthenticated clients on all connections",
+        f"{client.failed} of {asked} failed ({client.statuses})",
+        "0",
+        not client.failed,
     )
 
 
-def keep_places(port: int, seconds: float, places: int) -> int:
-    """Requests that strangers made who hold so many connections; who is hung up on comes back."""
+def hold_connections(port: int, seconds: float, connections: int) -> int:
+    """Hold so many connections with a request now and then, and return how many were sent; reconnect when closed."""
     asked = 0
     livez, refused = request("GET", "/livez"), request("POST", "/search", b'{"query":"a"}')
 
-    async def stranger(number: int, ends: float) -> None:
+    async def client(number: int, ends: float) -> None:
         nonlocal asked
         while time.monotonic() < ends:
             try:
@@ -52,32 +55,34 @@ def keep_places(port: int, seconds: float, places: int) -> int:
                 writer.close()
             except OSError:
                 pass
-            await asyncio.sleep(_AWAY_SECONDS)
+            await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def crowd() -> None:
+    async def all_clients() -> None:
         ends = time.monotonic() + seconds
-        await asyncio.gather(*(stranger(number, ends) for number in range(places)))
+        await asyncio.gather(*(client(number, ends) for number in range(connections)))
 
-    asyncio.run(crowd())
+    asyncio.run(all_clients())
     return asked
 
 
 def openapi(setting: AttackSetting) -> AttackResult:
-    """Strangers who read /openapi.json as fast as they are given it, compared with /livez, which does nothing."""
+    """Read /openapi.json without a key, as fast as it comes, and compare with /livez, which does nothing."""
     with setting.service() as server:
         requests = [server.service.request("Who pays for the repair of the roof?")]
         job, p50 = LoadJob(server.port, [0], 4.0, clients=1), []
         for path in ("/livez", "/openapi.json"):
-            with traffic(flood, server.port, 7.0, request("GET", path), _CROWD):
+            with traffic(flood, server.port, 7.0, request("GET", path), _CLIENTS):
                 time.sleep(1.0)
                 p50.append(run(job, requests).milliseconds(50))
     measured = f"p50 of a known query {p50[1]:.1f} ms, with /livez {p50[0]:.1f} ms"
     limit = f"{_AS_LIVEZ:g} times that with /livez"
-    return AttackResult(f"{_CROWD} strangers read /openapi.json", measured, limit, p50[1] <= _AS_LIVEZ * p50[0])
+    return AttackResult(
+        f"{_CLIENTS} unauthenticated clients read /openapi.json", measured, limit, p50[1] <= _AS_LIVEZ * p50[0]
+    )
 
 
 def refusals_log(setting: AttackSetting) -> AttackResult:
-    """Strangers who are refused as fast as they ask."""
+    """Ask without a key as fast as the service refuses, and measure what it logs."""
     seconds = 5.0
     with setting.service() as server:
         before = server.logged_bytes
@@ -107,9 +112,9 @@ def flood(port: int, seconds: float, asked: bytes, clients: int) -> int:
             except (OSError, TimeoutError):
                 await asyncio.sleep(0.1)
 
-    async def crowd() -> None:
+    async def all_clients() -> None:
         ends = time.monotonic() + seconds
         await asyncio.gather(*(client(ends) for _ in range(clients)))
 
-    asyncio.run(crowd())
+    asyncio.run(all_clients())
     return replies

@@ -1,0 +1,1 @@
+"""Similarity thresholds that people really set, measured beside the certified one."""

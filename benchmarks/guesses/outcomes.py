@@ -1,0 +1,128 @@
+"""Measure what each rule keeps, loses and answers wrongly on one data set with one encoder."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.guesses.rules import CERTIFIED, GUESSES
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.metrics.clusters import Labels, SamplingUnits, cluster_bootstrap, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.study import study
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.manifest import PolicyRecord
+
+MAX_LOSS = 0.02
+_BOOTSTRAPS = 1000
+
+
+@dataclass(frozen=True)
+class RuleOutcome:
+    """Figures of one rule, each a mean over queries with its 95 % interval by document.
+
+    kept: share of the top-K results passed on, for answerable queries; lost: points of top-K accuracy lost, as a share
+    of the answerable queries; wrong: share of the answerable queries that get results, none of them relevant;
+    unanswerable: share of the unanswerable queries that get results, None where the set has none.
+    """
+
+    kept: Interval
+    lost: Interval
+    wrong: Interval
+    unanswerable: Interval | None
+
+
+@dataclass(frozen=True)
+class SetOutcome:
+    """A data set searched with one encoder, and the outcome of every rule on the queries that were held out.
+
+    name: of the set, with its split after a slash unless that is test; encoder: its name in the tables; accuracy: share
+    of the held-out queries with a relevant document in their top K; heldout, unanswerable: how many queries judge;
+    policy: the certified cut as its manifest would have it; rules: by name, in the order of the tables.
+    """
+
+    name: str
+    encoder: str
+    accuracy: float
+    heldout: int
+    unanswerable: int
+    policy: PolicyRecord
+    rules: dict[str, RuleOutcome]
+
+    @classmethod
+    def measure(cls, data: Path, name: str, encoder: tuple[str, str], seed: int) -> Self:
+        """Calibrate as `taugate calibrate DATA --max-loss 0.02 --seed SEED` does, and judge on what it holds out.
+
+        data: folder of the data sets; name: of the set, with its split after a slash unless that is test; encoder: its
+        name in the tables, and what `--encoder` takes; seed: of the calibration and of the intervals.
+        """
+        folder, _, split = name.partition("/")
+        title, source = encoder
+        settings = CalibrationSettings(
+            split=split or "test", seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS])
+        )
+        model = OnnxEncoder.load(exported_encoder(source))
+        cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
+        with tempfile.TemporaryDirectory() as spool:
+            dataset = read_dataset(data / folder, settings.split, Path(spool))
+            encoded = encode_dataset(dataset, model, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
+            units = SamplingUnits.from_labels(clusters(dataset.answerable))
+            drawn = DrawnQueries.draw(units, len(dataset.documents), settings)
+            found = study(dataset, encoded, FlatIndex.build(encoded.documents), drawn, settings, Stopwatch())
+        labels = clusters(dataset.answerable + dataset.unanswerable)
+        members = found.parts["heldout"].members
+        answerable, kind = found.scored.take(members), found.policy.kind
+        judges = Judges(answerable.judged, labels[members], labels[len(dataset.answerable) :], seed)
+        similarities = answerable.judged.top.scores, found.scored.unanswerable.scores
+        rules = {guess.name: judges.outcome(*map(guess.keeps, similarities)) for guess in GUESSES}
+        certified = answerable.kept(kind, found.threshold), answerable.unanswerable_kept(kind, found.threshold)
+        rules[CERTIFIED] = judges.outcome(*certified)
+        accuracy = float(answerable.judged.accuracy().mean())
+        return cls(name, title, accuracy, len(members), len(dataset.unanswerable), found.policy, rules)
+
+
+@dataclass(frozen=True)
+class Judges:
+    """The queries that judge every rule: q answerable ones that were held out, and all u unanswerable ones.
+
+    judged: results of the answerable ones; labels: (q,) and unanswerable_labels: (u,) clusters of queries that share a
+    document; seed: of the intervals.
+    """
+
+    judged: JudgedQueries
+    labels: Labels
+    unanswerable_labels: Labels
+    seed: int
+
+    def outcome(self, kept: NDArray[np.bool_], unanswerable: NDArray[np.bool_]) -> RuleOutcome:
+        """Measure a rule.
+
+        kept: (q, K) results of answerable queries that it passes on; unanswerable: (u, K) those of unanswerable ones.
+        """
+        answered: NDArray[np.bool_] = np.any(unanswerable, axis=1)
+        answered_wrongly = kept.any(axis=1) & (self.judged.accuracy(kept) == 0)
+        return RuleOutcome(
+            kept=self._interval(kept.mean(axis=1), self.labels),
+            lost=self._interval(self.judged.lost("accuracy", kept), self.labels),
+            wrong=self._interval(answered_wrongly.astype(np.float64), self.labels),
+            unanswerable=self._interval(answered.astype(np.float64), self.unanswerable_labels)
+            if len(answered)
+            else None,
+        )
+
+    def _interval(self, per_query: NDArray[np.float64], labels: Labels) -> Interval:
+        numbered = np.unique(labels, return_inverse=True)[1]
+        drawn = cluster_bootstrap(per_query, numbered, np.random.default_rng(self.seed), _BOOTSTRAPS)
+        return Interval(mean=float(per_query.mean()), lower=drawn.lower, upper=drawn.upper)
