@@ -29,7 +29,7 @@ def move_pointer(
     try:
         atomic_write(pointer, f"{name}\n".encode("ascii"))
     except OSError as error:
-        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is as it was") from error
+        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
 
 
 def rollback_targets(releases: Path) -> list[str]:

@@ -67,9 +67,9 @@ def promote(
         if encoder_differs(releases, float32_encoder(manifest)):
             if not new_encoder:
                 raise ReleaseError(
-                    f"{name}: encoded by {manifest.encoder.name}, the current release {current} by "
-                    f"{current_encoder_name(releases)}, or by another export of it: similarities and thresholds of the "
-                    "two cannot be compared; give --new-encoder where that is meant"
+                    f"{name}: encoded by {manifest.encoder.name}, but the current release {current} by "
+                    f"{current_encoder_name(releases)} or another export of it, so similarities and thresholds of the "
+                    "two cannot be compared; give --new-encoder if you mean it"
                 )
             forced.append(ENCODER)
         move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)

@@ -114,7 +114,7 @@ class ThresholdRule(Options):
                 f"{given[0]}: the method bootstrap follows the papers and certifies nothing; leave one of the two out"
             )
         if guarantee is not None and method == "non-inferiority":
-            raise InputError("--guarantee: belongs to the method risk-control; non-inferiority has one, its confidence")
+            raise InputError("--guarantee: only the method risk-control takes it; leave it out with non-inferiority")
         if strata is not None and not (strata.startswith(_METADATA) and strata != _METADATA):
             named = strata.removeprefix(_METADATA) or "FIELD"
             raise InputError(f"--strata {strata}: give a field of the documents' metadata, as {_METADATA}{named}")
@@ -189,7 +189,7 @@ class AbstentionRule(Options):
         """
         if not dataset.unanswerable:
             raise InputError(
-                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable query, and what "
-                "is never asked cannot be limited; label some, each with a score of 0 for a document that does not "
+                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable query, so "
+                "there is nothing to measure it on; label some, each with a score of 0 for a document that does not "
                 "answer it, or leave the option out"
             )

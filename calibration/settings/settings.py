@@ -75,7 +75,7 @@ class CandidateSettings(Options):
 
     def __post_init__(self) -> None:
         if self.retention is not None and self.projection != "query-pca":
-            raise InputError(f"--retention {self.retention}: is of --projection query-pca; give both, or neither")
+            raise InputError(f"--retention {self.retention}: goes with --projection query-pca; give both, or neither")
 
     @property
     def requested(self) -> dict[str, str]:
