@@ -89,8 +89,8 @@ def query_set_warnings(signs: QuerySetSigns) -> list[str]:
     if signs.effective < n / 2:
         groups = f"{signs.clusters} {'group' if signs.clusters == 1 else 'groups'}"
         found.append(
-            f"the {n} queries share relevant documents in {groups} and are worth only "
-            f"{signs.effective:.0f} independent ones; read the intervals by document, and label queries about other documents"
+            f"the {n} queries share relevant documents in {groups} and are worth {signs.effective:.0f} "
+            "on documents of their own; read the intervals by document, and label queries about other documents"
         )
     if signs.overtaken >= max(FEWEST_OVERTAKEN, OVERTAKEN * n):
         found.append(
