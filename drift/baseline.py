@@ -77,7 +77,7 @@ class Baseline(BaseModel):
         if days < FEWEST_DAYS or len(means) < FEWEST_BLOCKS:
             raise InputError(
                 f"the log has queries of {days} days (UTC) and {len(means)} blocks of {stream.blocks.size} distinct "
-                f"queries; a baseline takes {FEWEST_DAYS} days and {FEWEST_BLOCKS} blocks"
+                f"queries; a baseline needs {FEWEST_DAYS} days and {FEWEST_BLOCKS} blocks"
             )
         first, last = (datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds") for at in queries.at[[0, -1]])
         return cls(
@@ -140,9 +140,9 @@ def load_baseline(path: Path, release: str, monitor: Monitor) -> Baseline:
     if sealed.sha256 != found.digest:
         raise InputError(f"{path}: damaged, its digest does not fit; {remedy}")
     if found.release != release:
-        raise InputError(f"{path}: of release {found.release[:80]!r}, not of {release}; {remedy}")
+        raise InputError(f"{path}: belongs to release {found.release[:80]!r}, not to {release}; {remedy}")
     if found.days < FEWEST_DAYS:
-        raise InputError(f"{path}: of {found.days} days, and a week has {FEWEST_DAYS}; {remedy}")
+        raise InputError(f"{path}: covers {found.days} days, and a baseline needs {FEWEST_DAYS}; {remedy}")
     widths = {alarm.signal: len(alarm.bounds.lower) for alarm in monitor.queries.alarms}
     if {*found.signals} != {*widths} or any(
         name not in widths

@@ -81,7 +81,7 @@ def _existing_id(releases: Path, pointer: str, remedy: str) -> str | None:
         return name
     if pointed_id(releases, pointer) not in {None, name}:  # moved meanwhile, and what it named before was pruned
         return _existing_id(releases, pointer, remedy)
-    raise ReleaseError(f"{path}: names {name!r}, which is no release in {releases}; {remedy}")
+    raise ReleaseError(f"{path}: names {name!r}, which is not a release in {releases}; {remedy}")
 
 
 def parent_of(releases: Path, name: str | None) -> str | None:

@@ -195,8 +195,8 @@ def _golden_queries(
     asked = [query for query in release.golden if not query.relevant or not there.isdisjoint(query.relevant)]
     if not asked:
         raise InputError(
-            f"{release.manifest.release_id}: every golden query asks for these documents alone, and none would be left "
-            "to check the release by; calibrate again without them"
+            f"{release.manifest.release_id}: every golden query asks only for these documents, so none would be left "
+            "to check the release; calibrate again without them"
         )
     top = golden.search(retriever, asked)
     queries, changed = [], 0

@@ -67,7 +67,7 @@ def read(releases: Path) -> History:
         return History([], [])
     except OSError as error:
         raise ReleaseError(
-            f"{path}: cannot be read ({error.strerror or error}); mend its permissions, or move it away"
+            f"{path}: cannot be read ({error.strerror or error}); correct its permissions, or move it away"
         ) from error
     events, unreadable = [], []
     for number, line in enumerate(lines, start=1):

@@ -33,8 +33,8 @@ def change_lock(releases: Path) -> Iterator[None]:
     with exclusive_lock(releases / CHANGE_LOCK, _CHANGE_SECONDS) as holder:
         if holder is not None:
             raise ReleaseError(
-                f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; look what that process does, end "
-                "it where it hangs, and try again"
+                f"{releases}: {holder} has been changing it for {_CHANGE_SECONDS} s; check what that process does, end "
+                "it if it hangs, and try again"
             )
         yield
 

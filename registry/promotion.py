@@ -70,9 +70,9 @@ def promote(
         if encoder_differs(releases, float32_encoder(manifest)):
             if not new_encoder:
                 raise ReleaseError(
-                    f"{name}: encoded by {manifest.encoder.name}, the current release {current} by "
-                    f"{current_encoder_name(releases)}, or by another export of it: similarities and thresholds of the "
-                    "two cannot be compared; give --new-encoder where that is meant"
+                    f"{name}: encoded by {manifest.encoder.name}, but the current release {current} by "
+                    f"{current_encoder_name(releases)} or another export of it, so similarities and thresholds of the "
+                    "two cannot be compared; give --new-encoder if you mean it"
                 )
             forced.append(ENCODER)
         _move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
@@ -210,7 +210,7 @@ def _move_pointer(
     try:
         atomic_write(pointer, f"{name}\n".encode("ascii"))
     except OSError as error:
-        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is as it was") from error
+        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is unchanged") from error
 
 
 def _moves_of_current(releases: Path) -> list[Event]:

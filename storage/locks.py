@@ -59,8 +59,7 @@ def open_or_create(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_CREAT, 0o600)
     except OSError as error:
         raise ReleaseError(
-            f"{path.parent}: cannot be changed from here ({error.strerror}: {path.name}); run this where it can be "
-            "written to"
+            f"{path.parent}: cannot be changed from here ({error.strerror}: {path.name}); run this where it is writable"
         ) from error
     if os.fstat(descriptor).st_uid == os.geteuid():
         os.fchmod(descriptor, path.parent.stat().st_mode & 0o666)

@@ -53,7 +53,7 @@ class Store:
         except ValueError as error:
             raise InputError(f"{url}: {error}; give a URL such as s3://bucket/prefix") from error
         except OSError as error:  # some connect at once
-            raise StoreError(f"{url}: the store does not answer ({error}); see that it is there") from error
+            raise StoreError(f"{url}: the store does not answer ({error}); check that it is reachable") from error
         self._local = isinstance(self._files, LocalFileSystem)
 
     def read(self, name: str, most: int) -> bytes:
@@ -135,8 +135,8 @@ class Store:
                 raise
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise (ReleaseError if _is_refusal(error) else StoreError)(
-                f"{self.url}/{name}: the store does not answer or refuses ({reason}); see that it is there, and that "
-                "the environment has credentials for it"
+                f"{self.url}/{name}: the store does not answer or refuses ({reason}); check that it is reachable, and "
+                "that the environment has credentials for it"
             ) from error
 
 

@@ -82,8 +82,8 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
     measured = _measured(releases, current)
     if measured.k != k:
         raise InputError(
-            f"--k {k}: the current release {current} has K = {measured.k}, and no rule compares the "
-            "two; give the same, or --no-promote"
+            f"--k {k}: the current release {current} has K = {measured.k}, and a rule compares only "
+            f"releases of the same K; give --k {measured.k}, or --no-promote"
         )
     for clause in rule.clauses:
         measured.sample(clause.quantity)
@@ -94,14 +94,14 @@ def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys
     new = _measured(releases, name, trusted)
     if new.manifest.policy.kind == "none":
         raise ReleaseError(
-            f"{name}: its policy is none, which keeps every result, and no rule promotes that; calibrate with more "
+            f"{name}: its policy is none, which keeps every result, so no rule can promote it; calibrate with more "
             "labelled queries"
         )
     refusals = new.manifest.abstention
     if refusals is not None and not refusals.certified:
         raise NotPromoted(
-            f"{name}: the limits asked for of its refusals are not certified, and no rule promotes that; calibrate "
-            "with larger ones, or promote it without a rule",
+            f"{name}: its refusals are not certified within the limits asked for, so no rule can promote it; "
+            "calibrate with larger limits, or promote it without a rule",
             "abstention",
         )
     provisional = new.manifest.state == "provisional"
@@ -121,7 +121,7 @@ def _measured(releases: Path, name: str, trusted: TrustedKeys | None = None) -> 
     manifest = verify(release, trusted)
     if OUTCOMES not in manifest.files:
         raise InputError(
-            f"{release}: was written before releases said what each query got, and no rule can be asked of it; "
+            f"{release}: an earlier version wrote it, without what each query got, so no rule can compare it; "
             "calibrate again with --no-promote, and promote the new release without a rule once"
         )
     return MeasuredRelease(manifest, Outcomes.load(release / OUTCOMES, manifest.policy.k))

@@ -43,8 +43,8 @@ class MeasuredRelease:
         found = QUANTITIES[name](self.outcomes, self.k)
         if not len(found):
             raise InputError(
-                f"{self.manifest.release_id}: was calibrated without unanswerable queries, and has no {name}; label "
-                "some (score 0), or leave the clause out"
+                f"{self.manifest.release_id}: was calibrated without unanswerable queries, so it has no {name}; "
+                "label some (with score 0), or leave the clause out"
             )
         return found
 
@@ -102,8 +102,9 @@ def judge_rule(rule: PromotionRule, current: MeasuredRelease, new: MeasuredRelea
     """
     if current.k != new.k:
         raise InputError(
-            f"{new.manifest.release_id}: has K = {new.k}, the current release {current.manifest.release_id} "
-            f"{current.k}, and no rule compares the two; calibrate with the same --k, or promote without a rule"
+            f"{new.manifest.release_id}: has K = {new.k}, and the current release {current.manifest.release_id} "
+            f"{current.k}; a rule compares only releases of the same K; calibrate with --k {current.k}, or promote "
+            "without a rule"
         )
     return [_verdict(clause, current.sample(clause.quantity), new.sample(clause.quantity)) for clause in rule.clauses]
 

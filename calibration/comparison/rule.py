@@ -122,10 +122,10 @@ def _clause(text: str) -> Clause:
     if not text:
         raise ValueError(f'a clause is missing; give one such as {_EXAMPLES}, with "and" between two')
     if found is None:
-        raise ValueError(f'"{_shown(text)}" is no clause; give one such as {_EXAMPLES}')
+        raise ValueError(f'"{_shown(text)}" is not a clause; give one such as {_EXAMPLES}')
     what, way, rest = quantity(found["what"]), found["way"].casefold(), found["rest"]
     if what is None:
-        raise ValueError(f'"{_shown(found["what"])}" is not known; known are {_KNOWN}')
+        raise ValueError(f'"{_shown(found["what"])}" is not a quantity; there are {_KNOWN}')
     if way not in ("lower", "higher"):
         raise ValueError(f'"{_shown(found["way"])}" after "not"; give "not lower" or "not higher"')
     return Clause(what, way, None if rest is None else _margin(rest))  # type: ignore[arg-type] # one of the two
@@ -140,7 +140,7 @@ def _margin(text: str) -> float:
     except ValueError:
         margin = math.nan
     if not _LEAST <= margin < 1:
-        raise ValueError(f'"{_shown(number)}" is no margin; give a share from {_LEAST:g} and below 1, as {MARGIN:g}')
+        raise ValueError(f'"{_shown(number)}" is not a margin; give {_LEAST:g} or more and below 1, such as {MARGIN:g}')
     return margin
 
 

@@ -126,7 +126,7 @@ def _source_digest(folder: Path) -> str:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     if not {"config.json", "modules.json"} & set(names):
         raise EncoderError(
-            f"{folder}: no sentence-transformers model: it has neither modules.json nor config.json; "
+            f"{folder}: not a sentence-transformers model: it has neither modules.json nor config.json; "
             "give the folder that SentenceTransformer.save wrote"
         )
     return sha256_files(folder, names)

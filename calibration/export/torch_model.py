@@ -26,7 +26,7 @@ def load_model(folder: Path, name: str) -> SentenceTransformer:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar over the weights of one small file
             return SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
     except Exception as error:  # a damaged model folder raises whatever its loader happens to hit first
-        raise EncoderError(f"encoder {name!r}: {folder} is no sentence-transformers model ({error})") from error
+        raise EncoderError(f"encoder {name!r}: {folder} is not a sentence-transformers model ({error})") from error
 
 
 def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:

@@ -46,7 +46,7 @@ def kinds_asked(asked: IndexChoice, documents: int) -> tuple[Kind, ...]:
         return next(kinds for most, kinds in _AUTO if documents <= most)
     if asked == "ivf-pq" and documents < FEWEST_FOR_CODES:
         raise InputError(
-            f"--index ivf-pq: its codes take {FEWEST_FOR_CODES} documents to train, there are {documents}; "
+            f"--index ivf-pq: its codes take {FEWEST_FOR_CODES} documents to train, and there are only {documents}; "
             "name another index, or auto"
         )
     return () if asked == "flat" else (asked,)

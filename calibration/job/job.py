@@ -43,7 +43,7 @@ def check_sizes(dataset: Dataset, settings: CalibrationSettings) -> None:
     if settings.bootstraps * settings.sample_size * settings.k > _MOST_SIMILARITIES:
         raise InputError(
             f"--bootstraps {settings.bootstraps} × --sample-size {settings.sample_size} × --k {settings.k}: more than "
-            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps, they narrow no interval any more"
+            f"{_MOST_SIMILARITIES:,} similarities at once; give fewer bootstraps; so many narrow no interval"
         )
     answerable = len(dataset.answerable)
     members = answerable - held_out(answerable, settings.holdout)
@@ -120,8 +120,8 @@ def calibrate(
 def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
     if encoder.config.precision != "float32":
         raise EncoderError(
-            f"encoder {name!r}: has {encoder.config.precision} weights, which encode queries only; give the one it "
-            f"was made of, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
+            f"encoder {name!r}: has {encoder.config.precision} weights, which encode only queries; give the "
+            f"float32 encoder it was made from, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
     return encoder
 
@@ -144,7 +144,7 @@ def _check_releases(releases: Path, say: Callable[[str], None]) -> None:
     if not existing.is_dir():
         raise InputError(f"{existing}: is a file; name a directory for releases")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise InputError(f"{existing}: cannot be written to; name another directory, or mend its permissions")
+        raise InputError(f"{existing}: is not writable; name another directory, or correct its permissions")
     try:
         current_id(releases)
     except ReleaseError as error:

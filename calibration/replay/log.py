@@ -25,7 +25,7 @@ _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32
 _LATEST = 253_370_764_799.0  # the last second of 9998: what is drawn may end a little later
 _HASHED = re.compile(r"[0-9a-f]{16}")
 _REMEDY = "the line is not as the service wrote it; remove it"
-_MISSING = "the service writes one where TAUGATE_QUERY_LOG says"
+_MISSING = "the service writes one if TAUGATE_QUERY_LOG names it"
 # What `queries.log*` also finds: logs that logrotate compressed, and the page of an earlier replay.
 _NO_LOGS = {".gz": "compressed; unpack it with gunzip", ".html": "a page, not a log; leave it out"}
 

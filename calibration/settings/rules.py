@@ -46,8 +46,8 @@ class ThresholdRule(Options):
     guarantee: Statement = Field(default="high-probability", description="kind of guarantee that risk-control gives")
     max_loss: Annotated[Share, Advice(_ADVICE)] = Field(
         default=MAX_LOSS,
-        description="share of the queries that may lose their answer; of several the first is in force, and all are "
-        "certified together",
+        description="largest share of the queries that may lose their answer; with several, the first is in force and "
+        "all are certified together",
     )
     confidence: Confidence = Field(default=CONFIDENCE, description="probability that the certified statement holds")
     max_empty: Annotated[Share | None, Advice(_ADVICE)] = Field(
@@ -56,9 +56,7 @@ class ThresholdRule(Options):
     further_losses: Annotated[tuple[Share, ...], Advice(_ADVICE, "--max-loss")] = Field(
         default=(), description="other largest losses, certified beside the one in force"
     )
-    strata: str | None = Field(
-        default=None, description="certify the queries about each value of a metadata field by themselves"
-    )
+    strata: str | None = Field(default=None, description="certify each value of a metadata field on its own")
 
     def split_by_loss(self) -> Iterator[Self]:
         """Yield one rule for each largest loss, the one in force first; together they err as rarely as one would.
@@ -114,7 +112,7 @@ class ThresholdRule(Options):
                 f"{given[0]}: the method bootstrap follows the papers and certifies nothing; leave one of the two out"
             )
         if guarantee is not None and method == "non-inferiority":
-            raise InputError("--guarantee: belongs to the method risk-control; non-inferiority has one, its confidence")
+            raise InputError("--guarantee: only the method risk-control takes it; leave it out with non-inferiority")
         if strata is not None and not (strata.startswith(_METADATA) and strata != _METADATA):
             named = strata.removeprefix(_METADATA) or "FIELD"
             raise InputError(f"--strata {strata}: give a field of the documents' metadata, as {_METADATA}{named}")
@@ -145,8 +143,8 @@ class AbstentionRule(Options):
     """
 
     max_answered: Annotated[Share, Advice("give a share of the unanswerable queries above 0 and below 1")] = Field(
-        description="share of unanswerable queries that may get a result: queries are then refused as a whole, before "
-        "any cut, and --max-empty limits the share of answerable ones refused, which has no limit else"
+        description="share of unanswerable queries that may get a result: refuses whole queries, before any cut; "
+        "--max-empty then limits the share of answerable queries refused, which is otherwise unlimited"
     )
     max_empty: Annotated[Share | None, Advice("give a share of the answerable queries above 0 and below 1")] = Field(
         default=None, description="share of answerable queries that may be refused"
@@ -189,7 +187,7 @@ class AbstentionRule(Options):
         """
         if not dataset.unanswerable:
             raise InputError(
-                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable query, and what "
-                "is never asked cannot be limited; label some, each with a score of 0 for a document that does not "
+                f"--max-answered {self.max_answered:g}: the split {dataset.split} has no unanswerable query, so "
+                "there is nothing to measure it on; label some, each with a score of 0 for a document that does not "
                 "answer it, or leave the option out"
             )

@@ -75,7 +75,7 @@ class CandidateSettings(Options):
 
     def __post_init__(self) -> None:
         if self.retention is not None and self.projection != "query-pca":
-            raise InputError(f"--retention {self.retention}: is of --projection query-pca; give both, or neither")
+            raise InputError(f"--retention {self.retention}: goes with --projection query-pca; give both, or neither")
 
     @property
     def requested(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ class CalibrationSettings(Options):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="share of the answerable queries that are kept out of the calibration, to measure it on",
+        description="share of the answerable queries that are held out, to measure the calibration on",
     )
     overlap_percentile: Annotated[float, Advice("give a percentile from 0 to 100")] = Field(
         default=DEFAULT_OVERLAP_PERCENTILE,

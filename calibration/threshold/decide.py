@@ -97,7 +97,7 @@ def _check_hits(queries: JudgedQueries, which: str) -> None:
     if not queries.accuracy().any():
         raise InputError(
             f"none of the {len(queries)} calibration queries{which} has a relevant document in its top "
-            f"{queries.grades.shape[1]}: there is nothing to lose and nothing to certify; check the qrels, or give a "
+            f"{queries.grades.shape[1]}, so there is nothing to certify; check the qrels, or give a "
             "larger --k or another encoder"
         )
 

@@ -127,8 +127,8 @@ def _check(rule: ThresholdRule, evidence: CalibrationQueries) -> None:
         raise InputError(f"--policy probability: {evidence.lacking}")
     if rule.policy == "probability" and evidence.estimated is None:
         raise InputError(
-            "--policy probability: the queries to fit on have no relevant document in their top K, or nothing else; "
-            "check the qrels, or give --policy similarity"
+            "--policy probability: the queries that fit the model have only irrelevant, or only relevant, documents in "
+            "their top K; check the qrels, or give --policy similarity"
         )
 
 

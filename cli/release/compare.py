@@ -55,7 +55,7 @@ def show_correlations(arguments: argparse.Namespace) -> int:
     if not found:
         raise InputError(
             f"{arguments.releases}: no data set has releases of {FEWEST_RELEASES} different encoders with the same K; "
-            "calibrate it with more of them (--encoder)"
+            "calibrate one with more encoders (--encoder)"
         )
     for group in found:
         sys.stdout.write(f"{group.data}, K = {group.k}, {group.releases} encoders\n")

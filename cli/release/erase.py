@@ -47,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check:
         return _check(arguments)
     if arguments.text or arguments.also:
-        raise InputError("--text and --also: what is looked for, and where; give --check as well, and no release")
+        raise InputError("--text and --also: only --check takes them; add --check, and leave the release out")
     if len(arguments.names) < 2:
-        raise InputError("give the ID of a release, and behind it the ids of the documents to erase")
+        raise InputError("give the ID of a release, then the ids of the documents to erase")
     return _erase(arguments.releases, arguments.names[0], arguments.names[1:])
 
 

@@ -51,7 +51,7 @@ def promote_release(arguments: argparse.Namespace) -> int:
 def _promote_if_rule_holds(arguments: argparse.Namespace) -> int:
     """Compare the release with the current one and promote it where the rule holds."""
     if arguments.force:
-        raise InputError("--force: sets aside what --if asks for; leave one of them out")
+        raise InputError("--force: overrides --if; leave one of them out")
     rule = PromotionRule.parse(arguments.rule, "--if")
     # Comparing needs the extra `calibration`, which the other actions do without.
     from taugate.calibration.comparison.decision import promote_if

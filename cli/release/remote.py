@@ -49,8 +49,8 @@ def push_release(arguments: argparse.Namespace) -> int:
     release = find(arguments.releases, arguments.id)
     if arguments.promote and release.name != current_id(arguments.releases):
         raise InputError(
-            f"{release.name}: not the current release of {arguments.releases}; make it so with `taugate release "
-            "promote` or `rollback` first, or leave out --promote"
+            f"{release.name}: not the current release of {arguments.releases}; make it current with `taugate "
+            "release promote` or `rollback` first, or leave out --promote"
         )
     if arguments.promote:
         check_remote_current(arguments.to, arguments.releases)

@@ -48,11 +48,10 @@ class PromotionRequest:
         ruled, force = "promote_if" in arguments, arguments.force
         if arguments.no_promote and (ruled or force):
             raise InputError(
-                f"{'--promote-if' if ruled else '--force'}: --no-promote promotes nothing, whatever else is asked for; "
-                "leave one of them out"
+                f"{'--promote-if' if ruled else '--force'}: --no-promote promotes nothing; leave one of the two out"
             )
         if ruled and force:
-            raise InputError("--force: sets aside what --promote-if asks for; leave one of them out")
+            raise InputError("--force: overrides --promote-if; leave one of them out")
         rule = PromotionRule.parse(arguments.promote_if, "--promote-if") if ruled else None
         return cls(not arguments.no_promote, rule, force)
 

@@ -18,28 +18,28 @@ class KeyEntry(Group):
         description="what the key opens"
     )
     filter: Annotated[dict[str, Any], Field(min_length=1)] | None = value(
-        None, "the documents that there are for this key, such as {tenant: shop}; left out: all"
+        None, "the documents that exist for this key, such as {tenant: shop}; left out: all"
     )
     queries_per_second: float | None = value(None, "its rate; null: settings.queries_per_second", gt=0)
     expires: AwareDatetime | None = value(None, "when it ends; null: never")
 
 
 class Keys(Group):
-    """API keys (docs/access.md). Without any the service starts only with settings.allow_unauthenticated."""
+    """API keys (docs/access.md). Without keys the service needs settings.allow_unauthenticated to start."""
 
     existing_secret: Name | None = value(
-        None, "Secret with a file of keys; a change of it is in force within minutes, without a restart"
+        None, "Secret with a file of keys; a change takes effect within minutes, without a restart"
     )
-    file: str = value("keys.json", "the entry of the Secret that is the file", min_length=1)
-    entries: list[KeyEntry] = value([], "hashed keys, of which the chart makes the Secret where none exists")
+    file: str = value("keys.json", "name of the file in that Secret", min_length=1)
+    entries: list[KeyEntry] = value([], "hashed keys; the chart makes the Secret from them")
     variable: SecretEntry = value(
-        SecretEntry(key="keys.json"), "a Secret with keys for TAUGATE_KEYS, which are read at the start only"
+        SecretEntry(key="keys.json"), "a Secret with keys for TAUGATE_KEYS, which the service reads only at start"
     )
 
 
 class TrustedKeys(Group):
-    """Public keys (docs/storage.md): a release that none of them signed never loads. One source at most."""
+    """Public keys (docs/storage.md): only releases that one of them signed are loaded. Give one source at most."""
 
-    pem: str | None = value(None, "one or several Ed25519 public keys, in PEM form", pattern="BEGIN PUBLIC KEY")
-    existing_config_map: Name | None = value(None, "ConfigMap of which the entries *.pem are public keys")
-    existing_secret: Name | None = value(None, "Secret of which the entries *.pem are public keys")
+    pem: str | None = value(None, "one or more Ed25519 public keys, in PEM form", pattern="BEGIN PUBLIC KEY")
+    existing_config_map: Name | None = value(None, "ConfigMap whose entries *.pem are public keys")
+    existing_secret: Name | None = value(None, "Secret whose entries *.pem are public keys")

@@ -44,14 +44,14 @@ class Image(Group):
     digest: str | None = value(
         None, "digest of the image, such as sha256:…; used in place of the tag", pattern="^sha256:[0-9a-f]{64}$"
     )
-    pull_policy: Literal["IfNotPresent", "Always", "Never"] = value("IfNotPresent", "a tag is of one version for ever")
+    pull_policy: Literal["IfNotPresent", "Always", "Never"] = value("IfNotPresent", "a tag never changes its image")
 
 
 class Resources(Group):
     """Resources of a container: what is reserved for it, and its limits."""
 
-    requests: dict[str, Quantity] = value({}, "what the scheduler sets aside for it")
-    limits: dict[str, Quantity] = value({}, "what it may take at most")
+    requests: dict[str, Quantity] = value({}, "what the scheduler reserves for it")
+    limits: dict[str, Quantity] = value({}, "the most that it may use")
 
 
 class Toleration(Group):
@@ -68,12 +68,12 @@ class Account(Group):
     """A service account. No token of it is mounted: neither service nor calibration asks Kubernetes anything."""
 
     create: bool = value(True, "whether the chart makes it")
-    name: Name | None = value(None, "null: made from the name of the installation; `default` where none is created")
+    name: Name | None = value(None, "null: made from the name of the installation; `default` if none is created")
     annotations: Texts = value({}, "annotations, such as a cloud's role that opens object storage without credentials")
 
 
 class SecretEntry(Group):
-    """An entry of a Secret that is there already."""
+    """An entry of an existing Secret."""
 
     existing_secret: Name | None = value(None, "name of the Secret")
-    key: str = value("key", "the entry in it", min_length=1)
+    key: str = value("key", "name of the entry in that Secret", min_length=1)

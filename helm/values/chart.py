@@ -16,15 +16,17 @@ from helm.values.settings import ServiceSettings
 class ChartValues(Group):
     """Values of the chart taugate."""
 
-    image: Image = value(Image(), "image of the service: taugate/service without, taugate/service-gpu with a GPU")
-    image_pull_secrets: list[Name] = value([], "Secrets with which images are pulled")
-    replicas: int | None = value(None, "pods; null: 2, so that one may go, or as many as autoscaling says", ge=1)
+    image: Image = value(Image(), "image of the service: taugate/service, or with a GPU taugate/service-gpu")
+    image_pull_secrets: list[Name] = value([], "Secrets for pulling images")
+    replicas: int | None = value(
+        None, "number of pods; null: 2, so that one may fail, or as many as autoscaling says", ge=1
+    )
 
     keys: Keys = group(Keys())
     releases: Releases = group(Releases())
     trusted_keys: TrustedKeys = group(TrustedKeys())
     settings: ServiceSettings = group(ServiceSettings())  # type: ignore[valid-type]  # made when it is imported
-    env: Texts = value({}, "further variables of the service; those of taugate have values of their own")
+    env: Texts = value({}, "further environment variables of the service; TAUGATE_* variables have values of their own")
     query_log: QueryLog = group(QueryLog())
     redis: Redis = group(Redis())
 
@@ -42,24 +44,24 @@ class ChartValues(Group):
     probes: Probes = group(Probes())
     resources: Resources = value(
         Resources(requests={"cpu": "2", "memory": "512Mi"}, limits={"cpu": "2", "memory": "1Gi"}),
-        "docs/benchmarks/serving.md was measured on two processors, 361 queries/s; memory was 392 MB under load, 606 "
-        "MB with 10,000 connections, and a swap has two releases; the limit of cpu says how many threads encode",
+        "the CPU limit sets the number of encoder threads; docs/benchmarks/serving.md measured 361 queries/s on two "
+        "processors; memory was 392 MB under load, 606 MB with 10,000 connections, and a swap holds two releases",
     )
     topology_spread: TopologySpread = group(TopologySpread())
-    node_selector: Texts = value({}, "labels of nodes the service may run on")
-    tolerations: list[Toleration] = value([], "taints of nodes the service may run on")
+    node_selector: Texts = value({}, "labels of the nodes that the service may run on")
+    tolerations: list[Toleration] = value([], "taints of nodes that the service tolerates")
     affinity: AsInKubernetes = value({}, "affinity of the service's pods, as in Kubernetes")
     priority_class_name: Name | None = value(None, "null: the cluster's default")
     runtime_class_name: Name | None = value(
-        None, "runtime class, such as nvidia, where a GPU needs one; null: the node's default"
+        None, "runtime class, such as nvidia, if a GPU needs one; null: the node's default"
     )
     pod_annotations: Texts = value({}, "annotations of the service's pods")
     pod_labels: Texts = value({}, "labels of the service's pods")
 
     metrics: Metrics = group(Metrics())
     tests: Tests = group(Tests())
-    name_override: Name | None = value(None, "in the place of the chart's name")
-    fullname_override: Name | None = value(None, "in the place of all objects' common name")
+    name_override: Name | None = value(None, "replaces the chart's name in object names")
+    fullname_override: Name | None = value(None, "replaces the common part of all object names")
     global_: AsInKubernetes = Field(
-        default={}, alias="global", description="Helm's own, for charts that have this one in them"
+        default={}, alias="global", description="Helm's own, for charts that contain this one"
     )

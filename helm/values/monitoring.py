@@ -8,22 +8,22 @@ class ServiceMonitor(Group):
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
     key: SecretEntry = value(
-        SecretEntry(), "a Secret with an API key of scope `metrics`, which /metrics needs once there are keys"
+        SecretEntry(), "a Secret with an API key of scope `metrics`; /metrics needs it if the service has keys"
     )
     interval: str = value(
         "15s", "time between two scrapes, as in deploy/prometheus/prometheus.yml", pattern="^[0-9]+(s|m)$"
     )
-    job: Name = value("taugate", "the label `job`: the alert TaugateDown watches this one")
+    job: Name = value("taugate", "the label `job`; the alert TaugateDown watches this name")
     labels: Texts = value(
-        {}, "labels by which the operator's Prometheus finds it, such as release: kube-prometheus-stack"
+        {}, "labels by which the operator's Prometheus selects it, such as release: kube-prometheus-stack"
     )
 
 
 class PrometheusRule(Group):
-    """Alerts and recording rules: deploy/prometheus/rules, byte for byte but for the links to runbooks."""
+    """Alerts and recording rules: deploy/prometheus/rules, unchanged except for the links to runbooks."""
 
     enabled: bool = value(False, "off: it needs the CustomResourceDefinitions of the Prometheus operator")
-    labels: Texts = value({}, "labels by which the operator's Prometheus finds them")
+    labels: Texts = value({}, "labels by which the operator's Prometheus selects them")
     runbooks_url: str | None = value(
         None,
         "where you serve docs/runbooks, such as https://wiki.example.com/taugate/runbooks: alerts then link to their "
@@ -33,7 +33,7 @@ class PrometheusRule(Group):
 
 
 class Dashboards(Group):
-    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, byte for byte, a ConfigMap each."""
+    """Dashboards for Grafana's sidecar: deploy/grafana/dashboards, unchanged, one ConfigMap each."""
 
     enabled: bool = value(False, "off: it needs a Grafana that looks for them")
     labels: Texts = value({"grafana_dashboard": "1"}, "labels by which the sidecar finds them, as in Grafana's chart")
@@ -52,6 +52,9 @@ class Tests(Group):
     """`helm test`: a pod that searches."""
 
     key: SecretEntry = value(
-        SecretEntry(), "a Secret with an API key of scope `search`; without it, and with keys, no test"
+        SecretEntry(),
+        "a Secret with an API key of scope `search`; if the service has keys and this is empty, there is no test",
     )
-    query: str = value("Does it answer?", "what is asked; any reply that names its release will do", min_length=1)
+    query: str = value(
+        "Does it answer?", "the query that is sent; any reply that names its release passes", min_length=1
+    )

@@ -13,12 +13,12 @@ HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-
 class Listen(Group):
     """Where the service listens in its pod."""
 
-    host: str = value("0.0.0.0", "every IPv4 address of the pod; `::` in a cluster of IPv6", min_length=1)  # noqa: S104
+    host: str = value("0.0.0.0", "every IPv4 address of the pod; `::` in an IPv6 cluster", min_length=1)  # noqa: S104
     port: Port = value(8000, "the image's own")
     allowed_hosts: list[HostName] = value(
         [],
-        "further host names that requests may ask for, such as one that a gateway forwards, `*.example.org`, or `*` "
-        "for any; localhost, IP addresses, and the names of the Service and of the Ingress are always among them",
+        "further host names that requests may use, such as a name that a gateway forwards, `*.example.org`, or `*` for "
+        "any; localhost, IP addresses, and the names of the Service and of the Ingress are always allowed",
     )
 
 
@@ -26,21 +26,21 @@ class Service(Group):
     """The Service in front of the pods."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = value(
-        "ClusterIP", "within the cluster: TLS is for an Ingress"
+        "ClusterIP", "reachable only within the cluster; TLS is for an Ingress"
     )
     port: Port = value(80, "HTTP's own")
     annotations: Texts = value({}, "annotations, such as those of a cloud's load balancer")
 
 
 class IngressPath(Group):
-    """A path of a host. Those of operations, /metrics and /admin/, are best left out."""
+    """A path of a host. Leave out the operators' paths, /metrics and /admin/."""
 
     path: str = Field(description="path of the service, such as /search or /feedback", pattern="^/")
     path_type: Literal["Prefix", "Exact", "ImplementationSpecific"] = value("Prefix", "/search with /search/batch")
 
 
 class IngressHost(Group):
-    """A host, and what of it leads to the service."""
+    """A host, and which of its paths lead to the service."""
 
     host: str = Field(description="its name", min_length=1)
     paths: list[IngressPath] = Field(description="what callers need: /search and /feedback", min_length=1)
@@ -54,26 +54,27 @@ class IngressTls(Group):
 
 
 class Ingress(Group):
-    """An Ingress, which ends TLS: API keys travel as they are behind it."""
+    """An Ingress, which ends TLS. Behind it, API keys travel unencrypted."""
 
-    enabled: bool = value(False, "off: nobody outside the cluster is let in unless asked for")
+    enabled: bool = value(False, "off: nobody outside the cluster gets in by default")
     class_name: Name | None = value(None, "null: the cluster's default")
-    annotations: Texts = value({}, "annotations for its controller; a request may have settings.max_body_bytes")
+    annotations: Texts = value({}, "annotations for its controller; allow bodies of settings.max_body_bytes")
     hosts: list[IngressHost] = value([], "at least one")
     tls: list[IngressTls] = value([], "certificates")
 
 
 class NetworkPolicy(Group):
-    """A policy of who may reach the service and what it may reach; a network plugin has to enforce it."""
+    """Who may reach the service, and what it may reach. A network plugin has to enforce it."""
 
-    enabled: bool = value(False, "off: a plugin that denies what is not known breaks an installation in silence")
+    enabled: bool = value(False, "off: a plugin that denies unknown traffic breaks an installation silently")
     ingress_from: list[AsInKubernetes] = value(
-        [], "who may ask beside the pod of `helm test`, as `from` of a NetworkPolicy, with Prometheus; empty: everybody"
+        [],
+        "callers besides the pod of `helm test`, as `from` of a NetworkPolicy; include Prometheus; empty: everybody",
     )
     redis_port: Port = value(6379, "port of a Redis that is not the chart's own")
-    object_storage_port: Port = value(443, "port of object storage, where releases or data are at a URL")
+    object_storage_port: Port = value(443, "port of object storage, if releases or data are at a URL")
     extra_egress: list[AsInKubernetes] = value(
         [],
-        "further `egress` rules, such as for a model hub, and for what hands out credentials to a role: "
+        "further `egress` rules, for example for a model hub, or for the source of a role's credentials: "
         "169.254.169.254 or 169.254.170.23 on port 80, STS on port 443",
     )

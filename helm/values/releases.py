@@ -8,19 +8,23 @@ from helm.values.base import Group, Name, Quantity, Texts, group, value
 class ReleaseVolume(Group):
     """The volume with the releases directory."""
 
-    enabled: bool = value(True, "false where releases.url names object storage")
-    existing_claim: Name | None = value(None, "a claim that is there; null: the chart makes one")
+    enabled: bool = value(True, "false if releases.url names object storage")
+    existing_claim: Name | None = value(None, "an existing claim; null: the chart makes one")
     access_mode: Literal["ReadWriteMany", "ReadWriteOnce", "ReadOnlyMany"] = value(
-        "ReadWriteMany", "what the claim has, or is to have: replicas on several nodes read, calibration writes"
+        "ReadWriteMany", "access mode of the claim: replicas on several nodes read, calibration writes"
     )
     one_node: bool = value(
-        False, "whether all pods that mount it are kept on one node, as ReadWriteOnce needs; no node may fail then"
+        False,
+        "true: all pods that mount it stay on one node, as ReadWriteOnce needs; if that node fails, all of them do",
     )
     storage_class: Name | None = value(None, "null: the cluster's default")
     size: Quantity = value(
-        "10Gi", "ten releases, as `taugate release prune` keeps, of 1 GB: float32 of 384 dimensions, 500,000 documents"
+        "10Gi",
+        "ten releases, as `taugate release prune` keeps, of 1 GB: 500,000 documents, 384 dimensions, float32",
     )
-    keep: bool = value(True, "whether the claim outlives `helm uninstall`: releases cannot be made again exactly")
+    keep: bool = value(
+        True, "true: the claim outlives `helm uninstall`, because its releases cannot be made again exactly"
+    )
     annotations: Texts = value({}, "annotations of the claim")
 
 
@@ -30,34 +34,38 @@ class ObjectStorage(Group):
     existing_secret: Name | None = value(
         None, "Secret whose entries become variables, such as AWS_ACCESS_KEY_ID; null: a role of the service account"
     )
-    endpoint: str | None = value(None, "AWS_ENDPOINT_URL; null: that of AWS", pattern="^https?://")
+    endpoint: str | None = value(None, "AWS_ENDPOINT_URL; null: AWS itself", pattern="^https?://")
     region: str | None = value(None, "AWS_REGION; null: what the store or the role says")
 
 
 class Releases(Group):
-    """Where releases are: a volume, or a URL. One of both."""
+    """Where releases are: in a volume or at a URL, one of the two."""
 
     url: str | None = value(
         None,
-        "URL of the releases, such as s3://bucket/team; file:///… serves from a copy as well",
+        "URL of the releases, such as s3://bucket/team; file:///… serves from a copy, too",
         pattern="^[a-z0-9]+://.+",
     )
     volume: ReleaseVolume = group(ReleaseVolume())
     copy_path: str = value(
         "/cache/releases",
-        "where a pod keeps its copy of a URL, or of releases where keys are trusted, in the volume that is made for it",
+        "folder of a pod's copy of a URL, or of its private copy with trustedKeys; on a volume of its own",
         pattern="^/cache/.+",
     )
-    copy_size: Quantity = value("4Gi", "size of that volume: the current release of 1 GB, the one before, and the next")
+    copy_size: Quantity = value(
+        "4Gi", "size of that volume: the current release of 1 GB, the previous one, and the next"
+    )
     object_storage: ObjectStorage = value(ObjectStorage(), "how the service reads a URL: GetObject and ListBucket")
 
 
 class QueryLog(Group):
     """A log of queries for `taugate drift replay` (docs/drift.md)."""
 
-    enabled: bool = value(False, "TAUGATE_QUERY_LOG: queries are data of users, hashed unless settings.query_log_texts")
+    enabled: bool = value(
+        False, "off: queries are users' data; the log hashes them unless settings.query_log_texts is true"
+    )
     path: str = value("/queries/queries.jsonl", "the file, in a volume of its own", pattern="^/queries/.+")
     existing_claim: Name | None = value(
-        None, "a claim that keeps it, with a folder for each pod; null: it goes with the pod"
+        None, "an existing claim that keeps it, with a folder for each pod; null: it goes with the pod"
     )
     size: Quantity = value("1Gi", "size of the volume that goes with the pod; a pod that fills it is evicted")

@@ -147,7 +147,7 @@ def _spool_corpus(path: Path, spool: Path) -> dict[str, int]:
     finally:
         writer.close()
     if not positions:
-        raise InputError(f"{path}: holds no document; write one JSON object a line")
+        raise InputError(f"{path}: holds no document; write one JSON object per line")
     return positions
 
 
@@ -172,7 +172,7 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
             fields.add(name)
     if len(fields) > MOST_FIELDS:
         raise LineError(
-            path, line, f"metadata has over {MOST_FIELDS} fields so far", "put what varies into values, not names"
+            path, line, f"metadata has over {MOST_FIELDS} field names so far", "put what varies into values, not names"
         )
     return metadata
 
@@ -185,5 +185,5 @@ def _read_queries(path: Path) -> dict[str, str]:
         for line, record in read_objects(path)
     }
     if not texts:
-        raise InputError(f"{path}: holds no query; write one JSON object a line")
+        raise InputError(f"{path}: holds no query; write one JSON object per line")
     return texts

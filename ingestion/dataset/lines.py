@@ -61,9 +61,9 @@ def read_objects(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, di
             value = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             wrong = f"not JSON: {error.msg} at column {error.colno}"
-            raise LineError(path, number, wrong, "write one JSON object a line") from error
+            raise LineError(path, number, wrong, "write one JSON object per line") from error
         if not isinstance(value, dict):
-            raise LineError(path, number, f"{_json_type(value)}, not an object", "write one JSON object a line")
+            raise LineError(path, number, f"{_json_type(value)}, not an object", "write one JSON object per line")
         yield number, value
 
 
@@ -95,7 +95,7 @@ def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, i
         )
     if identifier in seen:
         raise LineError(
-            path, line, f'"_id" {identifier!r} stands on line {seen[identifier] + 1} already', "make ids unique"
+            path, line, f'"_id" {identifier!r} is already on line {seen[identifier] + 1}', "make ids unique"
         )
     seen[identifier] = len(seen)
     return identifier

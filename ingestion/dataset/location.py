@@ -60,7 +60,7 @@ def _name(url: str) -> str:
     parts = urlsplit(url)
     name = parts.path.rstrip("/").rpartition("/")[2] or parts.netloc
     if name in {"", ".", ".."}:
-        raise InputError(f"{url}: ends in no name of a data set; give a URL such as s3://bucket/folder")
+        raise InputError(f"{url}: does not end in the name of a data set; give a URL such as s3://bucket/folder")
     return name
 
 
@@ -70,8 +70,8 @@ def _download_files(store: Store, folder: Path, split: str) -> None:
     needed, free = sum(sizes.values()) + sizes[CORPUS], shutil.disk_usage(folder.parent).free
     if needed > free:
         raise InputError(
-            f"{store.url}: to be read it takes {needed} bytes in {folder.parent.parent}, {free} are free; make room, "
-            "or set TMPDIR"
+            f"{store.url}: reading it takes {needed} bytes in {folder.parent.parent}, but only {free} are free; free "
+            "some space, or set TMPDIR"
         )
     for name, size in sizes.items():
         _download(store, name, folder / name, size)
@@ -90,6 +90,6 @@ def _download(store: Store, name: str, path: Path, size: int) -> None:
         with path.open("wb") as file:
             got, _ = store.download(name, file, size)
     except FileNotFoundError as error:
-        raise InputError(f"{store.url}/{name}: no such object any more; {_FILES}") from error
+        raise InputError(f"{store.url}/{name}: the object is gone; {_FILES}") from error
     if got != size:
-        raise InputError(f"{store.url}/{name}: not the {size} bytes that it had before; calibrate when it is complete")
+        raise InputError(f"{store.url}/{name}: no longer the {size} bytes that it had; calibrate once it is complete")

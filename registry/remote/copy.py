@@ -36,7 +36,7 @@ def update_copy(url: str, copy: Path, trusted: TrustedKeys | None = None, *, rep
     _claim(copy, store.url)
     name = remote_current_id(store)
     if name is None:
-        raise ReleaseError(f"{store.url}: no release is current; `taugate release push --promote` makes one so")
+        raise ReleaseError(f"{store.url}: no release is current; `taugate release push --promote` makes one current")
     with _copy_lock(copy):
         if not _is_copied(copy / name, trusted, verifying=repair):
             install_release(store, copy, name, trusted)
@@ -57,9 +57,9 @@ def _claim(copy: Path, url: str) -> None:
                 atomic_write(copy / ORIGIN, f"{url}\n".encode(), folder=staging)
         origin = read_bounded(copy / ORIGIN, _ORIGIN_BYTES).decode(errors="replace").strip()
     except FileNotFoundError as error:
-        raise InputError(f"{copy}: is no copy of releases; name another folder in TAUGATE_RELEASES_COPY") from error
+        raise InputError(f"{copy}: is not a copy of releases; name another folder in TAUGATE_RELEASES_COPY") from error
     except OSError as error:
-        raise InputError(f"{copy}: no copy of {url} can be kept there ({error}); set TAUGATE_RELEASES_COPY") from error
+        raise InputError(f"{copy}: cannot keep a copy of {url} ({error}); set TAUGATE_RELEASES_COPY") from error
     if origin != url:
         raise InputError(f"{copy}: is a copy of {origin}, not of {url}; name another folder in TAUGATE_RELEASES_COPY")
 

@@ -89,8 +89,8 @@ def remote_current_id(store: Store) -> str | None:
         name = ""
     if not is_release_id(name):
         raise ReleaseError(
-            f"{store.url}/{CURRENT}: is not one line with a release id; look who put it there, remove it, and push and "
-            "promote a release again"
+            f"{store.url}/{CURRENT}: does not hold one line with a release id; find out who wrote it, remove it, and "
+            "push and promote a release again"
         )
     return name
 
@@ -149,8 +149,8 @@ def _check_room(release: Path, needed: int) -> None:
     free = shutil.disk_usage(release).free
     if needed > free:
         raise ReleaseError(
-            f"{release.parent.parent}: the release {release.name} takes {needed} bytes, {free} are free; make room, or "
-            "name another folder (TAUGATE_RELEASES_COPY, --releases)"
+            f"{release.parent.parent}: the release {release.name} takes {needed} bytes, but only {free} are free; "
+            "free some space, or name another folder (TAUGATE_RELEASES_COPY, --releases)"
         )
 
 

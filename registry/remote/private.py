@@ -39,7 +39,7 @@ class PrivateFolder:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
-            raise InputError(f"{folder}: no private copy can be kept there ({error.strerror}); {_REMEDY}") from error
+            raise InputError(f"{folder}: cannot keep a private copy ({error.strerror}); {_REMEDY}") from error
         self._descriptor: int | None = descriptor
         self.path = Path(f"/proc/self/fd/{descriptor}")
         found = os.fstat(descriptor)
@@ -97,7 +97,7 @@ def copy_to_private(release: Path, folder: Path, trusted: TrustedKeys) -> Privat
     try:
         with exclusive_lock(private.path / _LOCK, _COPY_SECONDS) as holder:
             if holder is not None:
-                raise ReleaseError(f"{folder}: {holder} has been copying for {_COPY_SECONDS} s; look what it does")
+                raise ReleaseError(f"{folder}: {holder} has been copying for {_COPY_SECONDS} s; check what it does")
             _remove_unused(private.path)
             if not (private.path / release.name).exists():
                 install_release(DirectorySource(release.parent), private.path, release.name, trusted)
@@ -123,7 +123,9 @@ def open_in_place(release: Path) -> PrivateRelease:
         if found.st_uid != os.geteuid() or (stat.S_ISREG(found.st_mode) and found.st_nlink > 1):
             name = path.relative_to(opened.release)
             opened.close()
-            raise ReleaseError(f"{release / name}: others can change it; remove {release.parent}, which is made again")
+            raise ReleaseError(
+                f"{release / name}: others can change it; remove {release.parent}, and the service makes it again"
+            )
     return opened
 
 

@@ -28,7 +28,7 @@ def push(release: Path, url: str, trusted: TrustedKeys | None = None) -> None:
     manifest, content = verified(release, trusted)
     there = _read(store, f"{name}/{MANIFEST}")
     if there is not None and there != content:
-        raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; look who put it there, and remove it")
+        raise ReleaseError(f"{store.url}/{name}: holds another {MANIFEST}; find out who put it there, and remove it")
     for file, record in sorted(manifest.files.items()):
         if not _is_uploaded(store, f"{name}/{file}", record):
             store.upload(release / file, f"{name}/{file}")
@@ -49,8 +49,8 @@ def check_remote_current(url: str, releases: Path) -> None:
     there = remote_current_id(store)
     if there is not None and not (releases / there / MANIFEST).is_file():
         raise ReleaseError(
-            f"{store.url}: its current release {there} is not in {releases}, and nothing was compared with it; "
-            "`taugate release pull` comes before calibrating; where it is to be replaced all the same, "
+            f"{store.url}: its current release {there} is not in {releases}, so nothing was compared with it; "
+            "run `taugate release pull` before calibrating; to replace it all the same, run "
             f"`taugate release pull {there}`, then push again"
         )
 

@@ -85,7 +85,7 @@ def _read_public_keys(path: Path) -> list["Ed25519PublicKey"]:
         try:
             key = load_pem_public_key(block[0])
         except Exception as error:  # not base64, unknown algorithm, a certificate: a type for each, no common base
-            raise InputError(f"{path}: holds something that is no public key; {_REMEDY}") from error
+            raise InputError(f"{path}: holds something that is not a public key; {_REMEDY}") from error
         if not isinstance(key, Ed25519PublicKey):
             raise InputError(f"{path}: holds a public key that is not Ed25519; {_REMEDY}")
         keys.append(key)

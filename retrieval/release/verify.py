@@ -82,7 +82,7 @@ def _manifest_bytes(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise ReleaseError(f"{path}: missing; {_REMEDY}") from error
     except OSError as error:
-        raise ReleaseError(f"{path}: cannot be read, or is no plain file of at most 8 MiB; {_REMEDY}") from error
+        raise ReleaseError(f"{path}: cannot be read, or is not a plain file of at most 8 MiB; {_REMEDY}") from error
 
 
 def _parsed(path: Path, content: bytes) -> dict[str, Any]:

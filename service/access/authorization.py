@@ -145,7 +145,7 @@ class Authorizer:
             return None
         key = self._authenticate(headers)
         if rule.scope is not None and rule.scope not in key.scopes:
-            raise Forbidden(f"this API key has not the scope {rule.scope}")
+            raise Forbidden(f"this API key lacks the scope {rule.scope}")
         if key.filter and not rule.filtered:
             raise Forbidden("this API key has a filter, and this path is about all documents")
         self._requests[key.name].inc()
@@ -157,7 +157,7 @@ class Authorizer:
             raise Unauthorized(_NO_KEY)
         key = find_key(self._keys, sent)
         if key is None:
-            raise Unauthorized("this API key is not known here")
+            raise Unauthorized("this API key is unknown")
         if key.expires is not None and key.expires <= time.time():
             raise Unauthorized("this API key has expired")
         return key

@@ -24,7 +24,7 @@ KeyScope = Literal["search", "feedback", "admin", "metrics"]
 # These scopes show or change what concerns all documents, so that a key with a filter cannot have them.
 _UNFILTERED_SCOPES: frozenset[KeyScope] = frozenset({"metrics", "admin"})
 _VARIABLE = "TAUGATE_KEYS"
-_REMEDY = "docs/access.md has the form, and `taugate key new` writes an entry"
+_REMEDY = "docs/access.md shows the form, and `taugate key new` writes an entry"
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class SharedRates:
                 answer = await self._spend(keys=[_PREFIX + name], args=numbers)
             wait = float(answer)
             if not (isinstance(answer, bytes) and 0 <= wait <= furthest):
-                raise ValueError("it answers something else than was asked")
+                raise ValueError("its answer does not fit the question")
         except Exception as error:  # noqa: BLE001 (what is no Redis may answer anything, and redis-py raise anything)
             self._breaker.failed(error, failures)
             return None
@@ -159,7 +159,7 @@ class RateLimiter:
         if wait > 0:
             self._refused.inc()
             who = "all callers" if key is None else f"the key {key.name}"
-            raise RateLimited(f"{who} may ask {rate:g} queries a second; Retry-After says when to try again", wait)
+            raise RateLimited(f"{who} may ask {rate:g} queries per second; Retry-After says when to try again", wait)
 
     async def close(self) -> None:
         """Close the connections to Redis, if there are any."""

@@ -30,7 +30,7 @@ def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, limiter
         """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
         drift = serving.active.drift
         if drift is None:
-            raise Invalid("traffic is not watched here (TAUGATE_DRIFT is false), so that nobody asks for judgements")
+            raise Invalid("feedback is off, because traffic is not watched here (TAUGATE_DRIFT is false)")
         try:
             if not may_judge(permitted(request.scope), body.query_id):
                 raise drift.feedback.unknown()

@@ -48,7 +48,7 @@ class SearchRoutes:
         """Several searches under the same admission rules as single ones, answered in their order."""
         most = self._settings.requests.max_batch
         if len(body.queries) > most:
-            raise TooLarge(f"{len(body.queries)} queries, at most {most} a request (TAUGATE_MAX_BATCH)")
+            raise TooLarge(f"{len(body.queries)} queries, at most {most} per request (TAUGATE_MAX_BATCH)")
         active = self._serving.active
         with active.in_flight:
             allowed = permitted(request.scope)

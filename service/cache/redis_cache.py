@@ -73,4 +73,4 @@ class RedisCache:
 def _check(values: object, count: int) -> None:
     """Raises ValueError for an answer that no Redis gives to a request for so many values."""
     if not isinstance(values, list) or len(values) != count or not {type(each) for each in values} <= {bytes, NoneType}:
-        raise ValueError("it answers something else than was asked")
+        raise ValueError("its answer does not fit the question")

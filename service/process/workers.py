@@ -65,7 +65,7 @@ def reserve_metric_files(folder: Path) -> None:
         for path in folder.glob(f"*_{os.getpid()}.db"):  # nothing was measured in them, and others need the room
             path.unlink()
         raise InputError(
-            f"{folder}: no room for what a worker measures ({error.strerror}); make some, or name another folder with "
+            f"{folder}: no space for the workers' metrics ({error.strerror}); free some, or name another folder with "
             "TMPDIR"
         ) from error
 
@@ -119,7 +119,7 @@ class _Supervisor:
                     self._start()
         _log.info("stopped")
         if failed:
-            raise ReleaseError("no worker could start: what it said is above")
+            raise ReleaseError("no worker could start; its message is above")
 
     def _start(self) -> None:
         worker = self._context.Process(target=_run_worker, args=(self._listener,))

@@ -191,7 +191,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=10_000,
         ge=FEWEST_IN_WINDOW,
         validation_alias="drift_window_queries",
-        description="number of latest queries in a process that COE, ROE and distances are measured on",
+        description="how many of a process's latest queries COE, ROE and distances are measured on",
     )
     window_seconds: float = Field(
         default=3600,
@@ -210,8 +210,8 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=AVERAGE_RUN_LENGTH,
         gt=1,
         validation_alias=AliasChoices("drift_average_run_length", "drift_seldom"),
-        description="how rare false alarms are: within N distinct queries there is one with a probability of at most N "
-        "divided by this",
+        description="how rare false alarms are: the probability of one within N distinct queries is at most N divided "
+        "by this",
     )
     block: Annotated[int, Field(ge=FEWEST_IN_BLOCK, le=MOST_IN_BLOCK)] | Literal["auto"] = Field(
         default=BLOCK,
@@ -256,7 +256,7 @@ class AccessSettings(SettingGroup, title="Access"):
         default=None, description="file of hashed API keys (docs/access.md); read again when it changes"
     )
     keys: SecretStr | None = Field(
-        default=None, description="API keys in the form of that file, beside it or in its place"
+        default=None, description="API keys in the form of that file, in addition to it or instead"
     )
     allow_unauthenticated: bool = Field(
         default=False,
@@ -267,7 +267,7 @@ class AccessSettings(SettingGroup, title="Access"):
         default=0.0,
         ge=0,
         allow_inf_nan=False,
-        description="rate of a key that names none, or without keys of all callers together; 0 is no limit",
+        description="queries per second of a key without its own rate or, without keys, of all callers; 0: no limit",
     )
     allowed_hosts: str = Field(
         default="localhost",

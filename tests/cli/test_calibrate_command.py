@@ -109,7 +109,7 @@ def test_nothing_is_said_of_a_promotion_that_was_not_asked_for(
 
 
 REFUSED = [
-    (["--promote-if", "acuracy not lower"], '--promote-if "acuracy not lower": "acuracy" is not known'),
+    (["--promote-if", "acuracy not lower"], '--promote-if "acuracy not lower": "acuracy" is not a quantity'),
     (["--promote-if", RULE, "--no-promote"], "--promote-if: --no-promote promotes nothing"),
 ]
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_asked_is_said_before_any_work(
 
 
 CURRENT = [
-    (["--k", "7"], "accuracy not lower", "--k 7: the current release {first} has K = 5, and no rule compares the two"),
+    (["--k", "7"], "accuracy not lower", "--k 7: the current release {first} has K = 5, and a rule compares only"),
     ([], "unanswerable empty not lower", "{first}: was calibrated without unanswerable queries"),
 ]
 
@@ -172,7 +172,7 @@ def test_what_is_not_promoted_in_the_end_is_not_lost(
     (name,) = set(release_ids(copy)) - {first, other}
     error = capfd.readouterr().err.splitlines()
     assert error[-2] == f"{copy / name} is written, and is not promoted:"
-    assert error[-1].startswith(f"taugate: {name}: has K = 5, the current release {other} 6, and no rule compares")
+    assert error[-1].startswith(f"taugate: {name}: has K = 5, and the current release {other} 6; a rule compares only")
     assert current_id(copy) == other
 
 

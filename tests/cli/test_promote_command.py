@@ -139,7 +139,9 @@ def test_no_rule_promotes_a_release_without_a_cut(copy: Path, first: str, promot
     for rule in (RULE, "kept share not lower by more than 0.9"):
         code, out, error = promoted(name, rule)
         assert (code, out) == (2, "")
-        assert error.startswith(f"taugate: {name}: its policy is none, which keeps every result, and no rule promotes")
+        assert error.startswith(
+            f"taugate: {name}: its policy is none, which keeps every result, so no rule can promote it"
+        )
     assert promoted(name, RULE, "--force")[:2] == (2, "")
     assert current_id(copy) == first
 
@@ -148,7 +150,7 @@ def test_a_new_encoder_is_still_refused(copy: Path, first: str, before: str, pro
     name = release_with(copy / first, 1, hits(0.9, 400, kept=2), of_another_encoder)
     code, out, error = promoted(name)
     assert (code, out) == (2, "")
-    assert "give --new-encoder where that is meant" in error
+    assert "give --new-encoder if you mean it" in error
     assert current_id(copy) == before
     assert promoted(name, RULE, "--new-encoder")[0] == 0
     event = history.read(copy).events[-1]
@@ -158,7 +160,7 @@ def test_a_new_encoder_is_still_refused(copy: Path, first: str, before: str, pro
 def test_a_rule_that_cannot_be_read(copy: Path, first: str, promoted: Run) -> None:
     code, out, error = promoted(clone(copy / first, 1), "acuracy not lower")
     assert (code, out) == (2, "")
-    assert error.startswith('taugate: --if "acuracy not lower": "acuracy" is not known; known are accuracy, NDCG')
+    assert error.startswith('taugate: --if "acuracy not lower": "acuracy" is not a quantity; there are accuracy, NDCG')
     assert len(error.splitlines()) == 1
     assert current_id(copy) == first
 
@@ -171,7 +173,7 @@ def test_a_release_from_before_there_were_outcomes(copy: Path, first: str, promo
     (copy / name / OUTCOMES).unlink()
     code, _, error = promoted(name)
     assert code == 2
-    assert "was written before releases said what each query got" in error
+    assert "an earlier version wrote it, without what each query got" in error
     promote(copy, name)
     code, _, error = promoted(first)
     assert code == 2

@@ -64,7 +64,7 @@ def test_each_alert_says_what_is_the_matter_and_what_to_do(alert: str) -> None:
     runbook = ROOT / rule["annotations"]["runbook_url"]
     assert runbook.name == f"{alert}.md"
     headings = re.findall(r"^#+ (.*)$", runbook.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert headings == [alert, "Meaning", "Impact", "Diagnosis", "What to do"]
+    assert headings == [alert, "Meaning", "Impact", "Diagnosis", "What to do", "When it is over"]
 
 
 def test_each_runbook_is_of_an_alert() -> None:

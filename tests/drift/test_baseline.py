@@ -80,7 +80,7 @@ def test_it_says_what_it_was_learnt_from() -> None:
 
 
 def test_too_few_days_are_refused() -> None:
-    with pytest.raises(InputError, match=r"6 days \(UTC\) and 120 blocks .* takes 7 days"):
+    with pytest.raises(InputError, match=r"6 days \(UTC\) and 120 blocks .* needs 7 days"):
         Baseline.learn("release", days(1, 6, 0.1), monitor())
 
 

@@ -209,19 +209,19 @@ def test_other_signals_are_refused(saved: bytes, tmp_path: Path, change: Callabl
 def test_one_of_another_release_is_refused(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, lambda content: content.update(release="20240101-abc"))
-    refused(path, "of release '?20240101-abc'?, not of '?release")
+    refused(path, "belongs to release '?20240101-abc'?, not to '?release")
 
 
 def test_what_it_says_of_its_release_is_cut_short_in_the_message(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, lambda content: content.update(release="\x1b[2J" + "x" * 100_000))
-    refused(path, "of release|damaged")
+    refused(path, "belongs to release|damaged")
 
 
 def test_one_of_fewer_days_is_refused(saved: bytes, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     sealed(saved, path, lambda content: content.update(days=3))
-    refused(path, "of 3 days")
+    refused(path, "covers 3 days")
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-0.1", "1.1", "1e999", '"0.5"', "null", "true"])

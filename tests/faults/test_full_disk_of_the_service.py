@@ -89,7 +89,7 @@ def test_the_folder_of_the_workers(releases: Path, tmp_path: Path) -> None:
                 assert pids(service) == alive
                 assert not load.broken
                 os.kill(alive[0], signal.SIGKILL)
-                until(lambda: "no room for what a worker measures" in service.log())
+                until(lambda: "no space for the workers' metrics" in service.log())
                 until(lambda: "a worker could not start" in service.log())
                 assert len([*disk.glob("taugate-workers-*/*.db")]) == 6 + 2  # its own, and what the dead one counted
                 load.goes_on()
@@ -119,7 +119,7 @@ def test_a_worker_without_room_says_so(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert "no room for what a worker measures" in done.stderr
+    assert "no space for the workers' metrics" in done.stderr
     reserve_metric_files(tmp_path)
     for path in tmp_path.glob(f"*_{os.getpid()}.db"):
         assert path.stat().st_blocks * 512 >= path.stat().st_size > 0

@@ -80,7 +80,7 @@ def test_a_fault_in_a_file_is_told_with_its_url(
         ("s3://key:secret@releases/team", "the URL holds credentials"),
         ("nothing://releases/team", "Protocol not known"),
         ("gs://releases/team", "package for gs:// is missing"),
-        ("s3://releases/team/..", "ends in no name of a data set"),
+        ("s3://releases/team/..", "does not end in the name of a data set"),
     ],
 )
 def test_a_url_that_leads_nowhere(
@@ -126,7 +126,7 @@ def test_a_disk_without_room_is_said_before_anything_is_fetched(
     ):
         usage.return_value.free = needed - 1
         said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert f"it takes {needed} bytes in {tmp_path / 'tmp'}, {needed - 1} are free" in said
+    assert f"it takes {needed} bytes in {tmp_path / 'tmp'}, but only {needed - 1} are free" in said
 
 
 def test_a_file_that_changes_meanwhile(
@@ -134,7 +134,7 @@ def test_a_file_that_changes_meanwhile(
 ) -> None:
     with patch("taugate.storage.object_store.Store.size", return_value=100):
         said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
-    assert "not the 100 bytes that it had before" in said
+    assert "no longer the 100 bytes that it had" in said
 
 
 def test_other_stores_do_as_well(sample: Path, releases: Path, encoder: Path, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_the_text_is_in_no_file_of_the_new_release(copy: Path, before: Release) 
     [
         (["no-such"], "has no document 'no-such'; give ids as in the corpus"),
         (["a", "b", "c", "d"], "has no document 'a', 'b', 'c' and 1 more"),
-        ([], "give the ID of a release, and behind it"),
+        ([], "give the ID of a release, then"),
     ],
 )
 def test_what_is_not_there_is_named_and_nothing_written(
@@ -169,7 +169,7 @@ def test_too_little_is_not_left(copy: Path, before: Release) -> None:
     with pytest.raises(InputError, match="4 documents would be left, fewer than K = 5"):
         erase(copy, before.manifest.release_id, ids[:-4])
     wanted = [name for query in before.golden for name in query.relevant]
-    with pytest.raises(InputError, match="every golden query asks for these documents alone"):
+    with pytest.raises(InputError, match="every golden query asks only for these documents"):
         erase(copy, before.manifest.release_id, wanted)
     assert release_ids(copy) == [before.manifest.release_id]
 

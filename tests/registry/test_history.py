@@ -116,5 +116,5 @@ def test_one_that_cannot_be_read_is_one_error(copy: Path, release: Release) -> N
     assert (code, out) == (2, "")
     assert (
         error
-        == f"taugate: {copy / HISTORY}: cannot be read (not a plain file); mend its permissions, or move it away\n"
+        == f"taugate: {copy / HISTORY}: cannot be read (not a plain file); correct its permissions, or move it away\n"
     )

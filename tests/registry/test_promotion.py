@@ -136,7 +136,7 @@ def test_a_pointer_that_cannot_be_replaced_is_as_it_was(
         patched.setattr(Path, "replace", full)
         code, out, error = release("promote", three[0])
     assert (code, out) == (1, "")
-    assert error == f"taugate: {copy / CURRENT}: cannot be replaced (No space left on device); it is as it was\n"
+    assert error == f"taugate: {copy / CURRENT}: cannot be replaced (No space left on device); it is unchanged\n"
     assert current_id(copy) == first
     assert sorted(path.name for path in copy.glob(".*")) == [CHANGE_LOCK]
     assert "interrupted" in release("history")[1]

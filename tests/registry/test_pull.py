@@ -90,7 +90,7 @@ def test_what_was_harmed_is_refused(store: ObjectStorage, there: str, tmp_path: 
         pull(store.url, tmp_path / "r")
     assert release_ids(tmp_path / "r") == []
     store.put(CURRENT, b"../../etc")
-    with pytest.raises(ReleaseError, match="current: is not one line with a release id"):
+    with pytest.raises(ReleaseError, match="current: does not hold one line with a release id"):
         pull(store.url, tmp_path / "r")
 
 
@@ -128,7 +128,7 @@ def test_what_nobody_here_knows_is_not_replaced(
     push_it = ["release", "push", "--releases", str(here), "--to", store.url]
     assert cli.main([*push_it, "--promote"]) == 2
     said = capfd.readouterr().err
-    assert said.startswith(f"taugate: {store.url}: its current release {there} is not in {here}, and nothing was ")
+    assert said.startswith(f"taugate: {store.url}: its current release {there} is not in {here}, so nothing was ")
     assert f"`taugate release pull {there}`, then push again" in said
     assert (store.names(), store.get(CURRENT).decode().strip()) == (names, there)
     assert cli.main(push_it) == 0, "without --promote it takes nobody's place"
@@ -143,7 +143,9 @@ def test_a_pointer_that_names_nothing_is_not_replaced_until_it_is_removed(
     asked = ["release", "push", "--releases", str(releases), "--to", store.url, "--promote"]
     store.put(CURRENT, b"../../etc")
     assert cli.main(asked) == 2
-    assert "current: is not one line with a release id; look who put it there, remove it" in capfd.readouterr().err
+    assert (
+        "current: does not hold one line with a release id; find out who wrote it, remove it" in capfd.readouterr().err
+    )
     store.remove(CURRENT)
     assert cli.main(asked) == 0
     assert store.get(CURRENT).decode().strip() == there

@@ -56,8 +56,7 @@ def test_changing_says_why_it_cannot(copy: Path, read_only: list[str], release: 
     code, out, error = release(action, *arguments[action])
     assert (code, out) == (2, "")
     assert error.splitlines() == [
-        f"taugate: {copy}: cannot be changed from here (Read-only file system: .lock); run this where it can be "
-        "written to"
+        f"taugate: {copy}: cannot be changed from here (Read-only file system: .lock); run this where it is writable"
     ]
     assert current_id(copy) == read_only[1]
     assert all((copy / name / MANIFEST).is_file() for name in read_only)

@@ -129,8 +129,8 @@ HARMS: dict[str, tuple[Callable[[ObjectStorage, str], None], str]] = {
     "manifest": (lambda s, n: s.put(f"{n}/manifest.json", b"{"), "s3://releases/team/.*manifest.json: cannot be read"),
     "no manifest": (lambda s, n: s.remove(f"{n}/manifest.json"), "holds no release"),
     "manifest without end": (lambda s, n: s.put(f"{n}/manifest.json", bytes(9 << 20)), "manifest.json: more than"),
-    "pointer": (lambda s, n: s.put("current", b"../../etc"), "current: is not one line"),
-    "pointer in no script": (lambda s, n: s.put("current", b"\xff"), "current: is not one line"),
+    "pointer": (lambda s, n: s.put("current", b"../../etc"), "current: does not hold one line"),
+    "pointer in no script": (lambda s, n: s.put("current", b"\xff"), "current: does not hold one line"),
     "pointer without end": (lambda s, n: s.put("current", bytes(1000)), "current: more than"),
     "no pointer": (lambda s, n: s.remove("current"), "no release is current"),
 }
@@ -222,7 +222,7 @@ def test_without_credentials_it_is_said(store: ObjectStorage, tmp_path: Path, mo
 
 def test_nothing_is_removed_from_a_folder_that_is_no_copy(release: Path, store: ObjectStorage, tmp_path: Path) -> None:
     pushed(release, store)
-    with pytest.raises(InputError, match="is no copy of releases"):
+    with pytest.raises(InputError, match="is not a copy of releases"):
         update_copy(store.url, release.parent)
     assert release_ids(release.parent) == [release.name]
     copy = update_copy(store.url, tmp_path / "copy")
@@ -239,7 +239,7 @@ def test_a_release_that_does_not_fit_the_disk_is_said_before_it_is_fetched(
     pushed(release, store)
     with patch("taugate.registry.remote.download.shutil.disk_usage") as usage:
         usage.return_value.free = 1000
-        with pytest.raises(ReleaseError, match="1000 are free"):
+        with pytest.raises(ReleaseError, match="only 1000 are free"):
             update_copy(store.url, tmp_path / "copy")
 
 

@@ -161,7 +161,7 @@ def test_a_margin_that_is_named_is_never_widened(verdicts: Judge) -> None:
 
 def test_releases_of_another_k_are_not_compared(manifest: Manifest) -> None:
     other = manifest.model_copy(update={"policy": manifest.policy.model_copy(update={"k": 20})})
-    with pytest.raises(InputError, match=r"has K = 20, the current release .* 5, and no rule compares"):
+    with pytest.raises(InputError, match=r"has K = 20, and the current release .* 5; a rule compares only"):
         judge_rule(
             PromotionRule.parse("accuracy not lower", "--if"),
             MeasuredRelease(manifest, BEFORE),
@@ -170,7 +170,7 @@ def test_releases_of_another_k_are_not_compared(manifest: Manifest) -> None:
 
 
 def test_without_unanswerable_queries_there_is_nothing_to_compare(verdicts: Judge) -> None:
-    with pytest.raises(InputError, match="without unanswerable queries, and has no unanswerable empty"):
+    with pytest.raises(InputError, match="without unanswerable queries, so it has no unanswerable empty"):
         verdicts("unanswerable empty not lower", BEFORE, outcomes(share(0.9, 400)))
 
 

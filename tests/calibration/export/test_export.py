@@ -121,7 +121,7 @@ def test_pooling_that_depends_on_the_prompt_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_model_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
     path = saved("mean", tmp_path)
     (path / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(EncoderError, match="no sentence-transformers model"):
+    with pytest.raises(EncoderError, match="not a sentence-transformers model"):
         exported_encoder(str(path))
     (tmp_path / "empty").mkdir()
     with pytest.raises(EncoderError, match="neither modules.json nor config.json"):

@@ -177,7 +177,7 @@ def test_the_same_command_gives_the_same_release(projected: Path, sample: Path, 
     ("options", "said"),
     [
         (["--projection", "query-pca", "--retention", "0"], "--retention 0.0"),
-        (["--retention", "0.8"], "--retention 0.8: is of --projection query-pca"),
+        (["--retention", "0.8"], "--retention 0.8: goes with --projection query-pca"),
         (["--projection", "query-pca", "--retention", "1.1"], "--retention 1.1"),
         (["--projection", "auto", "--margin", "0"], "--margin 0.0"),
         (["--projection", "auto", "--gate-confidence", "1"], "--gate-confidence 1.0"),

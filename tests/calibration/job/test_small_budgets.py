@@ -159,7 +159,7 @@ def test_a_provisional_release_leaves_a_calibrated_one_in_force(
 
 CONTRADICTIONS = [
     (["--force", "--no-promote"], "--force: --no-promote promotes nothing"),
-    (["--force", "--promote-if", "accuracy not lower"], "--force: sets aside what --promote-if asks for"),
+    (["--force", "--promote-if", "accuracy not lower"], "--force: overrides --promote-if"),
 ]
 
 

@@ -102,7 +102,7 @@ def test_too_short_a_log_writes_nothing(
     few = service.queries((START + np.arange(800) * DAY / 100).tolist())
     before = sorted(own.iterdir())
     said = refused("baseline", write(tmp_path / "days.log", days), releases=own)
-    assert "6 days (UTC) and 25 blocks of 200 distinct queries; a baseline takes 7 days" in said
+    assert "6 days (UTC) and 25 blocks of 200 distinct queries; a baseline needs 7 days" in said
     assert "9 days (UTC) and 4 blocks" in refused("baseline", write(tmp_path / "few.log", few), releases=own)
     assert "--block is auto" in refused("baseline", tmp_path / "few.log", "--block", "7", releases=own)
     assert sorted(own.iterdir()) == before
@@ -131,4 +131,4 @@ def test_a_baseline_of_another_release_is_refused(
     found = load_baseline(baseline_path(own, answered.release), answered.release, answered.monitor(Rules()))
     found.model_copy(update={"release": other}).save(tmp_path / "other.json")
     error = refused("replay", week, "--baseline", tmp_path / "other.json", releases=own)
-    assert f"of release '{other}', not of {answered.release}" in error
+    assert f"belongs to release '{other}', not to {answered.release}" in error

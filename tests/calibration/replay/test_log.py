@@ -93,7 +93,7 @@ def test_a_line_that_the_service_did_not_write(
 
 def test_no_log(tmp_path: Path, refused: Callable[..., str]) -> None:
     missing = tmp_path / "nothing.log"
-    assert "nothing.log: no such file; the service writes one where TAUGATE_QUERY_LOG says" in refused(
+    assert "nothing.log: no such file; the service writes one if TAUGATE_QUERY_LOG names it" in refused(
         "replay", missing
     )
     assert "empty.log: no query" in refused("replay", write(tmp_path / "empty.log", []))

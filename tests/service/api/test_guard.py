@@ -55,7 +55,7 @@ def test_each_scope_opens_its_paths_and_no_other(guarded: FastAPI, method: str, 
     for other in OTHERS - {key}:
         reply = ask(guarded, method, path, headers=bearer(other))
         assert said(reply) == (403, "forbidden")
-        assert "has not the scope" in reply.json()["error"]["message"]
+        assert "lacks the scope" in reply.json()["error"]["message"]
     for headers in (bearer(key), {"Authorization": f"bearer  {key}"}, {"X-API-Key": key}):
         assert ask(guarded, method, path, headers=headers, json={"query": "a"}).status_code in PASSED | {422}
 

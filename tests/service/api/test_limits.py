@@ -55,7 +55,7 @@ def test_a_batch_over_the_limit(strict: httpx.Client) -> None:
     assert strict.post("/search/batch", json={"queries": ["permit"] * 3}).status_code == 200
     reply = strict.post("/search/batch", json={"queries": ["permit"] * 4})
     assert (reply.status_code, code(reply)) == (413, "too_large")
-    assert "4 queries, at most 3 a request (TAUGATE_MAX_BATCH)" in reply.json()["error"]["message"]
+    assert "4 queries, at most 3 per request (TAUGATE_MAX_BATCH)" in reply.json()["error"]["message"]
 
 
 def test_k_and_query_at_their_limits(strict: httpx.Client) -> None:

@@ -41,7 +41,7 @@ def of_another_release(release: Release, folder: Path) -> Path:
         (lambda release, folder: folder / "nowhere", "cannot be read"),
         (lambda release, folder: folder / ("x" * 300), "cannot be read"),
         (lambda release, folder: folder.joinpath("baseline.json", "below"), "cannot be read"),
-        (of_another_release, "of release 'another', not of"),
+        (of_another_release, "belongs to release 'another', not to"),
     ],
     ids=["missing", "no possible name", "in a file", "of another release"],
 )

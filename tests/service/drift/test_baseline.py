@@ -155,13 +155,13 @@ def misnamed_in_a_folder(path: Path, name: str, learnt: Callable[..., Baseline])
 @pytest.mark.parametrize(
     ("there_is", "reason"),
     [
-        (of_another_release, "of release 'another', not of"),
-        (of_six_days, "of 6 days, and a week has 7"),
+        (of_another_release, "belongs to release 'another', not to"),
+        (of_six_days, "covers 6 days, and a baseline needs 7"),
         (with_a_changed_digit, "damaged, its digest does not fit"),
         (cut_short, "damaged, or no baseline"),
         (nothing, "cannot be read (No such file or directory)"),
         (a_link_to_itself, "cannot be read"),
-        (misnamed_in_a_folder, "of release 'another', not of"),
+        (misnamed_in_a_folder, "belongs to release 'another', not to"),
     ],
 )
 def test_what_does_not_fit_is_said_once_and_the_service_answers(
