@@ -5,8 +5,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
-from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.study import Findings
@@ -128,9 +127,10 @@ def similarity_densities(found: Findings) -> Figure:
     keys = [LegendEntry("line", f"s-{name}", text) for name, text in _SETS]
     if threshold is not None:
         tau, in_force = threshold
-        chart.upright(tau, f"{'τ' if in_force else 'τ(ψ)'} = {fixed(tau)}", "tau")
-        other = "τ(ψ), the papers' threshold, which is not in force: the policy in force does not cut by similarity"
-        keys.append(LegendEntry("mark", "tau", "τ, the threshold in force" if in_force else other))
+        kind = "tau" if in_force else "limit"
+        chart.upright(tau, f"τ = {fixed(tau)}{'' if in_force else ', not in force'}", kind)
+        other = "τ of the papers' rule, not in force: the policy in force does not compare similarities with τ"
+        keys.append(LegendEntry("mark", kind, "τ, the threshold in force" if in_force else other))
     return Figure.from_chart(chart, keys)
 
 
