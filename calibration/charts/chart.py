@@ -230,16 +230,20 @@ class LegendEntry:
     text: str
 
     @property
-    def swatch(self) -> Markup:
-        """Small sample of the mark."""
+    def sample(self) -> Markup:
+        """Small sample of the mark, 34 by 14 units."""
         shapes = {
             "line": '<path class="line {}" d="M1 7H33"/>',
             "mark": '<path class="mark {}" d="M1 7H33"/>',
             "band": '<path class="band {}" d="M1 1H33V13H1Z"/>',
             "dot": '<circle class="dot {}" r="5" cx="17" cy="7"/>',
         }
-        inside = Markup(shapes[self.mark]).format(self.series)  # noqa: S704 (ours; the class is escaped)
-        return Markup('<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true">') + inside + Markup("</svg>")
+        return Markup(shapes[self.mark]).format(self.series)  # noqa: S704 (ours; the class is escaped)
+
+    @property
+    def swatch(self) -> Markup:
+        """The sample as a drawing beside a line of text."""
+        return Markup('<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true">{}</svg>').format(self.sample)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
@@ -58,7 +60,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         metrics=found.metrics,
         last=last,
         warnings=page_warnings(facts, found),
-        cost=cost(found.policy, found.metrics[last]),
+        cost=cost(found.policy, found.metrics[last], refusing=found.abstention is not None),
         promise=promise(found.policy),
         numbers=metric_lines(found.metrics, found.policy.k),
         densities=similarity_densities(found),
@@ -84,6 +86,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         parent=parent,
         changed=[row for row in compared if row.changed],
         unchanged=[row for row in compared if not row.changed],
+        by_group=lambda rows: [(name, list(each)) for name, each in groupby(rows, key=attrgetter("group"))],
         same_queries=parent is not None and same_queries(parent, facts),
     )
     return html

@@ -23,20 +23,29 @@ def measured(data: DataRecord, part: str) -> str:
     return f"Measured on {data.name}: {data.documents:,} documents, {questions}.{apart}"
 
 
-def cost(policy: PolicyRecord, metrics: MetricsRecord) -> str:
+def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:
     """Say what the threshold keeps, drops and loses, in two sentences.
 
-    policy: in force; metrics: of the queries that had no say in it, where there are any.
+    policy: in force; metrics: of the queries that had no say in it, where there are any; refusing: whether queries are
+    refused as a whole before the threshold decides, which the metrics include.
     """
     results = f"{policy.k} {'result' if policy.k == 1 else 'results'}"
     first = "the first result" if policy.k == 1 else f"the first {results}"
-    without, with_tau = percent(metrics.accuracy.mean), percent(metrics.accuracy_at_tau.mean)
-    if policy.tau is None:
+    without, left = percent(metrics.accuracy.mean), percent(metrics.accuracy_at_tau.mean)
+    who, it, keep, drop = "The threshold", "it", "keeps", "drops"
+    if refusing:
+        who, it, keep, drop = (
+            "The refusals and the threshold" if policy.tau is not None else "The refusals",
+            "them",
+            "keep",
+            "drop",
+        )
+    elif policy.tau is None:
         return f"{without} of the questions find their answer in {first}. Nothing is dropped."
     return (
-        f"The threshold keeps {metrics.kept_fraction * policy.k:.1f} of {results} per question on average and drops "
-        f"{percent(1 - metrics.kept_fraction)} of all results. Without it, {without} of the questions find their "
-        f"answer in {first}; with it, {with_tau} do."
+        f"{who} {keep} {metrics.kept_fraction * policy.k:.1f} of {results} per question on average and {drop} "
+        f"{percent(1 - metrics.kept_fraction)} of all results. Without {it}, {without} of the questions find their "
+        f"answer in {first}; with {it}, {left} do."
     )
 
 
@@ -120,7 +129,7 @@ def _standing(manifest: Manifest) -> list[str]:
 
 def _rule(manifest: Manifest) -> str:
     policy = manifest.policy
-    where = f", percentile {policy.psi} of Γ" if policy.psi is not None else ""
+    where = f", ψ = {policy.psi}" if policy.psi is not None else ""
     cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{where}"
     return f"in force: {cut} ({policy.method}). {policy.guarantee}"
 
@@ -157,9 +166,9 @@ def _drift(record: DriftRecord) -> str:
     for what, name in (("similarity", "topk_similarity"), ("COE", "coe")):
         shifts = ((record.signals[name].lower, "down"), (record.signals[name].higher, "up"))
         if ways := [f"{abs(shift.points):.3f} {way}" for shift, way in shifts if shift is not None]:
-            found.append(f"{what} by {' or '.join(ways)}")
-    finds = f"a shift of {' and '.join(found)}" if found else "no shift of similarities or COE"
-    return f"drift: nine times out of ten, an alarm finds {finds} within {record.within:,} queries"
+            found.append(f"{what} {' or '.join(ways)}")
+    shifts_found = f"these shifts within {record.within:,} queries, nine times out of ten: {', '.join(found)}"
+    return f"drift: an alarm finds {shifts_found if found else f'no shift within {record.within:,} queries'}"
 
 
 def times(watch: Stopwatch) -> str:
