@@ -12,7 +12,7 @@ from taugate.calibration.report.abstaining import abstention_figures, shown_quer
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gate_rows, retentions
-from taugate.calibration.report.terminal import cost, promise, refusal_warning
+from taugate.calibration.report.terminal import cost, promise, refusal_warning, statement
 from taugate.calibration.report.tradeoff import MOST_LOST, lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.study import Findings
@@ -62,6 +62,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         warnings=page_warnings(facts, found),
         cost=cost(found.policy, found.metrics[last], refusing=found.abstention is not None),
         promise=promise(found.policy),
+        statement=statement,
         numbers=metric_lines(found.metrics, found.policy.k),
         densities=similarity_densities(found),
         curves=metric_curves(found),
@@ -108,7 +109,8 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
     k, record, data = found.policy.k, facts["calibration"], facts["data"]
     warnings = []
     if found.policy.kind == "none":
-        warnings.append(PageWarning("No threshold", f"The service keeps every result. {found.policy.guarantee}"))
+        more = "Label more queries, or allow a larger loss with --max-loss."
+        warnings.append(PageWarning("No threshold", f"The service keeps every result. {found.policy.guarantee} {more}"))
     if record.state == "provisional":
         warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
     if worthless := record.worthless(k):

@@ -50,7 +50,7 @@ def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str
 
 
 def promise(policy: PolicyRecord) -> str:
-    """Say what is guaranteed, in one sentence without a term; `policy.guarantee` says it exactly.
+    """Say what is guaranteed, in one or two plain sentences; `statement` says it exactly.
 
     policy: in force.
     """
@@ -74,6 +74,19 @@ def _limit(certificate: Certificate, k: int) -> str:
         "ndcg": f"the quality of the ranking, NDCG@{k}, falls by at most {certificate.most:.4g}",
         "empty": f"at most {share} of the questions with an answer get no result",
     }[certificate.limit]
+
+
+def statement(rule: PolicyRecord | Alternative) -> str:
+    """Say exactly what a rule guarantees, for whom and by which test.
+
+    rule: the policy in force, or another rule beside it.
+    """
+    if rule.method == "bootstrap":
+        return (
+            "Nothing is certified. The rule takes the highest threshold whose mean bootstrapped metric is not below "
+            "the 95 % interval of the metric without a threshold (thresholds paper §2.2). It sets no limit on the loss."
+        )
+    return rule.guarantee or "Nothing is certified."
 
 
 def refusal_warning(record: AbstentionRecord) -> str | None:
@@ -131,7 +144,7 @@ def _rule(manifest: Manifest) -> str:
     policy = manifest.policy
     where = f", ψ = {policy.psi}" if policy.psi is not None else ""
     cut = "no threshold" if policy.tau is None else f"{policy.kind}, τ = {policy.tau:.6f}{where}"
-    return f"in force: {cut} ({policy.method}). {policy.guarantee}"
+    return f"in force: {cut} ({policy.method}). {statement(policy)}"
 
 
 def _abstention(record: AbstentionRecord) -> list[str]:

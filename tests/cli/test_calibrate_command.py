@@ -94,7 +94,7 @@ def test_without_a_holdout_it_is_said_whose_figures_these_are(calibrated: Run) -
     code, printed, error = calibrated("--holdout", "0", rule="accuracy not lower by more than 0.5")
     assert code == 0
     assert printed["promotion"]["clauses"][0]["queries"] == [151, 503]
-    warning = f"warning: {printed['release']} was calibrated with --holdout 0, so its figures come from the queries that chose"
+    warning = f"warning: {printed['release']} was calibrated with --holdout 0, so its figures come from the queries"
     assert any(line.startswith(warning) for line in error.splitlines())
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from taugate.calibration.report.abstaining import shown_queries
+from taugate.calibration.report.terminal import statement
 from taugate.calibration.settings.rules import ThresholdRule
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied, sample_texts, studied, write
@@ -17,7 +18,7 @@ def test_every_section_is_there_and_nothing_runs(probability: Studied, papers: S
         html = each.page()
         page = check(html)
         assert "<script" not in html and "<b>mixed" not in html and "\x07" not in html
-        assert each.found.policy.guarantee in page.text["rules"]
+        assert statement(each.found.policy) in page.text["rules"]
         assert "&lt;script&gt;alert(1)" in html  # shown, not run
 
 

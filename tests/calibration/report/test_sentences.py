@@ -6,7 +6,7 @@ import pytest
 
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.report.page import page_warnings
-from taugate.calibration.report.terminal import cost, measured, promise, refusal_warning, table
+from taugate.calibration.report.terminal import cost, measured, promise, statement, table
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 
@@ -39,7 +39,10 @@ def test_every_warning_of_the_query_set_is_a_sentence(papers: Studied) -> None:
 def test_without_a_threshold_the_first_warning_says_why(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"kind": "none", "tau": None, "guarantee": "Too few queries."})
     first, *_ = page_warnings(papers.facts, replace(papers.found, policy=policy))
-    assert (first.title, first.text) == ("No threshold", "The service keeps every result. Too few queries.")
+    assert (first.title, first.text) == (
+        "No threshold",
+        "The service keeps every result. Too few queries. Label more queries, or allow a larger loss with --max-loss.",
+    )
 
 
 def test_the_cost_is_what_was_measured(papers: Studied) -> None:
@@ -92,3 +95,11 @@ def test_the_table_ends_with_what_drift_is_found(papers: Studied) -> None:
     assert f"in force: similarity, τ = {manifest.policy.tau:.6f}, ψ = {manifest.policy.psi} (bootstrap)." in table(
         manifest
     )
+
+
+def test_what_is_certified_is_said_as_it_was_recorded(papers: Studied, probability: Studied) -> None:
+    assert statement(probability.found.policy) == probability.found.policy.guarantee
+    assert statement(papers.found.policy).startswith("Nothing is certified. ")
+    bootstrap, certified = probability.found.alternatives
+    assert statement(bootstrap) == statement(papers.found.policy)
+    assert statement(certified) == certified.guarantee
