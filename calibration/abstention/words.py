@@ -18,14 +18,14 @@ _TESTS = {"query": "exact binomial", "document": "e-value by document"}
 
 
 def headline(record: NoAnswerRecord) -> str:
-    """Say how many questions without an answer get one, for people who read no further; record: what was measured."""
+    """Say how many questions without an answer still get a result, for people who read no further; record: measured."""
     if record.asked == "off_topic":
         count = round(record.answered * record.queries)
         return (
-            f"Of {record.queries} questions from quite another field, which nothing here answers, {_gets(count)} an "
-            "answer. These are easy cases, so that this is an optimistic estimate."
+            f"Of {record.queries} questions about other subjects, which no document here answers, {_gets(count)} a "
+            "result. These are easy cases, so this estimate is optimistic."
         )
-    return f"Of 100 questions that have no answer here, {_of_hundred(record.answered)} one."
+    return f"Of 100 questions that have no answer here, {_of_hundred(record.answered)} a result."
 
 
 def evidence(record: NoAnswerRecord) -> str:
@@ -34,10 +34,10 @@ def evidence(record: NoAnswerRecord) -> str:
     if record.upper < 1:  # all of them is no limit
         most = f"at most {most_percent(record.upper)} with {100 * CONFIDENCE:g} % confidence"
     if record.asked == "off_topic":
-        limit = most and f" For easy cases like these it is {most}."
+        limit = most and f" For easy cases like these, the share is {most}."
         return (
-            "No unanswerable question is labelled, and one that is closer to the documents gets an answer more often: "
-            f"label some, with a score of 0, to know how often.{limit}"
+            "No unanswerable question is labelled, and one closer to the documents gets a result more often: label "
+            f"some, with a score of 0, to know how often.{limit}"
         )
     documents = f" about {record.evidence.units:,} documents" if record.evidence.unit == "document" else ""
     found = f"{100 * record.answered:.1f} %" + (most and f", {most}")

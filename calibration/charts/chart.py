@@ -7,17 +7,86 @@ the screen. A series is told from the next by colour and by dash. Nothing is cli
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, Self
 
 from markupsafe import Markup
 
-from taugate.calibration.charts.axis import Axis
-
+Form = Literal["number", "percent", "none"]
+_TICKS = 7  # at most so many steps: what a phone has room for
 # Drawn for a phone, where it is shown at 0.85 of this width: a text of 14 units has 12 px there.
 WIDTH, HEIGHT = 420.0, 280.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 396.0, 28.0, 234.0
 _DIGIT = 8.0  # width of a digit of 14 units
 _ROOM = 15.0  # between the centres of a dot's label and of whatever is near it
 _AROUND = ((0, -_ROOM), (0, _ROOM), (_ROOM, 0), (-_ROOM, 0), (11, -11), (-11, -11), (11, 11), (-11, 11), (0, -30))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of values with its label.
+
+    low, high: the range; label: what it is of; form: how ticks are written, `none` for no ticks; odds: of probabilities
+    between 0 and 1, by the logarithm of their odds: 0.01 and 0.001 are as far apart as 0.99 and 0.999.
+    """
+
+    low: float
+    high: float
+    label: str
+    form: Form = "number"
+    odds: bool = False
+
+    @classmethod
+    def around(cls, values: Iterable[float], label: str, form: Form = "number", *, odds: bool = False) -> Self:
+        """Span `values`, at least one; a single value gets room to both sides.
+
+        values: to be shown; label, form, odds: as of the class.
+        """
+        known = list(values)
+        low, high = min(known), max(known)
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
+            room = 0.1 * abs(low) or 0.5
+            low, high = low - room, high + room
+        return cls(low, high, label, form, odds)
+
+    def place(self, value: float, start: float, end: float) -> float:
+        """Return the pixel of a value: `low` is at `start`, `high` at `end`."""
+        share = (self._of(value) - self._of(self.low)) / (self._of(self.high) - self._of(self.low))
+        return start + share * (end - start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return round values from low to high, each as it is written."""
+        if self.form == "none":
+            return []
+        if self.odds:
+            return [(value, f"{value:g}") for value in self._probabilities()]
+        step = _round_step((self.high - self.low) / _TICKS)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [(number * step, self._text(number * step, step)) for number in range(first, last + 1)]
+
+    def _of(self, value: float) -> float:
+        return math.log(value / (1 - value)) if self.odds else value
+
+    def _probabilities(self) -> list[float]:
+        """Return tenths, hundredths, … from both ends; all tenths where these are too few."""
+        ends = [10.0**-power for power in range(9, 0, -1)]
+        few = [*ends, 0.5, *(1 - each for each in reversed(ends))]
+        for values in (few, sorted({*few, 0.2, 0.3, 0.7, 0.8})):
+            inside = [value for value in values if self.low <= value <= self.high]
+            if len(inside) >= 3:
+                break
+        return inside
+
+    def _text(self, value: float, step: float) -> str:
+        """Write a tick with as many digits as the step needs to be told from the next."""
+        scale = 100 if self.form == "percent" else 1
+        digits = max(0, -math.floor(math.log10(step * scale) + 1e-9))
+        return f"{value * scale:z.{digits}f}" + (" %" if self.form == "percent" else "")
+
+
+def _round_step(least: float) -> float:
+    """Return the smallest of 1, 2, 5, 10, … times a power of ten that is not below `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -161,16 +230,20 @@ class LegendEntry:
     text: str
 
     @property
-    def swatch(self) -> Markup:
-        """Small sample of the mark."""
+    def sample(self) -> Markup:
+        """Small sample of the mark, 34 by 14 units."""
         shapes = {
             "line": '<path class="line {}" d="M1 7H33"/>',
             "mark": '<path class="mark {}" d="M1 7H33"/>',
             "band": '<path class="band {}" d="M1 1H33V13H1Z"/>',
             "dot": '<circle class="dot {}" r="5" cx="17" cy="7"/>',
         }
-        inside = Markup(shapes[self.mark]).format(self.series)  # noqa: S704 (ours; the class is escaped)
-        return Markup('<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true">') + inside + Markup("</svg>")
+        return Markup(shapes[self.mark]).format(self.series)  # noqa: S704 (ours; the class is escaped)
+
+    @property
+    def swatch(self) -> Markup:
+        """The sample as a drawing beside a line of text."""
+        return Markup('<svg class="swatch" viewBox="0 0 34 14" aria-hidden="true">{}</svg>').format(self.sample)
 
 
 @dataclass(frozen=True)
@@ -185,7 +258,7 @@ class Figure:
     keys: list[LegendEntry]
 
     @classmethod
-    def from_chart(cls, chart: Chart, keys: list[LegendEntry]) -> "Figure":
+    def from_chart(cls, chart: Chart, keys: list[LegendEntry]) -> Self:
         """Take a chart's title as the caption; chart: drawn whole; keys: the legend."""
         return cls(chart.title, chart.svg(), keys)
 

@@ -1,4 +1,4 @@
-"""What a promotion came to: exit codes, lines for people, and JSON."""
+"""Say how a promotion ended: exit codes, lines for people, and JSON."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # what compares needs the extra `calibration`, and every comm
 
 NO_CUT, NOT_PROMOTED = 3, 4  # exit codes: no safe threshold; there is one, and something else is against it
 _REASONS = {
-    "first release": "no release is current, and there is nothing to compare with",
+    "first release": "no release is current, so there is nothing to compare with",
     "same content": "the same content as the current release, which stays",
 }
-PROVISIONAL = "promotion: the current release is provisional now: too little stands behind its threshold"
+PROVISIONAL = "promotion: the current release is provisional now: its threshold rests on too little evidence"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CalibrateResult:
     @classmethod
     def refused(cls, error: NotPromoted) -> Self:
         """End without promotion, by the rules of `registry/promotion.py`; error: what they said."""
-        return cls(NOT_PROMOTED, f"{error}. The release is written, and is not promoted.", error.rule)
+        return cls(NOT_PROMOTED, f"{error}. The release is written, but not promoted.", error.rule)
 
 
 def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
@@ -54,15 +54,15 @@ def unfit(manifest: Manifest, rule: ThresholdRule) -> CalibrateResult | None:
 
         ways = remedy(manifest.data.answerable, manifest.bootstrap.holdout, rule, manifest.policy.certificates)
         refusals = "" if unlimited is None else f" Of refusals: {unlimited}"
-        said = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result and is not promoted."
+        said = f"{manifest.policy.guarantee} {ways}{refusals} The release keeps every result, and is not promoted."
         return CalibrateResult(NO_CUT, said, "no cut")
     if unlimited is not None:
-        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release is written, and is not promoted.", "abstention")
+        return CalibrateResult(NOT_PROMOTED, f"{unlimited} The release is written, but not promoted.", "abstention")
     return None
 
 
 def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
-    """Say what each clause came to, and what to do; returns the exit code.
+    """Say for each clause whether it holds, and what to do; returns the exit code.
 
     decision: of the promotion; say: told one line at a time.
     """
@@ -72,8 +72,9 @@ def report(decision: "PromotionDecision", say: Callable[[str], object]) -> int:
         return 0
     failed = ", ".join(f'"{each.clause}" ({each.finding})' for each in decision.verdicts if each.finding != "holds")
     say(
-        f"taugate: {decision.name}: not promoted, as the rule does not hold: {failed}; look at `taugate release diff "
-        f"{decision.name}`, and promote it without a rule where it is wanted all the same"
+        f"taugate: {decision.name}: not promoted, because the rule does not hold: {failed}. `taugate release diff "
+        f"{decision.name}` shows what changed; to promote it anyway, run `taugate release promote {decision.name}` "
+        "without a rule"
     )
     return NOT_PROMOTED
 
@@ -96,9 +97,10 @@ def as_json(rule: PromotionRule, ending: CalibrateResult) -> dict[str, Any]:
 
 
 def _lines(decision: "PromotionDecision") -> list[str]:
-    """Return one line for each clause, after what limits their worth."""
+    """Return one line for each clause, after the warnings that limit its worth."""
     found = [
-        f"warning: {name} was calibrated with --holdout 0: its figures are of the queries that chose its threshold"
+        f"warning: {name} was calibrated with --holdout 0, so its figures come from the queries that chose its "
+        "threshold"
         for name in decision.optimistic
     ]
     if decision.reason is not None:
@@ -122,7 +124,7 @@ def _line(verdict: "ClauseVerdict") -> str:
     if verdict.statement == "document and query":
         line += "; so is the average query"
     if verdict.least is not None:
-        line += f"; these could show {fixed(verdict.least)} at best"
+        line += f"; no difference below {fixed(verdict.least)} can be shown with these"
     if verdict.needed is not None:
         line += f"; about {verdict.needed:,} queries like these would tell"
     elif verdict.finding == "not shown" and verdict.test == "paired":
@@ -140,8 +142,8 @@ def _limit(verdict: "ClauseVerdict") -> str:
 def _widened(verdict: "ClauseVerdict") -> str:
     clause = verdict.clause
     return (
-        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} in place of {MARGIN:g}: '
-        f"{verdict.queries[1]:,} queries cannot show less; label more, or name a margin in the rule"
+        f'warning: the margin of "{clause.quantity} not {clause.way}" is {clause.margin:g} instead of {MARGIN:g}: '
+        f"{verdict.queries[1]:,} queries cannot show less. Label more, or name a margin in the rule"
     )
 
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from taugate.calibration.charts.axis import Axis, TimeAxis
-from taugate.calibration.charts.chart import Chart, Figure, LegendEntry
+from taugate.calibration.charts.chart import Axis, Chart, Figure, LegendEntry
 from taugate.calibration.replay.replayed import (
     SIGNALS,
     AlarmChange,
@@ -18,6 +17,7 @@ from taugate.calibration.replay.replayed import (
     group_means,
     step_segments,
 )
+from taugate.calibration.replay.time_axis import TimeAxis
 from taugate.drift.observations import Float64, Observations
 from taugate.retrieval.release.query_arrays import Reference
 

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries

@@ -106,6 +106,11 @@ class ComparisonRow:
     difference: str | int | float | None
     digits: int = 4
 
+    @property
+    def changed(self) -> bool:
+        """Tell whether the two values differ as they are written."""
+        return self._text(self.old) != self._text(self.new)
+
     def cells(self) -> tuple[str, str, str]:
         """Return old, new and difference as they are written."""
         if isinstance(self.difference, int | float):

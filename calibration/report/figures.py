@@ -1,12 +1,14 @@
 """Figures of a calibration: metrics against τ, densities of similarity, and the reliability of relevance."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import expit, logit
 
-from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import THRESHOLD_OF, brief, count, fixed, percent
 from taugate.calibration.metrics.measure import Rows, bootstrapped
 from taugate.calibration.study.study import Findings
@@ -22,11 +24,11 @@ _BINS = 600  # every value counts, in a bin narrower than a pixel; no sample is 
 _POINTS = 150
 # Narrowest bandwidth as a share of the axis: similarities that are all equal are drawn as a needle with a width.
 _NARROWEST = 0.004
-_SETS = (
-    ("random", "S_rand: the query with a random document"),
-    ("correct", "S_corr: the query with its correct document"),
-    ("topk", "S_topK: the query with each document it retrieved"),
-)
+_SETS = {
+    "random": "S_rand: the query with a random document",
+    "correct": "S_corr: the query with its correct document",
+    "topk": "S_topK: the query with each document it retrieved",
+}
 
 
 def metric_curves(found: Findings) -> list[Figure]:
@@ -101,36 +103,51 @@ def drawn(rows: Rows) -> Rows:
 def similarity_densities(found: Findings) -> Figure:
     """Draw the three densities of similarity of the calibration queries; found: findings of the study.
 
-    With τ, or τ(ψ) of the papers' rule where τ is no similarity.
+    With τ, or that of the papers' rule where τ in force is no similarity.
     """
     part = found.parts["calibration"]
     queries = found.scored.judged.take(part.members)
-    values = {"random": part.random_scores, "correct": queries.correct, "topk": queries.top.scores.ravel()}
-    threshold = similarity_threshold(found)
+    return densities_figure(part.random_scores, queries.correct, queries.top.scores, similarity_threshold(found))
+
+
+def densities_figure(
+    random: Float32,
+    correct: Float32,
+    top: Float32,
+    threshold: tuple[float, bool] | None,
+    legend: Mapping[str, str] = MappingProxyType(_SETS),
+) -> Figure:
+    """Draw the densities of three sets of similarities.
+
+    random, correct: (q,) float32, S_rand and S_corr; top: (q, K) float32, S_topK; threshold: a similarity, and whether
+    it is in force, None without one; legend: what each set is, for people.
+    """
+    values = {"random": random, "correct": correct, "topk": top.ravel()}
     every = np.concatenate(
         [*values.values(), *([] if threshold is None else [np.array([threshold[0]], dtype=np.float32)])]
     )
     room = 0.06 * float(np.ptp(every)) or 0.05
     x = Axis(float(every.min()) - room, float(every.max()) + room, "cosine similarity")
     curves = {name: density(each, x.low, x.high) for name, each in values.items()}
-    top = max(float(ys.max()) for _, ys in curves.values())
+    top_density = max(float(ys.max()) for _, ys in curves.values())
     chart = Chart(
         "densities",
         "Similarities of random, correct and retrieved documents",
         "Three density curves over cosine similarity, of which the random one should lie to the left of the others.",
         x,
-        Axis(0, 1.12 * top, "density", form="none"),
+        Axis(0, 1.12 * top_density, "density", form="none"),
     )
     for name, (xs, ys) in curves.items():
         chart.band(xs.tolist(), [0.0] * len(xs), ys.tolist(), f"s-{name}")
     for name, (xs, ys) in curves.items():
         chart.line(xs.tolist(), ys.tolist(), f"s-{name}")
-    keys = [LegendEntry("line", f"s-{name}", text) for name, text in _SETS]
+    keys = [LegendEntry("line", f"s-{name}", text) for name, text in legend.items()]
     if threshold is not None:
         tau, in_force = threshold
-        chart.upright(tau, f"{'τ' if in_force else 'τ(ψ)'} = {fixed(tau)}", "tau")
-        other = "τ(ψ), the papers' threshold, which is not in force: the policy in force does not cut by similarity"
-        keys.append(LegendEntry("mark", "tau", "τ, the threshold in force" if in_force else other))
+        kind = "tau" if in_force else "limit"
+        chart.upright(tau, f"τ = {fixed(tau)}{'' if in_force else ', not in force'}", kind)
+        other = "τ of the papers' rule, not in force: the policy in force does not compare similarities with τ"
+        keys.append(LegendEntry("mark", kind, "τ, the threshold in force" if in_force else other))
     return Figure.from_chart(chart, keys)
 
 

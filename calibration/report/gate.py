@@ -6,8 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
 from taugate.calibration.charts.numbers import count, fixed, percent
 from taugate.retrieval.release.records import GateRecord, PairedLoss
 

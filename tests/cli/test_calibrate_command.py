@@ -49,7 +49,7 @@ def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: s
     assert kept["worse_by_at_most"] < 0
     said, widened, _ = error.splitlines()[-3:]
     assert said.startswith("promotion: accuracy not lower by more than 0.1: holds, ")
-    assert widened.startswith('warning: the margin of "kept share not higher" is 0.02 in place of 0.01: 151 queries ')
+    assert widened.startswith('warning: the margin of "kept share not higher" is 0.02 instead of 0.01: 151 queries ')
     assert (accuracy["widened"], kept["widened"]) == (False, True)
     assert history.read(copy).events[-1].rule == found["rule"]
 
@@ -64,7 +64,7 @@ def test_a_cut_that_keeps_more_is_written_and_not_promoted(copy: Path, first: st
     assert printed["promotion"]["promoted"] is False
     assert [clause["finding"] for clause in printed["promotion"]["clauses"]] == ["holds", "worse"]
     last = error.splitlines()[-1]
-    assert last.startswith(f"taugate: {printed['release']}: not promoted, as the rule does not hold: ")
+    assert last.startswith(f"taugate: {printed['release']}: not promoted, because the rule does not hold: ")
     assert '"kept share not higher by more than 0.01" (worse)' in last
 
 
@@ -94,9 +94,7 @@ def test_without_a_holdout_it_is_said_whose_figures_these_are(calibrated: Run) -
     code, printed, error = calibrated("--holdout", "0", rule="accuracy not lower by more than 0.5")
     assert code == 0
     assert printed["promotion"]["clauses"][0]["queries"] == [151, 503]
-    warning = (
-        f"warning: {printed['release']} was calibrated with --holdout 0: its figures are of the queries that chose"
-    )
+    warning = f"warning: {printed['release']} was calibrated with --holdout 0, so its figures come from the queries"
     assert any(line.startswith(warning) for line in error.splitlines())
 
 

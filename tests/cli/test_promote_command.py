@@ -54,7 +54,7 @@ def test_one_that_is_no_worse_is_promoted(copy: Path, first: str, before: str, p
     accuracy, kept = error.splitlines()
     assert accuracy == (
         "promotion: accuracy not lower by more than 0.01: holds, 0.9000 after 0.9000, lower by at most 0.0075 (95% "
-        "confidence; 400 queries, paired); these could show 0.0075 at best"
+        "confidence; 400 queries, paired); no difference below 0.0075 can be shown with these"
     )
     assert kept.startswith("promotion: kept share not higher by more than 0.05: holds, 0.4000 after 0.6000, lower by")
     assert current_id(copy) == name
@@ -70,7 +70,7 @@ def test_one_that_is_worse_is_not(copy: Path, first: str, before: str, promoted:
     accuracy, kept, last = error.splitlines()
     assert ": worse, 0.8000 after 0.9000, lower by at most 0.1" in accuracy
     assert ": holds, 0.6000 after 0.6000" in kept
-    assert last.startswith(f"taugate: {name}: not promoted, as the rule does not hold: ")
+    assert last.startswith(f"taugate: {name}: not promoted, because the rule does not hold: ")
     assert f"taugate release diff {name}" in last
     assert current_id(copy) == before
     assert len(history.read(copy).events) == events
@@ -83,7 +83,7 @@ def test_too_few_queries_are_said_with_how_many_it_takes(copy: Path, first: str,
     code, _, error = promoted(name, "accuracy not lower by more than 0.01")
     assert code == 4
     assert "not shown, 1.0000 after 1.0000, lower by at most 0.0295" in error
-    assert "(95% confidence; 100 queries, paired); these could show 0.0295 at best; about " in error
+    assert "(95% confidence; 100 queries, paired); no difference below 0.0295 can be shown with these; about " in error
     needed = int(error.split("; about ")[1].split(" queries like these would tell")[0])
     assert needed == pytest.approx(299, rel=0.02)
 
@@ -97,8 +97,8 @@ def test_a_margin_that_is_not_named_is_what_the_queries_can_show_and_says_so(
     assert code == 0
     warning, verdict = error.splitlines()
     assert warning == (
-        'warning: the margin of "accuracy not lower" is 0.03 in place of 0.01: 100 queries cannot show less; '
-        "label more, or name a margin in the rule"
+        'warning: the margin of "accuracy not lower" is 0.03 instead of 0.01: 100 queries cannot show less. '
+        "Label more, or name a margin in the rule"
     )
     assert verdict.startswith("promotion: accuracy not lower by more than 0.03: holds, ")
     assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.03"
@@ -120,7 +120,7 @@ def test_before_the_first_release_there_is_nothing_to_be_worse_than(copy: Path, 
     (copy / "current").unlink()
     code, out, error = promoted(first, "accuracy not lower")
     assert (code, out) == (0, f"* {first}\n")
-    assert error == "promotion: no release is current, and there is nothing to compare with\n"
+    assert error == "promotion: no release is current, so there is nothing to compare with\n"
     assert history.read(copy).events[-1].rule == "accuracy not lower by more than 0.01"
 
 

@@ -73,9 +73,9 @@ def test_the_number_of_labels(case: tuple, tmp_path: Path, calibrate: Capture) -
         assert "not promoted" in message(error)
     report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
     header = report[: report.index("</header>")]
-    assert ("<b>Provisional:</b>" in header) == (state == "provisional")
+    assert ("<b>Provisional.</b>" in header) == (state == "provisional")
     for warning in manifest["query_set"]["warnings"]:
-        assert warning.replace("'", "&#39;") in header
+        assert warning[1:].replace("'", "&#39;") in header  # a sentence: it begins with a capital
     if 30 <= labels < 100:
         assert any("95 % interval" in warning for warning in manifest["query_set"]["warnings"])
 
@@ -90,7 +90,7 @@ def test_no_hits(tmp_path: Path, calibrate: Capture) -> None:
     for part in ("accuracy@3 is 0.000 on 1 answerable query", "at random get; check the qrels", "--force"):
         assert part in message(error)
     report = (tmp_path / "r" / manifest["release_id"] / REPORT).read_text(encoding="utf-8")
-    assert "<b>No better than chance:</b>" in report[: report.index("</header>")]
+    assert "<b>No better than chance.</b>" in report[: report.index("</header>")]
 
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "3", "--force")
     assert code == 0

@@ -7,6 +7,7 @@ import numpy as np
 
 from taugate.calibration.charts.chart import LEFT, RIGHT
 from taugate.calibration.replay.replayed import TimeSpan, group_maxima, group_means, present_spans, step_segments
+from tests.browser import A4_WIDTH, cut_off, opened, violations
 from tests.calibration.replay.conftest import Command
 from tests.calibration.replay.records import DAY, START, Service, write
 
@@ -27,7 +28,7 @@ def test_each_signal_has_its_evidence_and_its_means(lines: list[dict], tmp_path:
     page = drawn(replayed(write(tmp_path / "queries.log", lines)))
     figures = FIGURE.findall(page)
     assert len(figures) == 11  # the similarities, and two of each of five signals
-    assert "A block is 200 queries in a row" in page
+    assert "A block is 200 different queries in a row" in page
     assert "4,800 <small>0.0\u00a0% are repeats" in page
     assert re.search(r"blocks of queries</dt><dd>24 <small>of 200 each", page)
     assert re.search(r"blocks of judgements</dt><dd>2 <small>of 200 each", page)
@@ -60,6 +61,17 @@ def test_all_times_are_in_utc_and_the_page_says_so_once(lines: list[dict], tmp_p
     hour = 12 + 6 * (alarm - float(places[1])) / (float(places[2]) - float(places[1]))
     at = next(each["at"] for each in found["moments"] if each["alarm"] and each["signal"] == "topk_similarity")
     assert abs(hour - at % DAY / 3600) < 0.1  # the table and the axis say the same
+
+
+def test_everybody_can_read_it(lines: list[dict], tmp_path: Path, replayed: Command) -> None:
+    page = Path(replayed(write(tmp_path / "queries.log", lines))["page"])
+    with opened(page, width=400) as phone:
+        assert violations(phone) == []
+        assert [each for each in cut_off(phone) if not each.startswith("DIV wide")] == []
+    with opened(page, scheme="dark") as screen:
+        assert violations(screen) == []
+    with opened(page, width=A4_WIDTH, printed=True) as paper:
+        assert cut_off(paper) == []
 
 
 def test_nothing_is_drawn_where_no_query_came_for_long(service: Service, tmp_path: Path, replayed: Command) -> None:

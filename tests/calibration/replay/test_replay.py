@@ -112,7 +112,8 @@ def test_lines_of_other_releases_are_left_out_and_counted(
     others = [line | {"release": "20200101T000000Z-0123456789ab"} for line in lines[:7]]
     log = write(tmp_path / "queries.log", others + lines)
     assert replayed(log)["queries"] == 4800
-    assert "7 lines of the log are of other releases" in log.with_name("queries.log.html").read_text(encoding="utf-8")
+    page = log.with_name("queries.log.html").read_text(encoding="utf-8")
+    assert "7 lines of the log belong to other releases" in page
     log = write(tmp_path / "others.log", others)
     assert "all of its 7 lines are of other releases" in refused("replay", log)
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from taugate.calibration.charts.axis import TimeAxis
+from taugate.calibration.replay.time_axis import TimeAxis
 
 START = 1e9  # 2001-09-09 01:46:40 UTC, a Sunday
 DAY = 86400.0

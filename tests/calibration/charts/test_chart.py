@@ -1,0 +1,71 @@
+"""A chart draws points where they belong, its axes have round ticks, and numbers are written one way."""
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from taugate.calibration.charts.chart import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    Chart,
+    Dot,
+    Figure,
+    LegendEntry,
+)
+from taugate.calibration.charts.numbers import brief, fixed, percent, signed
+from taugate.calibration.charts.standalone import standalone
+
+
+def test_a_known_point_lands_at_its_pixel() -> None:
+    chart = Chart("c", "title", "words", Axis(0, 10, "x"), Axis(0, 1, "y", "percent"))
+    assert chart.at(0, 0) == (LEFT, BOTTOM) and chart.at(10, 1) == (RIGHT, TOP)
+    chart.line([0, 5, 10], [0, 0.5, 1], "s")
+    chart.dots([Dot(5, 0.5, "1", "here"), Dot(5.1, 0.5, "2", "there")])
+    drawing = ElementTree.fromstring(chart.svg())  # noqa: S314 (our own)
+    middle = f"{(LEFT + RIGHT) / 2:.1f} {(TOP + BOTTOM) / 2:.1f}"
+    (line,) = (each for each in drawing.iter("path") if each.get("class") == "line s")
+    assert line.get("d") == f"M{LEFT:.1f} {BOTTOM:.1f}L{middle}L{RIGHT:.1f} {TOP:.1f}"
+    first, second = drawing.iter("circle")
+    assert f"{first.get('cx')} {first.get('cy')}" == middle
+    labels = {each.text: (float(each.get("x", 0)), float(each.get("y", 0))) for each in drawing.iter("text")}
+    assert np.hypot(*np.subtract(labels["1"], labels["2"])) > 14
+    assert second.find("title").text == "there"  # type: ignore[union-attr]
+
+
+def test_ticks_are_round_and_axes_never_collapse() -> None:
+    assert [text for _, text in Axis(0, 0.1, "loss", "percent").ticks()] == ["0 %", "2 %", "4 %", "6 %", "8 %", "10 %"]
+    assert [text for _, text in Axis(-0.25, 0.31, "x").ticks()] == ["-0.2", "-0.1", "0.0", "0.1", "0.2", "0.3"]
+    assert [text for _, text in Axis(0.0005, 0.97, "p", odds=True).ticks()] == ["0.001", "0.01", "0.1", "0.5", "0.9"]
+    odds = Axis(0.01, 0.99, "p", odds=True)
+    assert odds.place(0.5, 0, 100) == pytest.approx(50) and odds.place(0.01, 0, 100) == 0
+    for value in (0.0, 1.0, -3.0, 1e-9):
+        axis = Axis.around([value, value], "x")
+        assert axis.low < value < axis.high and 0 < axis.place(value, 0, 100) < 100 and axis.ticks()
+
+
+def test_numbers_as_they_are_written() -> None:
+    assert (fixed(-0.00001), fixed(None), signed(0.0), signed(-0.00001)) == ("0.0000", "–", "0.0000", "0.0000")
+    assert (signed(0.5, 1), signed(-2, 0), percent(0.12345), brief(9999), brief(12345)) == (
+        "+0.5", "-2", "12.3\u00a0%", "9,999", "12k"
+    )  # fmt: skip
+
+
+def test_a_file_of_its_own_holds_drawing_legend_and_colours() -> None:
+    chart = Chart("c", "Title & more", "words", Axis(0, 10, "x"), Axis(0, 1, "y", "percent"))
+    chart.line([0, 5, 10], [0, 0.5, 1], "s-topk")
+    figure = Figure.from_chart(chart, [LegendEntry("line", "s-topk", "one <line>"), LegendEntry("dot", "", "a dot")])
+    light, dark = (standalone(figure, scheme) for scheme in ("light", "dark"))
+    for text, page in ((light, "#ffffff"), (dark, "#14171b")):
+        root = ElementTree.fromstring(text)  # noqa: S314 (our own)
+        said = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert said[-2:] == ["one <line>", "a dot"]
+        assert f"--page: {page};" in text and ".s-topk" in text and "table" not in text and "url(" not in text
+        *_, width, height = map(float, root.get("viewBox", "").split())
+        assert width == WIDTH and height > HEIGHT + 2 * 20
+    assert light.partition("</style>")[2] == dark.partition("</style>")[2]

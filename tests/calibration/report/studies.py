@@ -1,0 +1,74 @@
+"""Calibrations up to the point where the report is written, and data sets to calibrate on."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode_dataset
+from taugate.calibration.gate.admit import admit
+from taugate.calibration.job.release import manifest_facts
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.report.page import render
+from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.study import Findings, study
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.manifest import Manifest
+
+NASTY = '</blockquote><script>alert(1)</script><img src=x onerror="alert(2)"> & "quotes" \x07'
+
+
+@dataclass(frozen=True)
+class Studied:
+    dataset: Dataset
+    facts: dict[str, Any]
+    found: Findings
+
+    def page(self, parent: Manifest | None = None) -> str:
+        return render(self.dataset, self.facts, self.found, parent)
+
+    def manifest(self) -> Manifest:
+        plain = json.loads(json.dumps(self.facts, default=lambda record: record.model_dump()))
+        unknown = {"schema_version": 2, "release_id": "20260101T000000Z-0123456789ab", "files": {}, "parent": None}
+        return Manifest.model_validate(plain | unknown | {"created_at": "2026-01-01T00:00:00+00:00"})
+
+
+def studied(
+    data: Path, encoder_folder: Path, spool: Path, rule: ThresholdRule | None = None, **settings: Any
+) -> Studied:
+    """A calibration up to the point where the report is written."""
+    spool.mkdir(parents=True)
+    asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
+    dataset = read_dataset(data, asked.split, spool)
+    encoder = OnnxEncoder.load(encoder_folder)
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
+    drawn = DrawnQueries.draw(SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), asked)
+    admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], asked, lambda line: None, Stopwatch())
+    found = study(dataset, admitted.encoded, admitted.index, drawn, asked, Stopwatch())
+    return Studied(dataset, manifest_facts(dataset, admitted, found, asked), found)
+
+
+def write(folder: Path, documents: list[str], queries: list[tuple[str, int | None]]) -> Path:
+    """A data set; a query comes with the position of its document, None if it has no answer."""
+    (folder / "qrels").mkdir(parents=True)
+    corpus = [{"_id": f"d{at}", "title": f"Title {at}", "text": text} for at, text in enumerate(documents)]
+    asked = [{"_id": f"q{at}", "text": text} for at, (text, _) in enumerate(queries)]
+    for name, records in (("corpus", corpus), ("queries", asked)):
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+    rows = [f"q{at}\td{target or 0}\t{int(target is not None)}\n" for at, (_, target) in enumerate(queries)]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows), encoding="utf-8")
+    return folder
+
+
+def sample_texts(sample: Path) -> tuple[list[str], list[str]]:
+    return tuple(  # type: ignore[return-value]
+        [json.loads(line)["text"] for line in (sample / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+        for name in ("corpus", "queries")
+    )

@@ -1,0 +1,105 @@
+"""What the report says first: its warnings, and what the threshold keeps, loses and guarantees, in plain sentences."""
+
+from dataclasses import replace
+
+import pytest
+
+from taugate.calibration.charts.numbers import percent
+from taugate.calibration.report.page import page_warnings
+from taugate.calibration.report.terminal import cost, measured, promise, statement, table
+from tests.calibration.report.html_page import check
+from tests.calibration.report.studies import Studied
+
+
+@pytest.mark.parametrize(
+    ("long", "said"),
+    [
+        (713, "713 of 1,000 documents are longer than 256 tokens; only their beginning is searched. "),
+        (1, "1 of 1,000 documents is longer than 256 tokens; only its beginning is searched. "),
+    ],
+)
+def test_long_documents_are_warned_of_with_what_to_do(papers: Studied, long: int, said: str) -> None:
+    data = papers.facts["data"] | {"documents": 1000, "truncated_documents": long}
+    facts = papers.facts | {"data": data, "encoder": papers.facts["encoder"] | {"max_length": 256}}
+    (warning,) = (each for each in page_warnings(facts, papers.found) if each.title == "Long documents")
+    assert warning.text == said + "Split long documents into passages, or choose an encoder that reads longer texts."
+    html = replace(papers, facts=facts).page()
+    assert check(html).text["headline"].index(warning.text) < html.index("τ =")
+
+
+def test_every_warning_of_the_query_set_is_a_sentence(papers: Studied) -> None:
+    record = papers.found.query_set.model_copy(
+        update={"warnings": ["only 9 queries; label more", "one topic; add more"]}
+    )
+    found = replace(papers.found, query_set=record)
+    said = [each.text for each in page_warnings(papers.facts, found) if each.title == "Query set"]
+    assert said == ["Only 9 queries; label more.", "One topic; add more."]
+
+
+def test_without_a_threshold_the_first_warning_says_why(papers: Studied) -> None:
+    policy = papers.found.policy.model_copy(update={"kind": "none", "tau": None, "guarantee": "Too few queries."})
+    first, *_ = page_warnings(papers.facts, replace(papers.found, policy=policy))
+    assert (first.title, first.text) == (
+        "No threshold",
+        "The service keeps every result. Too few queries. Label more queries, or allow a larger loss with --max-loss.",
+    )
+
+
+def test_the_cost_is_what_was_measured(papers: Studied) -> None:
+    policy, metrics = papers.found.policy, papers.found.metrics["heldout"]
+    said = cost(policy, metrics, refusing=False)
+    assert said == (
+        f"The threshold keeps {5 * metrics.kept_fraction:.1f} of 5 results per question on average and drops "
+        f"{percent(1 - metrics.kept_fraction)} of all results. Without it, {percent(metrics.accuracy.mean)} of the "
+        f"questions find their answer in the first 5 results; with it, {percent(metrics.accuracy_at_tau.mean)} do."
+    )
+    assert cost(policy, metrics, refusing=True).startswith("The refusals and the threshold keep ")
+    none = policy.model_copy(update={"kind": "none", "tau": None})
+    assert cost(none, metrics, refusing=False).endswith(
+        "of the questions find their answer in the first 5 results. Nothing is dropped."
+    )
+    assert "in the first result;" in cost(policy.model_copy(update={"k": 1}), metrics, refusing=False)
+
+
+def test_the_promise_is_that_of_the_policy(papers: Studied, probability: Studied) -> None:
+    assert promise(papers.found.policy).startswith("This loss is measured, not guaranteed")
+    policy = probability.found.policy
+    loses = "at most 10 % of the questions lose their answer to the threshold."
+    assert promise(policy) == f"Guaranteed on average over calibrations like this one: {loses}"
+    sure = policy.model_copy(update={"statement": "high-probability"})
+    assert promise(sure) == f"Guaranteed with 95 % confidence: {loses}"
+    empty = policy.certificates[0].model_copy(update={"limit": "empty", "most": 0.05})
+    both = promise(sure.model_copy(update={"certificates": [*policy.certificates, empty]}))
+    assert both.endswith("threshold and at most 5 % of the questions with an answer get no result.")
+    none = policy.model_copy(update={"kind": "none", "tau": None})
+    assert promise(none) == "No threshold could be shown to be safe with these labels."
+
+
+def test_the_data_are_named_first(papers: Studied) -> None:
+    data = papers.manifest().data
+    assert measured(data, "heldout") == (
+        f"Measured on {data.name}: 443 documents, 443 questions with a known answer and 60 without one. The figures "
+        "come from held-out questions that had no say in the threshold."
+    )
+    assert measured(data.model_copy(update={"unanswerable": 0}), "calibration").endswith(
+        "443 questions with a known answer."
+    )
+
+
+def test_the_table_ends_with_what_drift_is_found(papers: Studied) -> None:
+    manifest = papers.manifest()
+    *_, drift = table(manifest).splitlines()
+    assert manifest.drift is not None
+    assert drift.startswith(f"drift: an alarm finds these shifts within {manifest.drift.within:,} queries, nine times")
+    assert manifest.abstention is None
+    assert f"in force: similarity, τ = {manifest.policy.tau:.6f}, ψ = {manifest.policy.psi} (bootstrap)." in table(
+        manifest
+    )
+
+
+def test_what_is_certified_is_said_as_it_was_recorded(papers: Studied, probability: Studied) -> None:
+    assert statement(probability.found.policy) == probability.found.policy.guarantee
+    assert statement(papers.found.policy).startswith("Nothing is certified. ")
+    bootstrap, certified = probability.found.alternatives
+    assert statement(bootstrap) == statement(papers.found.policy)
+    assert statement(certified) == certified.guarantee

@@ -1,0 +1,74 @@
+"""What a threshold costs: where each rule stands, and which queries lose their answer."""
+
+import numpy as np
+import pytest
+
+from taugate.calibration.report.abstaining import shown_queries
+from taugate.calibration.report.tradeoff import least_kept, lost_queries, rule_standings, shortened
+from taugate.retrieval.policy.policy import keep
+from tests.calibration.report.html_page import check
+from tests.calibration.report.studies import Studied
+
+
+def test_rules_stand_where_the_manifest_says(probability: Studied) -> None:
+    manifest, found = probability.manifest(), probability.found
+    in_force, *others = rule_standings(found, shown_queries(found))
+    assert in_force.kept == manifest.metrics["heldout"].kept_fraction
+    assert [(each.kept, each.loss) for each in others] == [
+        (each.kept_fraction, each.loss) for each in manifest.alternatives
+    ]
+    assert [each.name for each in others] == [
+        "The papers' rule (bootstrap)",
+        "Risk control, with high probability",
+    ]
+    assert in_force.name == "Risk control, on average"
+
+
+def test_curves_pass_through_the_rules(probability: Studied) -> None:
+    found = probability.found
+    queries = shown_queries(found)
+    for rule in rule_standings(found, queries):
+        kind = rule.record.kind if rule.in_force else rule.record.policy
+        if rule.record.tau is None:
+            continue
+        losses, kept = least_kept(queries.queries, kind, "accuracy", 1.0)
+        at = int(np.searchsorted(losses, rule.loss + 1e-9, side="right")) - 1
+        assert losses[at] == pytest.approx(rule.loss) and kept[at] <= rule.kept + 1e-9
+
+
+def test_least_kept_is_the_least_of_any_threshold(papers: Studied) -> None:
+    queries = shown_queries(papers.found).queries
+    decisions = queries.decisions("similarity")
+    losses, kept = least_kept(queries, "similarity", "accuracy", 1.0)
+    masks = [keep(decisions, threshold) for threshold in np.unique(decisions)]
+    lost_by = np.array([queries.judged.lost("accuracy", mask).mean() for mask in masks])
+    share = np.array([mask.mean() for mask in masks])
+    for loss, least in zip(losses[1:-2], kept[1:-2], strict=True):  # the last step is above every score
+        assert least == pytest.approx(share[lost_by <= loss + 1e-9].min())
+
+
+def test_lost_queries_are_lost(probability: Studied) -> None:
+    found, dataset = probability.found, probability.dataset
+    report = lost_queries(dataset, found)
+    scored, tau = found.scored, found.threshold
+    assert scored.relevance is not None and tau is not None
+    expected = []
+    for row, query in enumerate(dataset.answerable):
+        positions = scored.judged.top.positions[row].tolist()
+        hits = [rank for rank, position in enumerate(positions) if position in query.relevant]
+        if hits and not any(scored.relevance[row, rank] >= tau for rank in hits):
+            expected.append((-float(scored.judged.top.scores[row, hits[0]]), row, query.id))
+    assert report.total == len(expected) > 20
+    assert [each.id for each in report.first] == [name for _, _, name in sorted(expected)[:20]]
+    page = check(probability.page())
+    assert f"{len(expected)} of 443 answerable queries" in page.text["lost"]
+    assert sum(tag == "details" for tag, _ in page.elements) == 20
+    for each in report.first:
+        assert (each.top is None) == (each.lost.rank == 1)
+        assert each.lost.relevance is not None and each.lost.relevance < float(tau)
+
+
+def test_long_texts_are_cut_between_words() -> None:
+    assert shortened("one\n two\x00three ") == "one two three"
+    assert shortened("word " * 100, 12) == "word word …"
+    assert shortened("x" * 400) == "x" * 300 + " …"
