@@ -11,23 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.blocks import BLOCK, FEWEST, FIFTHS, ROUNDING, Fifth
+from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
 from taugate.drift.observations import Float64
+from taugate.drift.rules import BLOCK, DEFAULT_RULES, FEWEST_IN_BLOCK, Rules
 from taugate.drift.signals import Bounds, Signal
 
-BlockRule = int | Literal["auto"]
-
-# Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
-SMALLEST_EFFECT = 0.1
-# Distinct queries between false alarms: while all means are just within their bounds, a false alarm of any signal
-# within N queries has at most the probability N over this: one in four for a hundred queries a second all month.
-# Further inside there are none.
-AVERAGE_RUN_LENGTH = 1e9
 # A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
 _OF_A_FIFTH = 2.0
 # After which an alarm can end, the more of both. The mean of a share over 1,000 independent queries is within .062 of
@@ -44,23 +37,6 @@ _MAX_SHOWN = 2.0
 # the best one against a clear shift; the cautious ones are for shifts that only some of the blocks show.
 _STAKES = np.array([1 / 8, 1 / 2, 0.95])
 _MIN_PROBABILITY = 1e-12  # of which a logarithm is taken
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When there is an alarm.
-
-    smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration. average_run_length: distinct
-    queries between false alarms, see `threshold`. block: distinct queries in a block, or `auto` for as many as the
-    bursts ask for.
-    """
-
-    smallest_effect: float = SMALLEST_EFFECT
-    average_run_length: float = AVERAGE_RUN_LENGTH
-    block: BlockRule = BLOCK
-
-
-DEFAULT_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +208,7 @@ def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
         return peak == 0 and not len(since)
     return (
         1 <= peak <= _MAX_SHOWN
-        and len(since) <= _QUIET_QUERIES // FEWEST
+        and len(since) <= _QUIET_QUERIES // FEWEST_IN_BLOCK
         and bool(((since >= -ROUNDING) & (since <= 1 + ROUNDING)).all())
     )
 

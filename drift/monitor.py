@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from taugate.drift.alarm import DEFAULT_RULES, Alarm, Change, Rules, alarms_of
+from taugate.drift.alarm import Alarm, Change, alarms_of
 from taugate.drift.block_size import BlockSize
-from taugate.drift.blocks import BLOCK, Blocks, Fifth
+from taugate.drift.blocks import Blocks, Fifth
 from taugate.drift.observations import Judgements, Keys, Observations
+from taugate.drift.rules import BLOCK, DEFAULT_RULES, Rules
 from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
 from taugate.retrieval.release.query_arrays import Reference
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from taugate.drift.alarm import Alarm, alarms_of
-from taugate.drift.blocks import BLOCK
 from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.rules import BLOCK
 from taugate.drift.signals import Signal, cohens_h, feedback_signal, query_signals, shifted, theta_of
 from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
 from taugate.retrieval.release.query_arrays import Reference

@@ -15,7 +15,7 @@ from taugate.registry.catalog import current_id
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder import encoder
 from taugate.retrieval.index import files
-from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.policy.abstention import AnswerScore
 from taugate.retrieval.policy.relevance import Relevance
 from taugate.retrieval.release import golden

@@ -183,7 +183,8 @@ class Retriever:
         for row, query in enumerate(queries):
             rows_of.setdefault((self.depth(query), query.permitted, query.filter or ()), []).append(row)
         return [
-            _SearchGroup(rows, depth, both(permitted, wanted)) for (depth, permitted, wanted), rows in rows_of.items()
+            _SearchGroup(rows, depth, both(permitted, wanted) if wanted else permitted)
+            for (depth, permitted, wanted), rows in rows_of.items()
         ]
 
     def _top_k(self, vectors: Float32, group: _SearchGroup) -> TopK:

@@ -5,6 +5,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from uuid import uuid4
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -15,7 +16,6 @@ from taugate.drift.observations import query_keys
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.ids import new_id
 from taugate.service.settings import Settings
 
 _LOOKS, _SHOWS = 60, 10
@@ -74,7 +74,7 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedR
     rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
     now = time.time()
     return [
-        ServedReply(now, new_id(), f"query {key}", row.tobytes(), b"{}")
+        ServedReply(now, uuid4().hex, f"query {key}", row.tobytes(), b"{}")
         for key, row in zip(seen.key, rows, strict=True)
     ]
 

@@ -7,9 +7,9 @@ from benchmarks.drift.patterns import Pattern, bursts, circle, independent, load
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.worlds import SETS, DriftWorld, world
 from benchmarks.markdown import Target, table, targets
-from taugate.drift.alarm import Rules
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
+from taugate.drift.rules import Rules
 
 HEADING = "Traffic without drift"
 

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from taugate.drift.alarm import Rules
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations, judgement_key, query_key
+from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_objects

@@ -10,9 +10,9 @@ import orjson
 from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.page import render
 from taugate.calibration.replay.replayed import count_of, format_utc, replay
-from taugate.drift.alarm import Rules
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor
+from taugate.drift.rules import Rules
 from taugate.retrieval.release.layout import baseline_path
 
 

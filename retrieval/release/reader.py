@@ -11,7 +11,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, DocumentStore
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
 from taugate.retrieval.index import files
-from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.policy import Policy, StratumThresholds

@@ -1,7 +1,6 @@
-"""The open connections of a process: how many there may be, who makes room, and how far each one's request is.
+"""The open connections of a process: how many there may be, and which of them makes room for a new one.
 
-The server's protocol (service/process/connection.py) takes a place here for every connection, and `ConnectionProgress`
-tells it what ASGI knows of its requests.
+The server's protocol takes a place here for every connection (service/process/connection.py).
 """
 
 import asyncio
@@ -10,9 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from taugate.service.api.request_context import request_headers
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import connections_that_fit
 from taugate.service.settings import Settings
@@ -136,40 +132,3 @@ class ConnectionTable:
                     connection.end_if_late(loop.time(), self._seconds)
                 if number % _CHECKED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-
-
-class ConnectionProgress:
-    """ASGI middleware that tells a connection how far its request is; the outermost, so that it sees every reply."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap an application.
-
-        app: is called for every request.
-        """
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application, and tell the connection of the request's head, of its end, and of its reply's end.
-
-        scope, receive, send: as ASGI has them; a request that came over another server's connection passes through.
-        """
-        connection = scope.get("state", {}).get(CONNECTION)
-        if scope["type"] != "http" or connection is None:
-            await self._app(scope, receive, send)
-            return
-        headers = request_headers(scope)
-        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-        connection.request_began(has_body=has_body)
-
-        async def receive_and_tell() -> Message:
-            message = await receive()
-            if not message.get("more_body"):
-                connection.request_received()
-            return message
-
-        async def send_and_tell(message: Message) -> None:
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                connection.replied()
-
-        await self._app(scope, receive_and_tell, send_and_tell)

@@ -1,4 +1,4 @@
-"""The context of a request: what is known of it while it is handled, and the middleware that logs and measures it.
+"""The context of a request: its id and key, the id of its reply, and the middleware that logs and measures it.
 
 The ASGI state of a request has, for whatever handles it further in:
 
@@ -11,9 +11,12 @@ The ASGI state of a request has, for whatever handles it further in:
 """
 
 import asyncio
+import hashlib
 import logging
+import os
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, cast
 
 import orjson
@@ -24,7 +27,6 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.replies import error_body
 from taugate.service.metrics import Metrics
-from taugate.service.runtime.ids import new_id
 from taugate.service.runtime.traces import AnsweredRequest, SpanRef, Tracer
 
 SECURITY_HEADERS = (
@@ -40,6 +42,8 @@ _UNMATCHED = "unmatched"  # one label for every path that is no route: a made-up
 # Unauthenticated requests have two log lines for each route and status in this time, some 10 kB in all, however many
 # there are. It is the interval of zap's sampler; probes and scrapers ask less often, so all of theirs are logged.
 _SAMPLE_SECONDS = 1.0
+_IDS_AT_ONCE = 256
+_HALF_DIGITS = 16  # of a million replies an hour, two have the same 64 bits once in 4,000 years
 
 
 def request_headers(scope: Scope) -> dict[bytes, bytes]:
@@ -68,6 +72,46 @@ def permitted(scope: Scope) -> Filter:
     """
     key = request_key(scope)
     return () if key is None else key.filter
+
+
+def _generate_ids() -> Iterator[str]:
+    # The system's generator is asked for many at a time: each call releases the interpreter's lock, and a busy process
+    # waits to get it back.
+    while True:
+        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
+        yield from (digits[start : start + 32] for start in range(0, len(digits), 32))
+
+
+_ids = _generate_ids()
+
+
+def new_id() -> str:
+    """Return a new random id of 128 bits, 32 hexadecimal digits."""
+    return next(_ids)
+
+
+def reply_id(permitted: Filter) -> str:
+    """Return a new id for a reply, 32 hexadecimal digits.
+
+    The id of a reply to a key with a filter is half random and half a hash of that half and of the filter. So every
+    replica can tell from the id alone whether a key may judge a reply, and the reply of another key looks like one that
+    never existed.
+
+    permitted: filter of the key that the reply is for, () for none.
+    """
+    return new_id() if not permitted else _with_hash(new_id()[:_HALF_DIGITS], permitted)
+
+
+def may_judge(permitted: Filter, query_id: str) -> bool:
+    """Tell whether a key may judge a reply, which is so where it has no filter, or the one that the reply was for.
+
+    permitted: filter of the key, () for none; query_id: id of the reply, as the caller sent it.
+    """
+    return not permitted or query_id == _with_hash(query_id[:_HALF_DIGITS], permitted)
+
+
+def _with_hash(digits: str, permitted: Filter) -> str:
+    return digits + hashlib.sha256(f"{digits}{permitted!r}".encode()).hexdigest()[:_HALF_DIGITS]
 
 
 class RequestContext:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import orjson
 
-from taugate.drift.alarm import Rules
 from taugate.drift.baseline import Baseline, load_baseline
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations
+from taugate.drift.rules import Rules
 from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path

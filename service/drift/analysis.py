@@ -175,7 +175,12 @@ class TrafficAnalysis:
 
     def _ask_canaries(self) -> None:
         result = self._canary.ask()
-        self._gauges.set_canary(result, self._canary.accuracy_at_calibration)
+        self._gauges.set_canary(
+            accuracy=result.accuracy,
+            recorded=self._canary.accuracy_at_calibration,
+            difference=result.difference,
+            alike=result.alike,
+        )
         self.alarms.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}

@@ -12,7 +12,6 @@ from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.drift.canary import CanaryResult
 from taugate.service.metrics import SIMILARITY, MultiprocessMode
 
 
@@ -152,13 +151,16 @@ class DriftGauges:
         self._baseline.set(in_force)
         self._refused.set(refused)
 
-    def set_canary(self, result: CanaryResult, recorded: float) -> None:
-        """Set how the golden queries were answered just now; recorded: their accuracy at calibration."""
-        self._accuracy.set(result.accuracy)
+    def set_canary(self, *, accuracy: float, recorded: float, difference: float, alike: bool) -> None:
+        """Set how the golden queries were answered just now.
+
+        accuracy, recorded: now and at calibration, 0…1; difference, alike: as CanaryResult has them.
+        """
+        self._accuracy.set(accuracy)
         self._recorded.set(recorded)
-        self._difference.set(result.difference)
+        self._difference.set(difference)
         self._asked.set_to_current_time()
-        self.set_alarm("canary", on=not result.alike, evidence=float(not result.alike))
+        self.set_alarm("canary", on=not alike, evidence=float(not alike))
 
     def set_window(
         self,

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taugate.drift.alarm import Rules
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
+from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
 from tests.drift.similarities import bursts, judged, reference, traffic
 from tests.drift.watched import CALIBRATION, monitor, on

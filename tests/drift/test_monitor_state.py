@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from taugate.drift.alarm import Rules
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
+from taugate.drift.rules import Rules
 from taugate.drift.signals import Bounds, theta_of
 from taugate.retrieval.release.query_arrays import Reference
 from tests.drift.similarities import bursts, judged, reference, traffic

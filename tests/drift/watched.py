@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from safetensors.numpy import load, save
 
-from taugate.drift.alarm import Change, Rules
+from taugate.drift.alarm import Change
 from taugate.drift.monitor import Monitor
+from taugate.drift.rules import Rules
 from taugate.drift.signals import theta_of
 from taugate.retrieval.release.query_arrays import Reference
 from tests.drift.similarities import reference

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from taugate.drift.alarm import Rules
 from taugate.drift.baseline import Baseline
 from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
+from taugate.drift.rules import Rules
 from taugate.drift.signals import theta_of
 from tests.drift.similarities import reference, traffic
 
