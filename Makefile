@@ -69,6 +69,7 @@ lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev ## format the code and mend what ruff can
