@@ -32,7 +32,7 @@ from taugate.retrieval.release.layout import (
     release_id,
     stored_files,
 )
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.storage.files import sha256_file, sync_folder
 from taugate.storage.folders import publish, staging_folder
 
@@ -110,7 +110,7 @@ def copy_encoder(source: Path, target: Path) -> None:
 
 def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> Manifest:
     records = {
-        name: {"sha256": sha256_file(staging / name), "bytes": (staging / name).stat().st_size}
+        name: FileRecord(sha256=sha256_file(staging / name), bytes=(staging / name).stat().st_size)
         for name in sorted(stored_files(staging))
     }
     draft = Manifest(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)

@@ -99,7 +99,7 @@ class FaissIndex:
 
     def __init__(self, index: Any, kind: Kind, vectors: Vectors) -> None:  # noqa: ANN401 (faiss has no types)
         self.faiss = index
-        self.kind = kind
+        self.kind: Kind = kind
         self.vectors = vectors
         self._exhaustive = index  # compares a query with everything that is stored
         # FAISS reads int8 by another sequence of float32 operations than `stored_vectors` does.

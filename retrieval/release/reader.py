@@ -102,17 +102,18 @@ def load(
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
-    *others, last = encoder_folders(release, manifest, precision)
-    for folder in (*others, last):
+    folders = encoder_folders(release, manifest, precision)
+    for folder in folders:
         encoder = load_encoder(folder, manifest, threads)
         retriever = Retriever(encoder, index, policy, relevance, projection, metadata, abstention)
         try:
             _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
-            break
         except ReleaseError:
-            if folder is last:
+            if folder is folders[-1]:
                 raise
-    return Release(manifest, retriever, documents, encoder.config.precision, queries, reference)
+            continue
+        return Release(manifest, retriever, documents, encoder.config.precision, queries, reference)
+    raise AssertionError("encoder_folders returns one at least")
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:

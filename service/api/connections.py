@@ -31,12 +31,15 @@ class OpenConnection(Protocol):
 
         now: time of the event loop in seconds.
         """
+        ...
 
     def unread(self) -> int:
         """Return how many bytes of replies the client has not taken yet."""
+        ...
 
     def abort(self) -> None:
         """End at once, with whatever the client has not read."""
+        ...
 
 
 class ConnectionTable:

@@ -86,7 +86,8 @@ class CachedSearch:
         self._keys = CacheKeys(pipeline.release)
         self._in_flight: SingleFlight[Reply] = SingleFlight()
         manifest = pipeline.release.manifest
-        self._release_id, self._state = manifest.release_id, manifest.state
+        self._release_id = manifest.release_id
+        self._state: State = manifest.state
 
     def task(self, query: Query, *, include_text: bool) -> SearchTask:
         """Prepare a query; include_text: whether results carry title and text."""

@@ -16,7 +16,7 @@ from taugate.calibration.threshold.decide import decide_policy
 from taugate.calibration.threshold.policy_choice import CertifiablePolicy
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import features
-from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World, unit
+from tests.calibration.relevance.test_relevance_fit import QUERIES, K, World
 from tests.calibration.threshold.labelled import (
     AUTO,
     EXPECTED,
@@ -29,6 +29,7 @@ from tests.calibration.threshold.labelled import (
     reverse,
     roll,
 )
+from tests.vectors import unit
 
 
 @pytest.mark.parametrize("kind", ["similarity", "relative"])
