@@ -11,7 +11,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import requires
 
-from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE
+from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
 from taugate.cli.terminal.parser import CommandParser
 from taugate.errors import NotPromoted, StoreError, TaugateError
@@ -41,24 +41,28 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         parsed = build_parser(words).parse_args(words)
         return int(parsed.run(parsed))
-    except (StoreError, OSError) as error:  # nothing is wrong with the input
-        say(f"taugate: {error}")
-        return 1
-    except NotPromoted as error:
-        say(f"taugate: {error}")
-        return 4
-    except TaugateError as error:
-        say(f"taugate: {error}")
-        return 2
-    except ModuleNotFoundError as error:
-        extra = _extra_with(error.name)
-        if extra is None:
-            raise
-        say(f"taugate: {error.name} is not installed, and this needs it: pip install 'taugate[{extra}]'")
-        return 2
-    except KeyboardInterrupt:
-        say(MESSAGE)
-        return INTERRUPTED
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (what is not known is raised again)
+        if interrupted() or isinstance(error, KeyboardInterrupt):
+            say(MESSAGE)
+            return INTERRUPTED
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
+    match error:
+        case StoreError() | OSError():  # nothing is wrong with the input
+            message, code = str(error), 1
+        case NotPromoted():
+            message, code = str(error), 4
+        case TaugateError():
+            message, code = str(error), 2
+        case ModuleNotFoundError() if extra := _extra_with(error.name):
+            message, code = f"{error.name} is not installed, and this needs it: pip install 'taugate[{extra}]'", 2
+        case _:
+            raise error
+    say(f"taugate: {message}")
+    return code
 
 
 def build_parser(words: list[str] | None) -> argparse.ArgumentParser:
