@@ -40,7 +40,8 @@ def leave_when_interrupted() -> None:
             stream.flush()
         except BrokenPipeError:  # whoever read this has gone, as `| head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    if _interrupted:  # everything is cleaned up, and libraries that were half imported had better not be ended in order
+        os._exit(INTERRUPTED)
     for number in _SIGNALS:
         signal.signal(number, _leave)
 
