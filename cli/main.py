@@ -57,8 +57,9 @@ def _explain(error: Exception) -> int:
             message, code = str(error), 4
         case TaugateError():
             message, code = str(error), 2
-        case ModuleNotFoundError() if extra := _extra_with(error.name):
-            message, code = f"{error.name} is not installed, and this needs it: pip install 'taugate[{extra}]'", 2
+        case ModuleNotFoundError() if missing := _missing_package(error.name):
+            package, extra = missing
+            message, code = f"{package} is not installed, and this needs it: pip install 'taugate[{extra}]'", 2
         case _:
             raise error
     say(f"taugate: {message}")
@@ -91,12 +92,12 @@ class _VersionAction(argparse.Action):
         parser.exit()
 
 
-def _extra_with(module: str | None) -> str | None:
-    """Name the extra of taugate that installs a module; None where there is none."""
+def _missing_package(module: str | None) -> tuple[str, str] | None:
+    """Return the package that a module belongs to and the extra of taugate that installs it; None where none does."""
     package = (module or "").split(".")[0]
     package = _PACKAGE_OF.get(package, package.replace("_", "-"))
     for requirement in requires("taugate") or ():
         name, _, condition = requirement.partition(";")
         if re.split(r"[\s<>=!~\[(]", name, maxsplit=1)[0].lower() == package and "extra ==" in condition:
-            return condition.split("extra ==")[1].strip(" \"'")
+            return package, condition.split("extra ==")[1].strip(" \"'")
     return None

@@ -55,6 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     arguments: the parsed command line. Returns the exit code. Raises TaugateError as `calibrate` and `serve` do.
     """
+    import taugate.calibration.job.job  # noqa: F401 (a package that is missing is found out before anything is written)
     from taugate.calibration.encoding.source import DEFAULT_ENCODER
     from taugate.ingestion.dataset.sample import write_sample
     from taugate.registry.catalog import find
