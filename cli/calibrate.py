@@ -14,7 +14,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.options import add_option
-from taugate.cli.terminal.output import say, say_table
+from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
 from taugate.cli.terminal.summary import CalibratedRelease, summary
 from taugate.registry.catalog import pointed_id
@@ -97,9 +97,7 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
     command that goes on from here says itself. Returns the exit code. Raises TaugateError for what keeps a release from
     being written.
     """
-    # What this needs comes with the extra `calibration`, which the other subcommands do without, and takes seconds.
-    from taugate.calibration.job.job import calibrate
-    from taugate.calibration.report.terminal import table, times
+    # What this needs comes with the extra `calibration`, which the other subcommands do without.
     from taugate.cli.terminal.display import ProgressDisplay
 
     request = PromotionRequest.from_arguments(arguments)
@@ -109,7 +107,10 @@ def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
     named = "encoder" in arguments
     encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or not request.wanted)
     with ProgressDisplay(watch) as display:
-        with watch.task("checking the current release"):
+        with watch.task("starting"):
+            from taugate.calibration.job.job import calibrate  # loads scikit-learn and more, which takes seconds
+            from taugate.calibration.report.terminal import table, times
+
             request.check(arguments.releases, settings.k)
         manifest = calibrate(arguments.data, arguments.releases, encoder, settings, display.say, watch)
         path = arguments.releases / manifest.release_id
@@ -141,7 +142,8 @@ def _report(release: CalibratedRelease, *, as_json: bool, with_next_steps: bool)
     else:
         sys.stdout.write(f"{release.path}\n")
     sys.stdout.flush()
-    say_table(summary(release, with_next_steps=with_next_steps))
+    say("")
+    say_labelled(summary(release, with_next_steps=with_next_steps))
     for line in errors:
         say(line)
     return code

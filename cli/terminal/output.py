@@ -8,41 +8,34 @@ from collections.abc import Mapping
 _STYLES = {"warning:": "yellow", "taugate:": "bold red"}
 
 
-def say(line: str, style: str | None = None) -> None:
+def say(line: str) -> None:
     """Write a line to stderr, so that stdout holds the result alone; on a terminal, warnings and errors in colour.
 
-    line: the text, without a line break at its end; style: of Rich, None for the one that its first word has.
+    line: the text, without a line break at its end.
     """
     first = line.partition(" ")[0]
-    style = style or _STYLES.get(first)
+    _write(first, line[len(first) :], _STYLES.get(first))
+
+
+def say_labelled(rows: Mapping[str, str]) -> None:
+    """Write lines with a label in front of each to stderr; on a terminal the labels are bold.
+
+    No line is broken, so that a path or a command can be copied as a whole. rows: a line of text by its label.
+    """
+    width = max(map(len, rows), default=0)
+    for label, text in rows.items():
+        _write(f"{label:{width}}", f"  {text}", "bold")
+
+
+def _write(start: str, rest: str, style: str | None) -> None:
+    """Write a line to stderr whose start has a style of Rich, None for no style."""
     if style is not None and in_colour():
         from rich.console import Console
         from rich.text import Text
 
-        text = Text(line)
-        text.stylize(style, 0, len(first) if first in _STYLES else len(line))
-        Console(stderr=True, soft_wrap=True).print(text)
+        Console(stderr=True, soft_wrap=True).print(Text.assemble((start, style), rest))
     else:
-        sys.stderr.write(f"{line}\n")
-
-
-def say_table(rows: Mapping[str, str]) -> None:
-    """Write lines with a label in front of each to stderr; on a terminal, labels are bold and long lines are indented.
-
-    rows: a line of text by its label.
-    """
-    width = max(map(len, rows), default=0)
-    if in_colour():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        for label, text in rows.items():
-            grid.add_row(Text(label, style="bold"), Text(text))
-        Console(stderr=True).print(grid)
-    else:
-        sys.stderr.write("".join(f"{label:{width}}  {text}\n" for label, text in rows.items()))
+        sys.stderr.write(f"{start}{rest}\n")
 
 
 def in_colour() -> bool:
