@@ -46,18 +46,18 @@ class Uncut:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is kept of one query's top-K, best first, and why nothing else is.
+    """The results that one query keeps of its top-K, best first, and why it keeps no other.
 
     positions: (kept,) int64 positions of the documents. scores: (kept,) float32 similarities. ranks: (kept,) int64
     places in the uncut list, from 1; a cut by probability does not always keep from the top down. relevance: (kept,)
     float32 probabilities that the documents are relevant; None where the release has no model of it. considered: how
     many results the index returned, at most k. best_score: the highest similarity, kept or not; None without a result.
-    below_threshold: (kept,) bool, which of them the policy drops, so that `min_results` alone keeps them. threshold:
-    that was in force, None where none was. policy: what was compared with it. calibrated: whether a calibrated
-    threshold, with the evidence for it, was in force, and decided on every result. Within a filter it is in a certified
-    stratum alone, as the top-K has other documents there than those that the threshold was measured on. reason: why
-    nothing is kept, None where something is. uncut: for drift; None within a filter, for the same reason. found: (w,)
-    int64 positions of all results of the search, of which this is the cut.
+    below_threshold: (kept,) bool, True where only `min_results` keeps a document. threshold: that was in force, None
+    where none was. policy: what was compared with it. calibrated: whether a calibrated threshold, with the evidence for
+    it, was in force, and every result passed it. Within a filter it is in a certified stratum alone, as the top-K has
+    other documents there than those that the threshold was measured on. reason: why nothing is kept, None where
+    something is. uncut: for drift; None within a filter, for the same reason. found: (w,) int64 positions of all
+    results of the search, of which this is the cut.
     """
 
     positions: NDArray[np.int64]

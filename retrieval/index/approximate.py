@@ -46,7 +46,7 @@ class ApproximateIndex(FaissIndex):
 
     @property
     def breadth(self) -> int:
-        """How much of the corpus a query looks at: candidates in hnsw's list (ef), or lists probed (nprobe)."""
+        """The part of the corpus that a query looks at: candidates in hnsw's list (ef), or lists probed (nprobe)."""
         return int(self.faiss.hnsw.efSearch if self.kind == "hnsw" else self.faiss.nprobe)
 
     @breadth.setter

@@ -48,7 +48,7 @@ def sentences(text: str) -> list[Terms]:
 
 
 class Match(NamedTuple):
-    """How well a query's terms match w documents, each figure a share in 0…1 of the sum of the terms' idf.
+    """The match of a query's terms with w documents, each figure a share in 0…1 of the sum of the terms' idf.
 
     bm25: (w,) the BM25 score of each document. idf: (w,) the idf of the terms that are in the document. sentence: the
     largest idf of terms that stand in one sentence of one of the documents.

@@ -39,7 +39,7 @@ FEATURES = (
 
 @dataclass(frozen=True)
 class Background:
-    """How similar queries and documents are to random partners, which tells an outstanding score from a usual one.
+    """Similarities of queries and documents with random partners, which tell an outstanding score from a usual one.
 
     mean: (d,) float64 mean of the document vectors. covariance: (d, d) float64 of the same. documents: (N, 5) float32,
     for each document the mean and standard deviation of its similarity with documents, the same with queries, and

@@ -36,7 +36,7 @@ _NO_ADMIN_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class PathRule:
-    """What a path asks of a key.
+    """The key that a path asks for.
 
     path: as requests have it; scope: the scope that the key needs, None where any key will do; public: no key is
     needed; filtered: replies stay within the filter of the key. A key with a filter may use filtered paths alone.

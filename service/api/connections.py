@@ -24,7 +24,7 @@ _MAX_CHECK_SECONDS = 1.0  # between two checks: how much later than its deadline
 
 
 class OpenConnection(Protocol):
-    """What the table asks of a connection."""
+    """A connection as the table sees it."""
 
     def end_if_late(self, now: float, seconds: float) -> None:
         """End the connection where its client has made the service wait for longer than `seconds`.

@@ -101,7 +101,9 @@ class Result(BaseModel):
     rank: int = Field(ge=1)
     score: float
     relevance: float | None = Field(ge=0, le=1)
-    below_threshold: bool = Field(description="whether the policy drops it, so that `min_results` alone keeps it")
+    below_threshold: bool = Field(
+        description="true where only `min_results` keeps it: it did not pass the threshold, or the query was refused"
+    )
     title: str | None
     text: str | None
     metadata: dict[str, Scalar]
@@ -120,7 +122,7 @@ class SearchResponse(BaseModel):
     results: list[Result]
     threshold: float | None
     policy: PolicyKind
-    calibrated: bool = Field(description="whether a calibrated threshold was in force, and no result is below it")
+    calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
     calibration: State = Field(description="`provisional`: too little stands behind the threshold")
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)

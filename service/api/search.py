@@ -71,14 +71,14 @@ class SearchRoutes:
         for task, known in zip(tasks, remembered, strict=True):
             reply = known or next(worked_out)
             query_id = reply_id(allowed)
-            self._tell(task.query, query_id, reply, active)
+            self._notify(task.query, query_id, reply, active)
             sent.append(reply.to_json(query_id, drift))
             if len(tasks) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
                 await asyncio.sleep(0)
         return sent
 
-    def _tell(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease) -> None:
-        """Tell those who stand beside the pipeline that a reply goes out: metrics, drift and the shadow."""
+    def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease) -> None:
+        """Notify metrics, drift and the shadow of a reply that goes out. None of them can change or delay it."""
         self._metrics.observe_reply(reply.kept, reply.considered, reply.reason)
         if active.drift is not None:
             active.drift.observe(query_id, query.text, reply)

@@ -12,7 +12,7 @@ from taugate.retrieval.retriever import Retriever
 
 @dataclass(frozen=True)
 class CanaryResult:
-    """How the golden queries were answered.
+    """The outcome of asking the golden queries.
 
     accuracy: share of them with a relevant document in their top-K, 0…1; difference: largest distance of a similarity
     from its record; alike: whether that is within the release's tolerance, and at most one query has lost its relevant

@@ -1,4 +1,4 @@
-"""What the replicas of a deployment share through Redis; no request waits for it."""
+"""The replies and judgements that replicas share through Redis; no request waits for them."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -87,7 +87,7 @@ class Fleet:
         return next((shown for shown in self._piped(commands, []) if isinstance(shown, bytes)), None)
 
     def is_first(self, judgement: str) -> bool:
-        """Whether no replica was told this judgement before; True where Redis does not answer."""
+        """Tell whether no replica has had this judgement before; True where Redis does not answer."""
         key = f"{self._prefix}:judged:{judgement}"
         return self._asked(lambda: bool(self._redis.set(key, b"", nx=True, ex=self._seconds)), otherwise=True)
 

@@ -34,7 +34,7 @@ _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
 
 def is_id(query_id: str) -> bool:
-    """Whether a reply can have this id."""
+    """Tell whether a reply can have this id."""
     return re.fullmatch(r"[0-9a-f]{32}", query_id, re.ASCII) is not None
 
 

@@ -28,7 +28,10 @@ _log = logging.getLogger("taugate.serving")
 
 @dataclass(frozen=True)
 class ReloadResult:
-    """What a reload did: ids of the release in service before and after it, and of the shadow, None without one."""
+    """The outcome of a reload.
+
+    previous, release: ids of the release in service before and after it; shadow: id of the shadow, None without one.
+    """
 
     previous: str
     release: str
@@ -136,7 +139,7 @@ class Serving:
         return self._active
 
     async def is_behind(self) -> bool:
-        """Whether a release that was not refused yet is to be served, or to be the shadow. Raises ReleaseError."""
+        """Tell whether there is a new release to serve or to shadow, which was not refused yet. Raises ReleaseError."""
         async with self._one_at_a_time:  # what is being loaded is neither in service yet nor refused
             current, shadow = await self._loader.pointers()
         in_service = self.active.release_id

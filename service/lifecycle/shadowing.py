@@ -33,7 +33,7 @@ class Shadowing:
         return None if self.active is None else self.active.release.manifest.release_id
 
     def is_behind(self, wanted: str | None, in_service: str) -> bool:
-        """Whether `renew` would change anything.
+        """Tell whether `renew` would change anything.
 
         wanted: id of the release that is to be the shadow; in_service: id of the release in service.
         """

@@ -120,7 +120,7 @@ class QueryQueue:
 
     @property
     def has_more(self) -> bool:
-        """Whether queries wait in groups."""
+        """True while queries wait in groups."""
         return bool(self._groups)
 
     def put(self, pending: PendingQuery) -> None:

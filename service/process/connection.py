@@ -23,7 +23,7 @@ from taugate.service.api.request_context import SECURITY_HEADERS, new_id, reques
 
 
 class _WaitsFor(Enum):
-    """What the connection waits for."""
+    """The next thing that a connection waits for."""
 
     FIRST_BYTE = auto()  # of a request
     REST_OF_REQUEST = auto()
@@ -176,18 +176,18 @@ class ConnectionProgress:
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         connection.request_began(has_body=has_body)
 
-        async def receive_and_tell() -> Message:
+        async def receive_and_report() -> Message:
             message = await receive()
             if not message.get("more_body"):
                 connection.request_received()
             return message
 
-        async def send_and_tell(message: Message) -> None:
+        async def send_and_report(message: Message) -> None:
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 connection.replied()
 
-        await self._app(scope, receive_and_tell, send_and_tell)
+        await self._app(scope, receive_and_report, send_and_report)
 
 
 @dataclass(frozen=True, slots=True)

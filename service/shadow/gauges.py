@@ -18,7 +18,7 @@ _NO_THRESHOLD = float(np.finfo(np.float32).min)
 
 @dataclass(frozen=True)
 class ShadowAnswer:
-    """What one of the two releases has for a query.
+    """The answer of one of the two releases to a query.
 
     considered: ids of the top-K; kept: ids of those that it keeps; seconds: from the query's text to the answer.
     """
