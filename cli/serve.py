@@ -8,12 +8,6 @@ from pydantic import ValidationError
 
 from taugate.cli.terminal.options import variable_help
 from taugate.errors import InputError
-from taugate.service.access.keys import check_access
-from taugate.service.lifecycle.loading import current_release
-from taugate.service.process.server import serve_here
-from taugate.service.process.workers import serve_in_workers
-from taugate.service.runtime.resources import raise_file_limit
-from taugate.service.runtime.traces import check_installed
 from taugate.service.settings import Settings
 
 _BACKLOG = 2048  # uvicorn's own default
@@ -23,16 +17,9 @@ _BACKLOG = 2048  # uvicorn's own default
 _SEND_BUFFER_BYTES = 64 << 10
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `serve`.
-
-    commands: the subparsers of `taugate`.
-    """
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "serve",
-        help="answer searches from the current release",
-        description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate serve` to its parser."""
+    parser.description = "Every setting is also a TAUGATE_* variable; docs/settings.md lists them."
     parser.add_argument("--releases", metavar="DIR_OR_URL", help=variable_help("releases"))
     parser.add_argument("--host", help=variable_help("host"))
     parser.add_argument("--port", type=int, help=variable_help("port"))
@@ -46,6 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     arguments: the parsed command line. Returns the exit code. Raises InputError for settings that cannot be used and
     ReleaseError where there is no release to serve.
     """
+    from taugate.service.lifecycle.loading import (
+        current_release,
+    )  # loads faiss and onnxruntime, which help does without
+
     settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port", "workers")})
     current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
     serve(settings, listen(settings))
@@ -70,6 +61,10 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     settings: of the service; listener: a listening TCP socket, as of `listen`. Raises ReleaseError where the release
     cannot be loaded.
     """
+    from taugate.service.process.server import serve_here
+    from taugate.service.process.workers import serve_in_workers
+    from taugate.service.runtime.resources import raise_file_limit
+
     raise_file_limit()
     (serve_here if settings.compute.workers == 1 else serve_in_workers)(settings, listener)
 
@@ -79,6 +74,9 @@ def listen(settings: Settings) -> socket.socket:
 
     Raises InputError where the address cannot be bound, and where other machines would reach it without API keys.
     """
+    from taugate.service.access.keys import check_access
+    from taugate.service.runtime.traces import check_installed
+
     check_access(settings)
     check_installed(settings.telemetry.otlp_endpoint)
     host, port = settings.listen.host, settings.listen.port

@@ -17,6 +17,7 @@ from tests.retrieval.release.clones import clone
 
 Run = Callable[..., tuple[int, dict, str]]
 Refused = Callable[..., list[str]]
+LABELS = ["Measured", "Threshold", "Promotion", "Report", "Next"]
 RULE = "accuracy not lower by more than 0.1 and kept share not higher"
 
 
@@ -45,6 +46,20 @@ def refused(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixtur
     return run
 
 
+def summary(error: str) -> dict[str, str]:
+    """The five lines for everybody, by their labels; only one line with an error may follow."""
+    lines = error.splitlines()
+    lines = lines[:-1] if lines[-1].startswith("taugate: ") else lines
+    found = {line.split()[0]: line for line in lines[-len(LABELS) :]}
+    assert [*found] == LABELS
+    return found
+
+
+def details(error: str) -> list[str]:
+    """The lines before those five."""
+    return error[: error.index("\nMeasured ")].splitlines()
+
+
 def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: str, calibrated: Run) -> None:
     """The same queries: the papers' rule is current, and a certified cut of 5 % is new."""
     code, printed, error = calibrated("--max-loss", "0.05")
@@ -60,7 +75,7 @@ def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: s
     assert kept["new"] < kept["current"]
     assert kept["new"] == pytest.approx(printed["manifest"]["metrics"]["heldout"]["kept_fraction"])
     assert kept["worse_by_at_most"] < 0
-    said, widened, _ = error.splitlines()[-3:]
+    said, widened, _ = details(error)[-3:]
     assert said.startswith("promotion: accuracy not lower by more than 0.1: holds, ")
     assert widened.startswith('warning: the margin of "kept share not higher" is 0.02 in place of 0.01: 151 queries ')
     assert (accuracy["widened"], kept["widened"]) == (False, True)
@@ -91,7 +106,8 @@ def test_the_same_data_again_leave_the_current_release(copy: Path, first: str, c
     assert code == 0
     found = printed["promotion"]
     assert (found["promoted"], found["reason"], found["clauses"]) == (False, "same content", [])
-    assert error.splitlines()[-1] == "promotion: the same content as the current release, which stays"
+    assert details(error)[-1] == "promotion: the same content as the current release, which stays"
+    assert f"Not needed: {first} has the same content" in summary(error)["Promotion"]
     assert current_id(copy) == first
 
 

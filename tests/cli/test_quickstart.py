@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from taugate.ingestion.dataset.beir import off_topic_questions
+
 pytestmark = pytest.mark.model
 
 
@@ -30,6 +32,7 @@ def test_it_serves_and_its_curl_line_works(tmp_path: Path) -> None:
         try:
             text = "".join(printed)
             assert re.search(r"→ 0\.\d{3} \w+", text)
+            assert "of 20 questions about something else get no result" in text
             reply = subprocess.run(shlex.split(printed[-1]), capture_output=True, text=True, check=True).stdout
             assert '"results":[{"id":' in reply
         finally:
@@ -51,3 +54,13 @@ def test_it_answers_without_serving(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert re.search(r"→ 0\.\d{3} .*liable", done.stdout)
     assert "results kept" in done.stderr
+    assert re.search(r"^(\d|1\d|20) of 20 questions about something else get no result", done.stdout, re.MULTILINE)
+    off_topic = off_topic_questions()
+    assert len(off_topic) == 20
+    assert f"A question about something else:\n{off_topic[0]}\n→ " in done.stdout
+    (report,) = (line for line in done.stdout.splitlines() if line.endswith("report.html"))
+    assert (tmp_path / report).is_file()
+    commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("taugate ")]
+    assert [words[1] for words in commands] == ["calibrate", "serve"]
+    stricter = [sys.executable, "-m", *commands[0]]
+    assert subprocess.run(stricter, cwd=tmp_path, capture_output=True, check=False).returncode == 0

@@ -1,0 +1,92 @@
+"""Progress: a line that is redrawn on a terminal, and a line now and then in a log."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from taugate.calibration.progress import Stopwatch, Task
+from taugate.cli.terminal import display as module
+from taugate.cli.terminal.display import ProgressDisplay, progress_bar, progress_line
+from tests.calibration.commands import arguments
+
+LINES = [
+    (Task("reading the data set"), 75.0, "reading the data set: 01:15 so far"),
+    (Task("encoding documents", 57638, 3200, 0), 80.0, "encoding documents: 3,200 of 57,638 (6 %), 40.0/s, 22:40 left"),
+    (Task("encoding documents", 1000, 600, 500), 10.0, "encoding documents: 600 of 1,000 (60 %), 10.0/s, 00:40 left"),
+    (Task("encoding documents", 1000, 500, 500), 10.0, "encoding documents: 500 of 1,000 (50 %), 00:10 so far"),
+    (Task("encoding queries", 0), 10.0, "encoding queries: 00:10 so far"),
+]
+
+
+@pytest.mark.parametrize(("task", "seconds", "line"), LINES)
+def test_a_line_of_a_log(task: Task, seconds: float, line: str) -> None:
+    assert progress_line(task, seconds) == line
+
+
+def test_a_bar_fits_the_terminal_and_says_how_long_it_takes() -> None:
+    bar = progress_bar(Task("encoding documents", 1000, 600, 500), 10.0, 79)
+    assert len(bar) <= 79
+    assert "60%" in bar
+    assert "00:40" in bar
+    assert "10.00/s" in bar
+    assert progress_bar(Task("x" * 200), 3.0, 79) == "x" * 79
+
+
+def test_a_stopwatch_knows_the_innermost_task() -> None:
+    watch = Stopwatch()
+    with watch.stage("gate"):
+        assert watch.current.name == "trying cheaper ways to search"
+        with watch.task("encoding queries", 7) as task:
+            task.done += 3
+            assert (watch.current.name, watch.current.done, watch.current.total) == ("encoding queries", 3, 7)
+        assert watch.current.name == "trying cheaper ways to search"
+    assert watch.current.name == "working"
+
+
+def test_a_log_is_never_silent_for_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(module, "_SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "_REDRAW_SECONDS", 0.02)
+    watch = Stopwatch()
+    with ProgressDisplay(watch) as display, watch.task("counting", 100) as task:
+        task.done = 50
+        time.sleep(1.3)
+        display.say("a line")
+        time.sleep(0.1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "a line"
+    assert len(lines) in {2, 3}
+    assert all(line.startswith("counting: 50 of 100 (50 %), ") for line in lines[:-1])
+
+
+def test_on_a_terminal_the_line_is_redrawn_and_leaves_nothing(sample: Path, encoder: Path, tmp_path: Path) -> None:
+    """Less what is redrawn, a terminal shows what a log has, with the last five labels in bold."""
+    leader, follower = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    words = [sys.executable, "-m", "taugate", *arguments(sample, tmp_path / "releases", encoder)]
+    with subprocess.Popen(
+        words, env=environment | {"TERM": "xterm"}, stderr=follower, stdout=subprocess.DEVNULL
+    ) as process:
+        os.close(follower)
+        seen = b""
+        while True:
+            try:
+                part = os.read(leader, 65536)
+            except OSError:  # the other end is closed
+                break
+            seen += part
+        assert process.wait(60) == 0
+    os.close(leader)
+    text = seen.decode()
+    assert "\r\x1b[Kstarting … 00:0" in text
+    left = [line.split("\x1b[K")[-1].rstrip("\r") for line in text.split("\n")]
+    assert not [line for line in left if "…" in line or "it/s" in line]
+    assert [re.sub(r"\x1b\[[0-9;]*m", "", line).split()[0] for line in left[-6:-1]] == [
+        *("Measured", "Threshold", "Promotion", "Report", "Next")
+    ]
+    assert all(line.startswith("\x1b[1m") for line in left[-6:-1])

@@ -1,0 +1,145 @@
+"""Help, suggestions for typos, completion, and the extra that is named where a package is missing."""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.cli.main import COMMANDS, build_parser
+
+TYPOS = [
+    (["calibarte", "data"], "did you mean calibrate?"),
+    (["release", "lst", "--releases", "r"], "did you mean list?"),
+    (["calibrate", "data", "--relases", "r"], "did you mean --releases?"),
+    (["calibrate", "data", "--releases", "r", "--hold-out=0.1"], "did you mean --holdout?"),
+    (["calibrate", "data", "--releases", "r", "--method", "bootstrp"], "did you mean bootstrap?"),
+    (["--verison"], "did you mean --version?"),
+]
+
+
+@pytest.mark.parametrize(("words", "says"), TYPOS)
+def test_a_typo_is_answered_with_what_was_meant(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("taugate")
+    assert last.endswith(says)
+
+
+def test_nothing_is_suggested_where_nothing_is_close(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["serve", "--colour"])
+    assert capsys.readouterr().err.endswith("unrecognized arguments: --colour\n")
+
+
+def test_an_abbreviated_option_is_still_accepted() -> None:
+    words = ["calibrate", "data", "--rel", "r", "--boot", "7"]
+    assert build_parser(words).parse_args(words).bootstraps == 7
+
+
+def modules(*words: str) -> set[str]:
+    """The modules that `taugate` imports for a command line."""
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); import taugate.__main__"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code} as command; command.main()", *words], capture_output=True, text=True, check=True
+    )
+    return {*done.stderr.split()}
+
+
+def test_only_the_command_that_is_asked_for_is_loaded() -> None:
+    assert not {"numpy", "pydantic", "taugate.cli.calibrate"} & modules("--help")
+    loaded = modules("calibrate", "--help")
+    others = {module for name, (_, module) in COMMANDS.items() if name != "calibrate"}
+    assert "taugate.cli.calibrate" in loaded
+    assert not others & loaded
+    assert "taugate.service.settings" not in loaded
+    assert not {"torch", "scipy", "sklearn"} & loaded
+
+
+@pytest.mark.parametrize("words", [["--help"], ["calibrate", "--help"], ["release", "--help"]])
+def test_help_is_coloured_on_request_and_never_else(words: list[str]) -> None:
+    def shown(**variables: str) -> str:
+        environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+        command = [sys.executable, "-m", "taugate", *words]
+        return subprocess.run(command, env=environment | variables, capture_output=True, text=True, check=True).stdout
+
+    plain = shown()
+    assert "\x1b[" not in plain
+    coloured = shown(FORCE_COLOR="1", TERM="xterm")
+    assert "\x1b[" in coloured
+    assert "\x1b[3" not in shown(FORCE_COLOR="1", NO_COLOR="1", TERM="xterm")
+    assert [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", coloured).splitlines()] == [
+        line.rstrip() for line in plain.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    assert "max-loss" in script
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(script)
+        subprocess.run([shell, "-n", str(tmp_path / "script")], check=True)
+
+
+def test_bash_completes_a_command_and_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", "bash"]) == 0
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+
+    def completed(*words: str) -> list[str]:
+        line = " ".join(words)
+        code = (
+            f"source {tmp_path}/script; COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; "
+            f'_shtab_taugate taugate "{words[-1]}" "{words[-2]}"; echo "${{COMPREPLY[@]}}"'
+        )
+        return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert completed("taugate", "cal") == ["calibrate"]
+    assert completed("taugate", "calibrate", "--max-l") == ["--max-loss"]
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [
+        (["calibrate", "data", "--releases", "r"], "sklearn"),
+        (["calibrate", "data", "--releases", "r"], "scipy"),
+        (["calibrate", "data", "--releases", "r"], "tqdm"),
+        (["calibrate", "data", "--releases", "r"], "jinja2"),
+        (["drift", "replay", "log", "--releases", "r"], "jinja2"),
+        (["quickstart", "--no-serve"], "sklearn"),
+    ],
+)
+def test_a_missing_package_is_answered_with_the_extra_to_install(
+    words: list[str], missing: str, tmp_path: Path
+) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from taugate.__main__ import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    package = {"sklearn": "scikit-learn"}.get(missing, missing)
+    assert done.stderr.splitlines()[-1] == (
+        f"taugate: {package} is not installed, and this needs it: pip install 'taugate[calibration]'"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_module_of_no_extra_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: argparse.Namespace) -> int:
+        raise ModuleNotFoundError("No module named 'taugate.nothing'", name="taugate.nothing")
+
+    monkeypatch.setattr("taugate.cli.completion.run", run)
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["completion", "bash"])
