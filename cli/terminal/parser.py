@@ -30,8 +30,9 @@ class CommandParser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Write the help, in colours on a terminal."""
-        if isinstance(self.formatter_class, type):  # and no function that makes one
-            self.formatter_class = help_formatter(self.formatter_class)
+        formatter = self.formatter_class
+        if isinstance(formatter, type) and issubclass(formatter, argparse.HelpFormatter):
+            self.formatter_class = help_formatter(formatter)
         return super().format_help()
 
     def parse_known_args(  # type: ignore[override]  # its overloads differ by the type of the namespace
