@@ -11,11 +11,12 @@ from typing import Any
 
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli import calibrate
-from taugate.cli.serve import listen, read_settings, serve
+from taugate.cli.serve import listen, serve
 from taugate.ingestion.dataset.sample import write_sample
 from taugate.registry.catalog import find
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
+from taugate.service.settings import read_settings
 
 _QUESTION = "Who is liable for hidden defects when I buy a house?"
 _READY_SECONDS = 60  # loading the sample release takes about one; a machine that needs more has another problem

@@ -4,9 +4,7 @@ import argparse
 import socket
 from typing import Any
 
-from pydantic import ValidationError
-
-from taugate.cli.terminal.options import variable_help
+from taugate.cli.terminal.options import add_setting_flags, given_settings
 from taugate.errors import InputError
 from taugate.service.access.keys import check_access
 from taugate.service.lifecycle.loading import current_release
@@ -14,7 +12,7 @@ from taugate.service.process.server import serve_here
 from taugate.service.process.workers import serve_in_workers
 from taugate.service.runtime.resources import raise_file_limit
 from taugate.service.runtime.traces import check_installed
-from taugate.service.settings import Settings
+from taugate.service.settings import Settings, read_settings
 
 _BACKLOG = 2048  # uvicorn's own default
 # Of each connection, which Linux doubles. By itself it would let one that nobody reads grow to 4 MiB, of the kernel's
@@ -33,10 +31,7 @@ def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is p
         help="answer searches from the current release",
         description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
     )
-    parser.add_argument("--releases", metavar="DIR_OR_URL", help=variable_help("releases"))
-    parser.add_argument("--host", help=variable_help("host"))
-    parser.add_argument("--port", type=int, help=variable_help("port"))
-    parser.add_argument("--workers", type=int, help=variable_help("workers"))
+    add_setting_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -46,22 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     arguments: the parsed command line. Returns the exit code. Raises InputError for settings that cannot be used and
     ReleaseError where there is no release to serve.
     """
-    settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port", "workers")})
+    settings = read_settings(**given_settings(arguments))
     current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
     serve(settings, listen(settings))
     return 0
-
-
-def read_settings(**options: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
-    """Read the settings from the environment and from options, which go first.
-
-    options: values by the variable's name, as of `Settings`; those that are None were not given. Raises InputError for
-    a value that cannot be used.
-    """
-    try:
-        return Settings(**{name: value for name, value in options.items() if value is not None})
-    except ValidationError as error:
-        raise InputError(_settings_message(error)) from error
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
@@ -97,15 +80,3 @@ def listen(settings: Settings) -> socket.socket:
         raise InputError(
             f"cannot listen on {host} port {port}: {error.strerror}; give another --host or --port"
         ) from error
-
-
-def _settings_message(error: ValidationError) -> str:
-    """The first thing that is wrong, in one line."""
-    detail = error.errors()[0]
-    if not detail["loc"]:  # a rule between two settings, which names them itself
-        return detail["msg"]
-    group_and_name = detail["loc"][:2]  # what comes behind says which part of a union failed
-    name = str(group_and_name[-1])
-    if detail["type"] == "missing":
-        return f"no {name} given: use --{name} DIR or TAUGATE_{name.upper()}"
-    return f"TAUGATE_{name.upper()} (or --{name}): {detail['msg']}, got {detail['input']!r}"
