@@ -1,17 +1,47 @@
-"""Wall-clock time: of the stages of a calibration, and of a candidate beside what it would replace."""
+"""Wall-clock time: of the stages of a calibration, of the work under way, and of a candidate beside its baseline."""
 
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+# What is under way during each stage of a calibration, in words.
+_DOING = {
+    "read": "reading the data set",
+    "export": "preparing the encoder",
+    "gate": "trying cheaper ways to search",
+    "search": "searching all queries",
+    "model": "estimating relevance",
+    "abstention": "looking for queries to refuse",
+    "query set": "measuring the query set",
+    "threshold": "choosing the threshold",
+    "write": "writing the report and the release",
+}
+
+
+@dataclass
+class Task:
+    """Work that is under way, for whoever shows it.
+
+    name: what is being done; total: units of it, None where nobody can say; done: units that are finished; known: those
+    of them that took no time, as they were finished by an earlier run; began: `time.perf_counter` at its start.
+    """
+
+    name: str
+    total: int | None = None
+    done: int = 0
+    known: int = 0
+    began: float = field(default_factory=time.perf_counter)
 
 
 class Stopwatch:
-    """Wall-clock seconds by stage, and in total since it was made."""
+    """Wall-clock seconds by stage, and in total since it was made; it also knows what is under way."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
+        self._tasks = [Task("working")]
         self.seconds: dict[str, float] = {}
 
     @contextmanager
@@ -19,9 +49,30 @@ class Stopwatch:
         """Add the time spent inside a `with` block to the stage `name`."""
         began = time.perf_counter()
         try:
-            yield
+            with self.task(_DOING.get(name, name)):
+                yield
         finally:
             self.add(name, time.perf_counter() - began)
+
+    @contextmanager
+    def task(self, name: str, total: int | None = None) -> Iterator[Task]:
+        """Make a task the current one inside a `with` block, which counts what is done of it.
+
+        name: what is being done, in words; total: units of work, None where nobody can say.
+        """
+        task = Task(name, total)
+        self._tasks.append(task)
+        try:
+            yield task
+        finally:
+            self._tasks.remove(task)
+            if len(self._tasks) == 1:  # what lies between two stages begins anew
+                self._tasks[0].began = time.perf_counter()
+
+    @property
+    def current(self) -> Task:
+        """The innermost task that is under way. Another thread may ask."""
+        return self._tasks[-1]
 
     def add(self, name: str, seconds: float) -> None:
         """Add `seconds` measured elsewhere to the stage `name`."""

@@ -7,28 +7,24 @@ from typing import Any
 
 import orjson
 
-from taugate.calibration.comparison.words import as_json, report, unfit
+from taugate.calibration.comparison.words import as_json as promotion_json
+from taugate.calibration.comparison.words import report, unfit
 from taugate.calibration.encoding.source import DEFAULT_ENCODER, AskedEncoder
 from taugate.calibration.progress import Stopwatch
-from taugate.calibration.report.terminal import table, times
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
 from taugate.cli.terminal.options import add_option
-from taugate.cli.terminal.output import say
+from taugate.cli.terminal.output import say, say_table
 from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
+from taugate.cli.terminal.summary import CalibratedRelease, summary
+from taugate.registry.catalog import pointed_id
 from taugate.registry.signing import sign, signing_key
+from taugate.retrieval.release.layout import CURRENT
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `calibrate`; its options are made from the fields of CalibrationSettings.
-
-    commands: the subparsers of `taugate`.
-    """
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "calibrate",
-        help="measure a labelled data set, choose the threshold, write and promote a release",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate calibrate`; its options are made from the fields of CalibrationSettings."""
+    parser.description = "Measure a labelled data set, choose the threshold, and write and promote a release."
     parser.add_argument(
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
@@ -94,38 +90,65 @@ def _add_gate_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, gate, "confidence", option="--gate-confidence", metavar="P")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace, *, with_next_steps: bool = True) -> int:
     """Calibrate, promote, and report.
 
-    arguments: the parsed command line. Returns the exit code. Raises TaugateError for what keeps a release from being
-    written.
+    arguments: the parsed command line; with_next_steps: end with where the report is and what to do next, which a
+    command that goes on from here says itself. Returns the exit code. Raises TaugateError for what keeps a release from
+    being written.
     """
-    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    # What this needs comes with the extra `calibration`, which the other subcommands do without, and takes seconds.
     from taugate.calibration.job.job import calibrate
+    from taugate.calibration.report.terminal import table, times
+    from taugate.cli.terminal.display import ProgressDisplay
 
-    promotion = PromotionRequest.from_arguments(arguments)
-    key = signing_key(getattr(arguments, "sign_with", None), promoting=promotion.wanted)
+    request = PromotionRequest.from_arguments(arguments)
+    key = signing_key(getattr(arguments, "sign_with", None), promoting=request.wanted)
     watch = Stopwatch()
     settings = CalibrationSettings.from_options(vars(arguments))
     named = "encoder" in arguments
-    encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or not promotion.wanted)
-    promotion.check(arguments.releases, settings.k)
-    manifest = calibrate(arguments.data, arguments.releases, encoder, settings, say, watch)
-    if key is not None:
-        sign(arguments.releases / manifest.release_id, key)
-    say(table(manifest))
-    say(times(watch))
-    path = arguments.releases / manifest.release_id
-    ending = unfit(manifest, settings.rule) or promotion.carry_out(path, say, new_encoder=named)
-    if arguments.json:
-        result = {"release": manifest.release_id, "path": str(path), "manifest": manifest.model_dump()}
-        if promotion.rule is not None:
-            result["promotion"] = as_json(promotion.rule, ending)
-        sys.stdout.buffer.write(orjson.dumps(result) + b"\n")
-    else:
-        sys.stdout.write(f"{path}\n")
+    encoder = AskedEncoder(getattr(arguments, "encoder", DEFAULT_ENCODER), named or not request.wanted)
+    with ProgressDisplay(watch) as display:
+        with watch.task("checking the current release"):
+            request.check(arguments.releases, settings.k)
+        manifest = calibrate(arguments.data, arguments.releases, encoder, settings, display.say, watch)
+        path = arguments.releases / manifest.release_id
+        if key is not None:
+            sign(path, key)
+        display.say(table(manifest))
+        display.say(times(watch))
+        previous = pointed_id(arguments.releases, CURRENT)
+        with watch.task("promoting the release"):
+            ending = unfit(manifest, settings.rule) or request.carry_out(path, display.say, new_encoder=named)
+    release = CalibratedRelease(manifest, path, request, ending, previous)
+    return _report(release, as_json=arguments.json, with_next_steps=with_next_steps)
+
+
+def _report(release: CalibratedRelease, *, as_json: bool, with_next_steps: bool) -> int:
+    """Print the release to stdout and how the command ended to stderr; returns the exit code."""
+    ending, code, errors = release.ending, release.ending.code, []
     if ending.decision is not None:
-        return report(ending.decision, say)
-    if ending.said is not None:
-        say(f"taugate: {ending.said}")
-    return ending.code
+        lines: list[str] = []
+        code = report(ending.decision, lines.append)
+        if code:
+            errors = [lines.pop()]
+        for line in lines:
+            say(line)
+    elif ending.said is not None:
+        errors = [f"taugate: {ending.said}"]
+    if as_json:
+        sys.stdout.buffer.write(orjson.dumps(_as_json(release)) + b"\n")
+    else:
+        sys.stdout.write(f"{release.path}\n")
+    sys.stdout.flush()
+    say_table(summary(release, with_next_steps=with_next_steps))
+    for line in errors:
+        say(line)
+    return code
+
+
+def _as_json(release: CalibratedRelease) -> dict[str, Any]:
+    """Return the object that --json prints."""
+    manifest, rule = release.manifest, release.request.rule
+    result = {"release": manifest.release_id, "path": str(release.path), "manifest": manifest.model_dump()}
+    return result if rule is None else result | {"promotion": promotion_json(rule, release.ending)}

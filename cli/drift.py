@@ -2,7 +2,6 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from taugate.cli.terminal.options import add_action, variable_help
 from taugate.drift.blocks import BLOCK, FEWEST, MOST
@@ -10,13 +9,9 @@ from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT, BlockRule
 from taugate.errors import InputError
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `drift` and its actions.
-
-    commands: the subparsers of `taugate`.
-    """
-    parser = commands.add_parser("drift", help="look at recorded traffic")
-    actions = parser.add_subparsers(required=True, metavar="ACTION")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of `taugate drift` to its parser."""
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "run a query log (TAUGATE_QUERY_LOG) through the alarms of a release, and draw what would have alarmed when"
     action = add_action(actions, "replay", _replay, text)
     _add_log_options(action)

@@ -19,12 +19,9 @@ _LOCK_SECONDS = 30  # as for a change of releases: adding a key takes millisecon
 _PREFIX = "taugate_"  # so that a key which ends up in a repository or a log is found by those who look for such
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `key` and its action.
-
-    commands: the subparsers of `taugate`.
-    """
-    actions = commands.add_parser("key", help="make API keys").add_subparsers(required=True, metavar="ACTION")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of `taugate key` to its parser."""
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     text = "Prints a new key on stdout, once: only its hash is kept. The entry for the file of keys goes to stderr."
     new: argparse.ArgumentParser = actions.add_parser("new", help="make a key", description=text)
     new.add_argument("--name", required=True, help="how logs and metrics call it")

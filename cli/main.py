@@ -1,16 +1,34 @@
 """The command `taugate`: it parses the arguments, runs one subcommand, and turns errors into exit codes.
 
-Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 a release that is not promoted, 1 anything else.
+Exit codes: 0 done, 2 bad input or usage, 3 no safe threshold, 4 a release that is not promoted, 130 interrupted,
+1 anything else.
 """
 
 import argparse
+import re
 import signal
-from importlib.metadata import version
+import sys
+from importlib import import_module
+from importlib.metadata import requires
 
-from taugate.cli import calibrate, drift, key, quickstart, serve, settings
-from taugate.cli.release import command as release
+from taugate.cli.terminal.interrupts import INTERRUPTED, MESSAGE, interrupted
 from taugate.cli.terminal.output import say
+from taugate.cli.terminal.parser import CommandParser
 from taugate.errors import NotPromoted, StoreError, TaugateError
+
+# Each subcommand with its line of help and the module that adds its arguments, which is loaded when it is asked for.
+COMMANDS = {
+    "quickstart": ("calibrate on a sample data set, serve it, and ask two questions", "taugate.cli.quickstart"),
+    "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
+    "serve": ("answer searches from the current release", "taugate.cli.serve"),
+    "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
+    "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
+    "drift": ("look for drift in recorded queries", "taugate.cli.drift"),
+    "key": ("make API keys", "taugate.cli.key"),
+    "completion": ("print the completion script of a shell", "taugate.cli.completion"),
+}
+# Where a package is imported by another name than it is installed by.
+_PACKAGE_OF = {"sklearn": "scikit-learn", "google": "protobuf"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -18,25 +36,68 @@ def main(arguments: list[str] | None = None) -> int:
 
     arguments: the command line without the program's name, None for that of this process.
     """
-    parser = argparse.ArgumentParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
-    parser.add_argument("--version", action="version", version=f"taugate {version('taugate')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for subcommand in (quickstart, calibrate, release, drift, serve, settings, key):
-        subcommand.add_parser(commands)
-    parsed = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
     # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     try:
+        parsed = build_parser(words).parse_args(words)
         return int(parsed.run(parsed))
-    except (StoreError, OSError) as error:  # nothing is wrong with the input
-        say(f"taugate: {error}")
-        return 1
-    except NotPromoted as error:
-        say(f"taugate: {error}")
-        return 4
-    except TaugateError as error:
-        say(f"taugate: {error}")
-        return 2
-    except KeyboardInterrupt:
-        say("taugate: interrupted")
-        return 1
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (what is not known is raised again)
+        if interrupted() or isinstance(error, KeyboardInterrupt):
+            say(MESSAGE)
+            return INTERRUPTED
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Say in one line what ended the command, and return its exit code; raise what is a fault of Taugate's own."""
+    match error:
+        case StoreError() | OSError():  # nothing is wrong with the input
+            message, code = str(error), 1
+        case NotPromoted():
+            message, code = str(error), 4
+        case TaugateError():
+            message, code = str(error), 2
+        case ModuleNotFoundError() if extra := _extra_with(error.name):
+            message, code = f"{error.name} is not installed, and this needs it: pip install 'taugate[{extra}]'", 2
+        case _:
+            raise error
+    say(f"taugate: {message}")
+    return code
+
+
+def build_parser(words: list[str] | None) -> argparse.ArgumentParser:
+    """Build the parser of a command line: all subcommands by name, and the arguments of the one that is asked for.
+
+    words: the command line, None for the arguments of every subcommand.
+    """
+    parser = CommandParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
+    parser.add_argument("--version", action=_VersionAction, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    asked = None if words is None else next((word for word in words if not word.startswith("-")), "")
+    for name, (text, module) in COMMANDS.items():
+        subcommand = commands.add_parser(name, help=text)
+        if asked in {None, name}:
+            import_module(module).add_arguments(subcommand)
+    return parser
+
+
+class _VersionAction(argparse.Action):
+    """Look the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"taugate {version('taugate')}\n")
+        parser.exit()
+
+
+def _extra_with(module: str | None) -> str | None:
+    """Name the extra of taugate that installs a module; None where there is none."""
+    package = (module or "").split(".")[0]
+    package = _PACKAGE_OF.get(package, package.replace("_", "-"))
+    for requirement in requires("taugate") or ():
+        name, _, condition = requirement.partition(";")
+        if re.split(r"[\s<>=!~\[(]", name, maxsplit=1)[0].lower() == package and "extra ==" in condition:
+            return condition.split("extra ==")[1].strip(" \"'")
+    return None

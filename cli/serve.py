@@ -2,16 +2,9 @@
 
 import argparse
 import socket
-from typing import Any
 
 from taugate.cli.terminal.options import add_setting_flags, given_settings
 from taugate.errors import InputError
-from taugate.service.access.keys import check_access
-from taugate.service.lifecycle.loading import current_release
-from taugate.service.process.server import serve_here
-from taugate.service.process.workers import serve_in_workers
-from taugate.service.runtime.resources import raise_file_limit
-from taugate.service.runtime.traces import check_installed
 from taugate.service.settings import Settings, read_settings
 
 _BACKLOG = 2048  # uvicorn's own default
@@ -21,16 +14,9 @@ _BACKLOG = 2048  # uvicorn's own default
 _SEND_BUFFER_BYTES = 64 << 10
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `serve`.
-
-    commands: the subparsers of `taugate`.
-    """
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "serve",
-        help="answer searches from the current release",
-        description="Every setting is also a TAUGATE_* variable; docs/settings.md lists them.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate serve` to its parser."""
+    parser.description = "Every setting is also a TAUGATE_* variable; docs/settings.md lists them."
     add_setting_flags(parser)
     parser.set_defaults(run=run)
 
@@ -41,6 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     arguments: the parsed command line. Returns the exit code. Raises InputError for settings that cannot be used and
     ReleaseError where there is no release to serve.
     """
+    from taugate.service.lifecycle.loading import current_release  # loads faiss and onnxruntime: help does without
+
     settings = read_settings(**given_settings(arguments))
     current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
     serve(settings, listen(settings))
@@ -53,6 +41,10 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     settings: of the service; listener: a listening TCP socket, as of `listen`. Raises ReleaseError where the release
     cannot be loaded.
     """
+    from taugate.service.process.server import serve_here
+    from taugate.service.process.workers import serve_in_workers
+    from taugate.service.runtime.resources import raise_file_limit
+
     raise_file_limit()
     (serve_here if settings.compute.workers == 1 else serve_in_workers)(settings, listener)
 
@@ -62,6 +54,9 @@ def listen(settings: Settings) -> socket.socket:
 
     Raises InputError where the address cannot be bound, and where other machines would reach it without API keys.
     """
+    from taugate.service.access.keys import check_access
+    from taugate.service.runtime.traces import check_installed
+
     check_access(settings)
     check_installed(settings.telemetry.otlp_endpoint)
     host, port = settings.listen.host, settings.listen.port

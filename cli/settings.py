@@ -4,23 +4,17 @@ import argparse
 import json
 import os
 import sys
-from typing import Any
 
 from taugate.cli.terminal.options import add_setting_flags, given_settings
 from taugate.cli.terminal.output import printable, say
 from taugate.service.settings.reading import SettingInForce, settings_in_force, unknown_variables
 
 
-def add_parser(commands: Any) -> None:  # noqa: ANN401 (argparse's own type is private)
-    """Add the subcommand `settings`.
-
-    commands: the subparsers of `taugate`.
-    """
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "settings",
-        help="show the settings that `taugate serve` would use, and where each came from",
-        description="Give the flags that you give to `taugate serve`. Secrets are hidden. docs/settings.md describes "
-        "every setting.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate settings` to its parser."""
+    parser.description = (
+        "Shows the settings that `taugate serve` would use with the same flags. Secrets are hidden; docs/settings.md "
+        "describes every setting."
     )
     add_setting_flags(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -77,7 +77,7 @@ COMMANDS = [
     *("calibrate", "serve", "quickstart", "release list", "release show", "release verify", "release promote"),
     *("release diff", "release correlations", "release rollback", "release history", "release shadow", "release prune"),
     "release erase",
-    *("release sign", "release push", "release pull", "drift replay", "drift baseline", "key new"),
+    *("release sign", "release push", "release pull", "drift replay", "drift baseline", "key new", "completion"),
     "settings",
 ]
 

@@ -1,23 +1,24 @@
 """Encode every text of a data set, and say what was cut off and what the cache saved."""
 
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from taugate.calibration.encoding.cache import CachedEmbedding, EmbeddingCache
-from taugate.calibration.progress import Stopwatch
+from taugate.calibration.progress import Stopwatch, Task
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Role
 from taugate.retrieval.vectors.similarity import Float32
 
-# Texts a block: what is lost when the job is killed, and how many texts are in memory at once.
-_BLOCK = 8192
+_BLOCK = 8192  # texts that are tokenized at once: how many are in memory
+_SAVE_SECONDS = 5.0  # between two writes to the cache: with the piece under way, what is lost when the job is stopped
+_PIECE_SECONDS = 2.0  # of one call of the encoder
+_FIRST_PIECE = 4096  # tokens, before anything is known about the encoder's speed
 
 
 @dataclass(frozen=True)
@@ -25,50 +26,82 @@ class Embeddings:
     """Vectors of n texts.
 
     vectors: (n, d) float32; lengths: (n,) bytes of each text in UTF-8; truncated: texts longer than the encoder reads;
-    encoded: texts that were not known yet; seconds: time in the encoder, tokenizer included.
+    encoded: texts that were not known yet.
     """
 
     vectors: Float32
     lengths: NDArray[np.int64]
     truncated: int
     encoded: int
-    seconds: float
 
 
-def encode(encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache) -> Embeddings:
+def encode(
+    encoder: OnnxEncoder, texts: Iterable[str], total: int, role: Role, cache: EmbeddingCache, watch: Stopwatch
+) -> Embeddings:
     """Embed texts in order; one that occurs twice, or was embedded by an earlier run, is encoded once.
 
-    encoder: that embeds; texts: `total` of them; total: how many; role: query or document; cache: of this encoder.
+    encoder: that embeds; texts: `total` of them; total: how many; role: query or document; cache: of this encoder, to
+    which finished vectors are added every few seconds; watch: stopwatch that shows the progress, and whose stage
+    "encode" grows by the time spent in the encoder, tokenizer included.
     """
     vectors = np.empty((total, encoder.config.dimension), dtype=np.float32)
     lengths = np.zeros(total, dtype=np.int64)
     remaining = iter(texts)
     prompt = encoder.config.query_prompt if role == "query" else encoder.config.document_prompt
     truncated = encoded = 0
-    seconds = 0.0
-    name = {"query": "queries", "document": "documents"}[role]
-    with tqdm(total=total, desc=f"encode {name}", file=sys.stderr, disable=None, unit="") as bar:
+    with watch.task({"query": "encoding queries", "document": "encoding documents"}[role], total) as task:
         for start in range(0, total, _BLOCK):
             block = list(islice(remaining, _BLOCK))
             lengths[start : start + len(block)] = [len(text.encode()) for text in block]
             keys = [cache.key(prompt + text) for text in block]
             known = cache.get(keys)
             new = {key: text for key, text in zip(keys, block, strict=True) if key not in known}
-            bar.update(len(block) - len(new))
-            began = time.perf_counter()
-            tokens = encoder.tokenize(list(new.values()), role)
-            fresh = encoder.embed(tokens, bar.update)
-            seconds += time.perf_counter() - began
-            added = {
-                key: CachedEmbedding(vector, token.truncated)
-                for key, vector, token in zip(new, fresh, tokens, strict=True)
-            }
-            cache.put(added)
-            known |= added
-            encoded += len(added)
+            task.known += len(block) - len(new)
+            task.done += len(block) - len(new)
+            for finished in _encode_in_pieces(encoder, new, role, watch, task):
+                cache.put(finished)
+                known |= finished
+            encoded += len(new)
             truncated += sum(known[key].truncated for key in keys)
             vectors[start : start + len(block)] = [known[key].vector for key in keys]
-    return Embeddings(vectors, lengths, truncated, encoded, seconds)
+    return Embeddings(vectors, lengths, truncated, encoded)
+
+
+def _encode_in_pieces(
+    encoder: OnnxEncoder, texts: Mapping[bytes, str], role: Role, watch: Stopwatch, task: Task
+) -> Iterator[dict[bytes, CachedEmbedding]]:
+    """Encode texts by key and yield, every few seconds, those that were finished since.
+
+    They are encoded shortest first, as the encoder would order them all, so that batches stay full; how many tokens
+    make a piece follows from the speed of the piece before.
+    """
+    began = saved = time.perf_counter()
+    tokens = dict(zip(texts, encoder.tokenize([*texts.values()], role), strict=True))
+    watch.add("encode", time.perf_counter() - began)
+    waiting = sorted(tokens, key=lambda key: encoder.padded(len(tokens[key].ids)), reverse=True)
+    finished: dict[bytes, CachedEmbedding] = {}
+    budget = float(_FIRST_PIECE)
+    while waiting:
+        began = time.perf_counter()
+        piece: list[bytes] = []
+        size = 0
+        while waiting and (not piece or size < budget):
+            piece.append(waiting.pop())
+            size += len(tokens[piece[-1]].ids)
+        vectors = encoder.embed([tokens[key] for key in piece], partial(_advance, task))
+        finished |= {
+            key: CachedEmbedding(vector, tokens[key].truncated) for key, vector in zip(piece, vectors, strict=True)
+        }
+        now = time.perf_counter()
+        watch.add("encode", now - began)
+        budget = max(1.0, size) * _PIECE_SECONDS / (now - began)
+        if now - saved >= _SAVE_SECONDS or not waiting:
+            yield finished
+            finished, saved = {}, now
+
+
+def _advance(task: Task, texts: int) -> None:
+    task.done += texts
 
 
 @dataclass(frozen=True)
@@ -96,13 +129,11 @@ def encode_dataset(
     dataset: documents and queries; encoder: that embeds; cache: of this encoder; say: told one line of progress or
     warning at a time; watch: stopwatch whose stage "encode" grows by the time spent in the encoder.
     """
-    documents = encode(
-        encoder, (document.encoded_text for document in dataset.documents), len(dataset.documents), "document", cache
-    )
+    texts = (document.encoded_text for document in dataset.documents)
+    documents = encode(encoder, texts, len(dataset.documents), "document", cache, watch)
     labelled = dataset.answerable + dataset.unanswerable
-    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache)
-    watch.add("encode", documents.seconds + queries.seconds + off_topic.seconds)
+    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache, watch)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
     say(
         f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {len(labelled)} "
         "queries; the others were known already"

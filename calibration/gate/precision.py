@@ -79,9 +79,8 @@ def _encode_queries(
     """Encode the queries of `encoded` once more; its documents stay."""
     labelled = dataset.answerable + dataset.unanswerable
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache)
-    watch.add("encode", queries.seconds + off_topic.seconds)
+    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache, watch)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
     count = len(dataset.answerable)
     answerable, unanswerable = queries.vectors[:count], queries.vectors[count:]
     return replace(encoded, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic.vectors)

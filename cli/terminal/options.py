@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from taugate.service.settings import VARIABLES
-
+# How help names the value of an option that has no name of its own.
+_METAVARS = {int: "N", float: "X", str: "NAME"}
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup  # argparse has no public name for a group
 # Settings of the service that are also flags, with what argparse is told beside their help.
 SETTING_FLAGS: Mapping[str, Mapping[str, Any]] = {
@@ -36,16 +36,18 @@ def add_option(
     to argparse's add_argument before what is derived.
     """
     field = fields[name]
-    description = field.description or ""
-    derived: dict[str, Any] = {"help": description, "default": field.default}
-    if omit_default or field.default is None or field.is_required():
-        derived["default"] = argparse.SUPPRESS
-        if not (field.default is None or field.is_required()):
-            derived["help"] = f"{description} (default: {field.default})"
+    text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
+    derived: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
+    if not (field.default is None or field.is_required()):
+        derived["help"] = f"{text} (default: {field.default})"
+        if not omit_default:
+            derived["default"] = field.default
     if choices := tuple(_choices(field.annotation)):
         derived["choices"] = choices
     else:
-        derived["type"] = _type(field.annotation)
+        kind = _type(field.annotation)
+        derived["type"] = kind
+        derived["metavar"] = _METAVARS[kind]
     parser.add_argument(option or f"--{name.replace('_', '-')}", **(derived | keywords))
 
 
@@ -68,8 +70,12 @@ def add_action(
 def variable_help(name: str) -> str:
     """The help of an option that stands for a setting of the service: its description, variable and default.
 
-    name: of the setting, as in VARIABLES.
+    name: of the setting, as in VARIABLES of service/settings.
     """
+    from taugate.service.settings import (
+        VARIABLES,
+    )  # only the commands that have such an option load the service's settings
+
     variable = VARIABLES[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
     return f"{variable.info.description} ({variable.name}{default})"

@@ -1,14 +1,63 @@
 """Writing for people: lines to stderr, and text from elsewhere in a form that no terminal obeys."""
 
+import os
 import sys
+from collections.abc import Mapping
+
+# How a line is coloured on a terminal, by what it starts with.
+_STYLES = {"warning:": "yellow", "taugate:": "bold red"}
 
 
-def say(line: str) -> None:
-    """Write a line to stderr, so that stdout holds the result alone.
+def say(line: str, style: str | None = None) -> None:
+    """Write a line to stderr, so that stdout holds the result alone; on a terminal, warnings and errors in colour.
 
-    line: the text, without a line break at its end.
+    line: the text, without a line break at its end; style: of Rich, None for the one that its first word has.
     """
-    sys.stderr.write(f"{line}\n")
+    first = line.partition(" ")[0]
+    style = style or _STYLES.get(first)
+    if style is not None and in_colour():
+        from rich.console import Console
+        from rich.text import Text
+
+        text = Text(line)
+        text.stylize(style, 0, len(first) if first in _STYLES else len(line))
+        Console(stderr=True, soft_wrap=True).print(text)
+    else:
+        sys.stderr.write(f"{line}\n")
+
+
+def say_table(rows: Mapping[str, str]) -> None:
+    """Write lines with a label in front of each to stderr; on a terminal, labels are bold and long lines are indented.
+
+    rows: a line of text by its label.
+    """
+    width = max(map(len, rows), default=0)
+    if in_colour():
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for label, text in rows.items():
+            grid.add_row(Text(label, style="bold"), Text(text))
+        Console(stderr=True).print(grid)
+    else:
+        sys.stderr.write("".join(f"{label:{width}}  {text}\n" for label, text in rows.items()))
+
+
+def in_colour() -> bool:
+    """Return whether stderr takes colours: a terminal that NO_COLOR does not silence, or any with FORCE_COLOR.
+
+    Rich does the colouring and comes with the extra `calibration`; without it there are none.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = bool(os.environ.get("FORCE_COLOR"))
+    if not forced and (not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"):
+        return False
+    from importlib.util import find_spec
+
+    return find_spec("rich") is not None
 
 
 def printable(text: str) -> str:

@@ -61,7 +61,12 @@ class Dataset:
     @cached_property
     def off_topic(self) -> list[str]:
         """Questions of twenty unrelated fields, asked where the split lists no query without an answer."""
-        return [] if self.unanswerable else _OFF_TOPIC.read_text(encoding="utf-8").splitlines()
+        return [] if self.unanswerable else off_topic_questions()
+
+
+def off_topic_questions() -> list[str]:
+    """Return the twenty questions of unrelated fields that come with Taugate."""
+    return _OFF_TOPIC.read_text(encoding="utf-8").splitlines()
 
 
 def qrels_of(split: str) -> str:
@@ -75,6 +80,11 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     folder: of the data set. split: whose judgements are read. spool: an empty folder for the documents, which has to
     outlive the result. Raises InputError, one message with file and line, at the first fault.
     """
+    if folder.is_file():
+        raise InputError(
+            f"{folder}: is a file, and a data set is a directory; give the directory that holds {CORPUS}, {QUERIES} "
+            f"and {qrels_of(split)}" + (f", here {folder.parent}" if folder.name in {CORPUS, QUERIES} else "")
+        )
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
     corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)

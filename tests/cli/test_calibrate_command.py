@@ -16,6 +16,7 @@ from tests.calibration.comparison.measured import hits, release_with
 from tests.retrieval.release.clones import clone
 
 Run = Callable[..., tuple[int, dict, str]]
+LABELS = ["Measured", "Threshold", "Promotion", "Report", "Next"]
 RULE = "accuracy not lower by more than 0.1 and kept share not higher"
 
 
@@ -30,6 +31,20 @@ def calibrated(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFix
         return code, json.loads(printed.out), printed.err
 
     return run
+
+
+def summary(error: str) -> dict[str, str]:
+    """The five lines for everybody, by their labels; only one line with an error may follow."""
+    lines = error.splitlines()
+    lines = lines[:-1] if lines[-1].startswith("taugate: ") else lines
+    found = {line.split()[0]: line for line in lines[-len(LABELS) :]}
+    assert [*found] == LABELS
+    return found
+
+
+def details(error: str) -> list[str]:
+    """The lines before those five."""
+    return error[: error.index("\nMeasured ")].splitlines()
 
 
 def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: str, calibrated: Run) -> None:
@@ -47,7 +62,7 @@ def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: s
     assert kept["new"] < kept["current"]
     assert kept["new"] == pytest.approx(printed["manifest"]["metrics"]["heldout"]["kept_fraction"])
     assert kept["worse_by_at_most"] < 0
-    said, widened, _ = error.splitlines()[-3:]
+    said, widened, _ = details(error)[-3:]
     assert said.startswith("promotion: accuracy not lower by more than 0.1: holds, ")
     assert widened.startswith('warning: the margin of "kept share not higher" is 0.02 in place of 0.01: 151 queries ')
     assert (accuracy["widened"], kept["widened"]) == (False, True)
@@ -78,7 +93,8 @@ def test_the_same_data_again_leave_the_current_release(copy: Path, first: str, c
     assert code == 0
     found = printed["promotion"]
     assert (found["promoted"], found["reason"], found["clauses"]) == (False, "same content", [])
-    assert error.splitlines()[-1] == "promotion: the same content as the current release, which stays"
+    assert details(error)[-1] == "promotion: the same content as the current release, which stays"
+    assert f"Not needed: {first} has the same content" in summary(error)["Promotion"]
     assert current_id(copy) == first
 
 

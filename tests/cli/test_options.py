@@ -14,9 +14,9 @@ COMPOSED = {"rule", "abstention", "candidates", "gate", "further_losses"}
 
 
 def parse(*arguments: str) -> argparse.Namespace:
-    commands = argparse.ArgumentParser().add_subparsers()
-    calibrate.add_parser(commands)
-    return commands.choices["calibrate"].parse_args(["data", "--releases", "releases", *arguments])
+    parser = argparse.ArgumentParser()
+    calibrate.add_arguments(parser)
+    return parser.parse_args(["data", "--releases", "releases", *arguments])
 
 
 def test_every_field_has_an_option_with_its_description(capsys: pytest.CaptureFixture[str]) -> None:

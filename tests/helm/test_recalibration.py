@@ -1,12 +1,10 @@
 """CronJob and Job: what they run, on what, with which rights, and what becomes of what they find."""
 
-import argparse
 from typing import Any
 
 import pytest
 
-from taugate.cli import calibrate
-from taugate.cli.release import command as release
+from taugate.cli.main import build_parser
 from tests.helm.rendered import APP_VERSION, KEYS, VARIANTS, Values, at, merged, plain, render, secrets
 
 URL = {"releases": {"url": "s3://bucket/team", "volume": {"enabled": False}}}
@@ -195,10 +193,6 @@ def test_its_own_resources_nodes_and_cache() -> None:
 
 @pytest.mark.parametrize("name", ["recalibrate", "command", "object-storage", "all"])
 def test_the_command_accepts_its_arguments(name: str) -> None:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(required=True)
-    calibrate.add_parser(commands)
-    release.add_parser(commands)
     rendered = render(VARIANTS[name])
     jobs = [each["spec"] for each in rendered.of("Job")]
     jobs += [each["spec"]["jobTemplate"]["spec"] for each in rendered.of("CronJob")]
@@ -206,4 +200,5 @@ def test_the_command_accepts_its_arguments(name: str) -> None:
     for job in jobs:
         pod = job["template"]["spec"]
         for container in [*pod.get("initContainers", []), *pod["containers"]]:
-            assert parser.parse_args(container["args"]).releases.name == "releases"
+            words = container["args"]
+            assert build_parser(words).parse_args(words).releases.name == "releases"

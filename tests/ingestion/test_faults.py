@@ -129,7 +129,7 @@ FILE_FAULTS = [
     ("unknown split", other_splits_only, "qrels/test.tsv", "--split names one of: dev, train"),
     ("no qrels folder", lambda data: shutil.rmtree(data / "qrels"), "qrels/test.tsv", "no such file"),
     ("no data set", shutil.rmtree, ".", "no such directory"),
-    ("data set a file", data_is_a_file, ".", "no such directory"),
+    ("data set a file", data_is_a_file, ".", "is a file, and a data set is a directory"),
     ("corpus a folder", as_folder("corpus.jsonl"), "corpus.jsonl", "cannot be read"),
     ("qrels a folder", as_folder("qrels/test.tsv"), "qrels/test.tsv", "cannot be read"),
     ("empty corpus", with_bytes("corpus.jsonl", b""), "corpus.jsonl", "holds no document"),

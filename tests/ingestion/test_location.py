@@ -159,7 +159,7 @@ def test_told_to_end_while_a_store_keeps_it_waiting(encoder: Path, tmp_path: Pat
                 assert any((tmp_path / "tmp").glob("taugate-data-*"))
                 began = time.monotonic()
                 process.send_signal(signal.SIGTERM)
-                assert process.wait(30) == 1
+                assert process.wait(30) == 130
                 assert time.monotonic() - began < 10
                 assert process.stderr is not None
                 assert process.stderr.read().splitlines()[-1] == "taugate: interrupted"

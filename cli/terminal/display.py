@@ -1,0 +1,108 @@
+"""What a long command is doing: a line that is redrawn on a terminal, and elsewhere a new line every ten seconds."""
+
+import os
+import shutil
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+from taugate.calibration.progress import Stopwatch, Task
+from taugate.cli.terminal.output import say
+
+_REDRAW_SECONDS = 0.2
+_WORTH_SHOWING_SECONDS = 0.5  # of a task that is over sooner, a line would only flicker
+_SILENCE_SECONDS = 10.0  # at most, between two lines of a log
+_CLEAR_LINE = "\r\x1b[K"
+
+
+class ProgressDisplay:
+    """Shows the current task of a stopwatch on stderr while its `with` block runs.
+
+    A thread of its own looks at the task, so that something is seen to happen also during one long computation.
+
+    watch: stopwatch that knows what is under way.
+    """
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._writing = threading.Lock()
+        self._last_line = time.perf_counter()
+        self._drawn = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        with self._writing:
+            self._clear()
+
+    def say(self, line: str) -> None:
+        """Write a line to stderr, above the one that shows the progress; line: without a line break at its end."""
+        with self._writing:
+            self._clear()
+            say(line)
+            self._last_line = time.perf_counter()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_REDRAW_SECONDS):
+            task, now = self._watch.current, time.perf_counter()
+            with self._writing:
+                if self._ended.is_set():
+                    return
+                if not self._terminal:
+                    if now - self._last_line >= _SILENCE_SECONDS:
+                        say(progress_line(task, now - task.began))
+                        self._last_line = now
+                elif now - task.began >= _WORTH_SHOWING_SECONDS:
+                    width = shutil.get_terminal_size().columns - 1
+                    sys.stderr.write(_CLEAR_LINE + progress_bar(task, now - task.began, width))
+                    sys.stderr.flush()
+                    self._drawn = True
+                else:
+                    self._clear()
+
+    def _clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write(_CLEAR_LINE)
+            sys.stderr.flush()
+            self._drawn = False
+
+
+def progress_bar(task: Task, seconds: float, width: int) -> str:
+    """Draw a task as one line for a terminal: a bar with rate and remaining time where its size is known.
+
+    seconds: since it began; width: columns of the terminal.
+    """
+    if not task.total:
+        return f"{task.name} … {tqdm.format_interval(seconds)}"[:width]
+    bar: str = tqdm.format_meter(
+        task.done, task.total, seconds, ncols=width, prefix=task.name, unit="", initial=task.known
+    )
+    return bar
+
+
+def progress_line(task: Task, seconds: float) -> str:
+    """Write a task as one line of a log, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
+
+    seconds: since it began.
+    """
+    elapsed = tqdm.format_interval(seconds)
+    if not task.total:
+        return f"{task.name}: {elapsed} so far"
+    line = f"{task.name}: {task.done:,} of {task.total:,} ({task.done / task.total:.0%})".replace("%", " %")
+    worked = task.done - task.known
+    if not worked or not seconds:
+        return f"{line}, {elapsed} so far"
+    rate = worked / seconds
+    return f"{line}, {rate:.1f}/s, {tqdm.format_interval((task.total - task.done) / rate)} left"
