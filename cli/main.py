@@ -27,8 +27,8 @@ COMMANDS = {
     "key": ("make API keys", "taugate.cli.key"),
     "completion": ("print the completion script of a shell", "taugate.cli.completion"),
 }
-# Where a package is imported by another name than it is installed by.
-_PACKAGE_OF = {"sklearn": "scikit-learn", "google": "protobuf"}
+# Packages that are imported by another name than they are installed by, or that come with another one.
+_PACKAGE_OF = {"google": "protobuf", "markupsafe": "jinja2", "sklearn": "scikit-learn"}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -22,7 +22,6 @@ from tests.deploy.test_package import source, wheel  # noqa: F401 (fixtures)
 from tests.service_process import ServiceProcess
 
 RELEASES = FOLDER / "releases" / "schema-2-baseline"
-EXTRA = "pip install 'taugate[calibration]'"
 
 
 def required(distribution_name: str, extras: frozenset[str] = frozenset()) -> Iterator[Distribution]:
@@ -88,7 +87,7 @@ def test_the_environment_has_no_extras(python: Path) -> None:
 
 COMMANDS = [
     *((), ("quickstart",), ("calibrate",), ("serve",), ("settings",), ("key", "new"), ("drift", "replay")),
-    *(("drift", "baseline"), ("release",)),
+    *(("drift", "baseline"), ("release",), ("completion",)),
     *(("release", action) for action in ("list", "show", "verify", "diff", "history", "correlations", "promote")),
     *(("release", action) for action in ("rollback", "shadow", "prune", "erase", "sign", "push", "pull")),
 ]
@@ -133,20 +132,20 @@ def test_it_serves(python: Path, releases: Path) -> None:
     ("command", "extra"),
     [
         (["calibrate", "DATA", "--releases", "new"], "calibration"),
-        (["quickstart", "--no-serve"], "calibration"),
+        (["quickstart", "--no-serve"], "calibration,sample"),
         (["drift", "replay", "LOG", "--releases", "RELEASES"], "calibration"),
-        (["drift", "baseline", "LOG", "--releases", "RELEASES"], None),
+        (["drift", "baseline", "LOG", "--releases", "RELEASES"], "calibration"),
         (["release", "promote", "ID", "--if", "accuracy not lower", "--releases", "RELEASES"], "calibration"),
         (["release", "push", "--to", "s3://bucket/prefix", "--releases", "RELEASES"], "storage"),
         (["release", "pull", "--from", "s3://bucket/prefix", "--releases", "RELEASES"], "storage"),
         (["release", "sign", "--key", "KEY", "ID", "--releases", "RELEASES"], "signing"),
         (["serve", "--releases", "s3://bucket/prefix"], "storage"),
-        (["calibrate", "s3://bucket/data", "--releases", "new"], None),
+        (["calibrate", "s3://bucket/data", "--releases", "new"], "calibration"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else value,
 )
 def test_what_needs_an_extra_names_it_in_one_sentence(
-    command: list[str], extra: str | None, taugate: Run, releases: Path, tmp_path: Path
+    command: list[str], extra: str, taugate: Run, releases: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "key.pem").write_text("-----BEGIN PRIVATE KEY-----\n")
     log = shutil.copy(FOLDER / "query-log-hashes.jsonl", tmp_path)
@@ -156,7 +155,6 @@ def test_what_needs_an_extra_names_it_in_one_sentence(
     assert done.returncode in {1, 2}
     lines = [line for line in done.stderr.splitlines() if line.startswith("taugate: ")]
     assert len(lines) == 1, done.stderr
-    if extra is not None:
-        assert f"pip install 'taugate[{extra}]'" in lines[0]
+    assert f"pip install 'taugate[{extra}]'" in lines[0]
     written = [path for path in sorted(tmp_path.rglob("*")) if path not in before and "cache" not in str(path)]
     assert written == [], "nothing is left half written"
