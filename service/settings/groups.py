@@ -27,6 +27,7 @@ MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 REFUSED = "refused_setting"  # type of the errors of this module's own rules, whose text is a whole message
 
 Count = Annotated[int, Field(ge=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -276,10 +277,9 @@ class AccessSettings(SettingGroup, title="Access"):
         validation_alias=AliasChoices("allow_unauthenticated", "allow_anyone"),
         description="whether the service listens beyond loopback addresses even without API keys",
     )
-    queries_per_second: float = Field(
+    queries_per_second: Finite = Field(
         default=0.0,
         ge=0,
-        allow_inf_nan=False,
         description="rate of a key that names none, or without keys of all callers together; 0 is no limit",
     )
     allowed_hosts: str = Field(
@@ -295,11 +295,8 @@ class ConnectionSettings(SettingGroup, title="Connections"):
         default=10_000,
         description="connections that a process keeps open; fewer where its limit of open files is lower",
     )
-    receive_seconds: float = Field(
-        default=10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="longest time for a client to send a request, and again to take its reply",
+    receive_seconds: Finite = Field(
+        default=10.0, gt=0, description="longest time for a client to send a request, and again to take its reply"
     )
     max_header_bytes: int = Field(
         default=32 << 10, ge=1024, description="longest request head, as in nginx; it has at most 100 headers"
