@@ -69,6 +69,7 @@ lint: $(VENV)/.dev ## formatting, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
 format: $(VENV)/.dev ## format the code and mend what ruff can
@@ -113,22 +114,10 @@ $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*
 	$(PIP) --no-build-isolation --editable '.[calibration,sample]'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.sample
-	$(PIP) --editable '.[calibration,sample,test]'
+$(VENV)/.test $(VENV)/.audit: $(VENV)/.%: $(VENV)/.sample
+	$(PIP) --editable '.[calibration,sample,$*]'
 	@touch $@
 
-$(VENV)/.benchmarks: $(VENV)/.test
-	$(PIP) --editable '.[calibration,sample,test,benchmarks]'
-	@touch $@
-
-$(VENV)/.dev: $(VENV)/.test
-	$(PIP) --editable '.[calibration,sample,test,dev]'
-	@touch $@
-
-$(VENV)/.audit: $(VENV)/.sample
-	$(PIP) --editable '.[calibration,sample,audit]'
-	@touch $@
-
-$(VENV)/.fuzz: $(VENV)/.test
-	$(PIP) --editable '.[calibration,sample,test,fuzz]'
+$(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
+	$(PIP) --editable '.[calibration,sample,test,$*]'
 	@touch $@

@@ -4,8 +4,15 @@ import argparse
 from pathlib import Path
 
 from taugate.cli.terminal.options import add_action, variable_help
-from taugate.drift.blocks import BLOCK, FEWEST, MOST
-from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT, BlockRule, Rules
+from taugate.drift.rules import (
+    AVERAGE_RUN_LENGTH,
+    BLOCK,
+    FEWEST_IN_BLOCK,
+    MOST_IN_BLOCK,
+    SMALLEST_EFFECT,
+    BlockRule,
+    Rules,
+)
 from taugate.errors import InputError
 
 
@@ -83,7 +90,7 @@ def _parse_block(text: str) -> BlockRule:
     """Parse --block: `auto`, or a number of queries. Raises InputError for any other text."""
     if text == "auto":
         return "auto"
-    block = int(text) if text.isdecimal() and len(text) <= len(str(MOST)) else 0
-    if not FEWEST <= block <= MOST:
-        raise InputError(f"--block is auto, or from {FEWEST} to {MOST} queries")
+    block = int(text) if text.isdecimal() and len(text) <= len(str(MOST_IN_BLOCK)) else 0
+    if not FEWEST_IN_BLOCK <= block <= MOST_IN_BLOCK:
+        raise InputError(f"--block is auto, or from {FEWEST_IN_BLOCK} to {MOST_IN_BLOCK} queries")
     return block

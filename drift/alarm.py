@@ -1,19 +1,28 @@
-"""One alarm: on when the evidence is there, off when the traffic is back within bounds."""
+"""One alarm: on when the evidence is there, off when the traffic is back within bounds.
+
+The evidence is that of e-detectors: a number that grows while the means of blocks are beyond their bounds. For each
+bound and each stake λ there is one, M ← max(M, 1) · L, where L is 1 plus λ times how far a mean is beyond the bound;
+while the means are within, L is at most 1 on average (Shin, Ramdas and Rinaldo, "E-detectors: a nonparametric framework
+for sequential change detection", 2023; docs/drift.md).
+"""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.blocks import FEWEST, FIFTHS, ROUNDING, Fifth
-from taugate.drift.e_detectors import EDetectors, log_mean
+from taugate.drift.blocks import FIFTHS, ROUNDING, Fifth
 from taugate.drift.observations import Float64
-from taugate.drift.signals import Bounds
+from taugate.drift.rules import BLOCK, DEFAULT_RULES, FEWEST_IN_BLOCK, Rules
+from taugate.drift.signals import Bounds, Signal
 
+# A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
+_OF_A_FIFTH = 2.0
 # After which an alarm can end, the more of both. The mean of a share over 1,000 independent queries is within .062 of
 # the truth (95 %, Cohen's h), which is less than the smallest effect.
 _QUIET_BLOCKS, _QUIET_QUERIES = 5, 1000
@@ -23,6 +32,11 @@ _MIN_THRESHOLD = 1.0  # where false alarms may come with every block: some evide
 _NINE_OF_TEN = NormalDist().inv_cdf(0.9)
 # Times the logarithm that an alarm takes: more than the average of any number of replicas without Redis asks of one.
 _MAX_SHOWN = 2.0
+
+# λ as a share of the largest one that keeps L positive. The mean of a block varies little, so that the boldest bet is
+# the best one against a clear shift; the cautious ones are for shifts that only some of the blocks show.
+_STAKES = np.array([1 / 8, 1 / 2, 0.95])
+_MIN_PROBABILITY = 1e-12  # of which a logarithm is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,57 @@ class Change:
     signal: str
     row: int
     on: bool
+
+
+class EDetectors:
+    """The e-detectors of V means, `logs`: natural logarithms of M, (bounds watched, stakes).
+
+    lower, upper: (V,) float64 bounds of the means in 0…1. A lower bound of 0 and an upper one of 1 cannot be crossed,
+    and are not watched.
+    """
+
+    def __init__(self, lower: Float64, upper: Float64) -> None:
+        below, above = np.flatnonzero(lower > 0), np.flatnonzero(upper < 1)
+        self._columns = np.concatenate([below, above])
+        self._bounds = np.concatenate([lower[below], upper[above]])
+        self._signs = np.concatenate([-np.ones(len(below)), np.ones(len(above))])
+        room = np.concatenate([1 - lower[below], upper[above]])  # between the bound and the far end
+        self._rates = _STAKES / room[:, None]
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything that was seen."""
+        self.logs = np.zeros(self._rates.shape)
+
+    def update(self, means: Float64) -> None:
+        """Add the means of one more block, (V,) float64."""
+        beyond = self._signs * (means[self._columns] - self._bounds)
+        self.logs = np.maximum(self.logs, 0) + np.log1p(self._rates * beyond[:, None])
+
+    @property
+    def log(self) -> float:
+        """Natural logarithm of the mean of all M; −∞ where nothing is watched."""
+        return _log_mean(self.logs) if self.logs.size else -np.inf
+
+    def reaches(self, log: float) -> bool:
+        """Tell whether the logarithm of the mean of all M reaches a threshold."""
+        # Mostly not even the largest of them does.
+        return bool(self.logs.size and self.logs.max() >= log and self.log >= log)
+
+    def growth(self, means: Float64, queries: int) -> tuple[Float64, Float64]:
+        """Return mean and standard deviation of log L for blocks of independent queries, both of the shape of `logs`.
+
+        Exact where variables are 0 or 1, so that a block has a binomial number of ones; others vary less.
+
+        means: (V,) float64, the true means. queries: in a block.
+        """
+        mean = means[self._columns, None]
+        ones = np.arange(queries + 1)
+        chances = _binomial(ones, queries, np.clip(mean, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY))[:, None, :]
+        beyond = self._signs[:, None] * (ones / queries - self._bounds[:, None])
+        logs = np.log1p(self._rates[:, :, None] * beyond[:, None, :])
+        growth = (chances * logs).sum(axis=2)
+        return growth, np.sqrt((chances * (logs - growth[:, :, None]) ** 2).sum(axis=2))
 
 
 class Alarm:
@@ -103,7 +168,7 @@ class Alarm:
         ):
             growth, spread = detectors.growth(means, queries)
             if growth.size:
-                logs.append(log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * spread) - more)
+                logs.append(_log_mean(times * growth - _NINE_OF_TEN * np.sqrt(times) * spread) - more)
         return max(logs) >= self.threshold
 
     def pack(self) -> dict[str, NDArray[Any]]:
@@ -143,9 +208,28 @@ def _is_consistent(on: bool, peak: float, since: Float64) -> bool:
         return peak == 0 and not len(since)
     return (
         1 <= peak <= _MAX_SHOWN
-        and len(since) <= _QUIET_QUERIES // FEWEST
+        and len(since) <= _QUIET_QUERIES // FEWEST_IN_BLOCK
         and bool(((since >= -ROUNDING) & (since <= 1 + ROUNDING)).all())
     )
+
+
+def alarms_of(
+    signals: Sequence[Signal[Any]], rules: Rules = DEFAULT_RULES, ordinary: Mapping[str, Bounds] = MappingProxyType({})
+) -> list[Alarm]:
+    """Make the alarms of a release, one for each signal.
+
+    signals: all of the release's, as the evidence that an alarm takes grows with their number. rules: when there is an
+    alarm. ordinary: bounds of a baseline by signal, which widen those of the calibration.
+    """
+    needed = threshold(rules.average_run_length, len(signals), BLOCK if rules.block == "auto" else rules.block)
+    alarms = []
+    for signal in signals:
+        bounds = signal.calibrated
+        if signal.name in ordinary:
+            bounds = bounds.widened(ordinary[signal.name])
+        small = rules.smallest_effect
+        alarms.append(Alarm(signal.name, bounds.shifted(small), bounds.shifted(_OF_A_FIFTH * small), needed))
+    return alarms
 
 
 def threshold(average_run_length: float, alarms: int, block: int) -> float:
@@ -159,3 +243,17 @@ def threshold(average_run_length: float, alarms: int, block: int) -> float:
     # Within n blocks the evidence of blocks reaches c with probability n / c at most, and within 5n fifths that of
     # fifths reaches 5c with the same; of each alarm either may, and N queries are N / block blocks.
     return max(_MIN_THRESHOLD, float(np.log(2 * alarms * average_run_length / block)))
+
+
+def _binomial(ones: NDArray[np.int64], of: int, mean: Float64) -> Float64:
+    """Return the binomial probabilities of `ones` among `of`, for each mean."""
+    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, of + 1)))])
+    choices = factorials[of] - factorials[ones] - factorials[of - ones]
+    chances: Float64 = np.exp(choices + ones * np.log(mean) + (of - ones) * np.log1p(-mean))
+    return chances
+
+
+def _log_mean(logs: Float64) -> float:
+    """Return the logarithm of the mean of numbers whose logarithms are given; there is at least one."""
+    largest = float(logs.max())
+    return largest + float(np.log(np.exp(logs - largest).sum() / logs.size))

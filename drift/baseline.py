@@ -72,7 +72,7 @@ class Baseline(BaseModel):
         InputError where the log has too few days or too few blocks.
         """
         stream = monitor.queries
-        means = [weighed.fifth.block for weighed in monitor.weigh(queries) if weighed.fifth.block is not None]
+        means = [result.fifth.block for result in monitor.process(queries) if result.fifth.block is not None]
         days = len({int(at // 86400) for at in queries.at.tolist()})
         if days < FEWEST_DAYS or len(means) < FEWEST_BLOCKS:
             raise InputError(

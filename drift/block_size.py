@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.drift.blocks import BLOCK, ROUNDING
+from taugate.drift.blocks import ROUNDING
 from taugate.drift.observations import Float64
+from taugate.drift.rules import BLOCK
 
 _STEP = 40  # queries that one value of the series is the mean of: a fifth of the smallest block
 _MOST_STEPS = 500  # the series: the last 20,000 queries

@@ -18,12 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.observations import Float64, Keys
+from taugate.drift.rules import BLOCK, FEWEST_IN_BLOCK, MOST_IN_BLOCK
 
-# Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
-# and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
-BLOCK = 200
-FEWEST, MOST = 25, 10_000  # in a block: at least five in each fifth; 10,000 take 160 kB
-FIFTHS = 5  # parts of a block that are weighed on their own, for changes that are too large to wait for
+FIFTHS = 5  # parts of a block, each tested on its own for changes that are too large to wait for
 ROUNDING = 1e-9  # by which a sum of shares may be off
 _MOST_ASKED = 2**53  # times, so that a count is exact as a float and has room to grow; nobody asks as often
 _REMEMBERED = 4000  # distinct queries of recent blocks whose counts are kept: 64 kB
@@ -166,10 +163,10 @@ def _is_valid(packed: Mapping[str, NDArray[Any]], variables: int) -> bool:
     if not (
         keys.ndim == lengths.ndim == 1
         and size.shape == (1,)
-        and FEWEST <= size[0] <= MOST
-        and 0 < len(lengths) <= _REMEMBERED // FEWEST + 2
-        and (lengths[:-1] >= FEWEST).all()
-        and (lengths[:-1] <= MOST).all()
+        and FEWEST_IN_BLOCK <= size[0] <= MOST_IN_BLOCK
+        and 0 < len(lengths) <= _REMEMBERED // FEWEST_IN_BLOCK + 2
+        and (lengths[:-1] >= FEWEST_IN_BLOCK).all()
+        and (lengths[:-1] <= MOST_IN_BLOCK).all()
         and 0 <= lengths[-1] < size[0]
         and lengths.sum() == len(keys)  # no more than that, so that it does not wrap around
         and (len(lengths) <= 2 or lengths[:-1].sum() <= _REMEMBERED)

@@ -4,49 +4,24 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from taugate.drift.alarm import Alarm, Change, threshold
+from taugate.drift.alarm import Alarm, Change, alarms_of
 from taugate.drift.block_size import BlockSize
-from taugate.drift.blocks import BLOCK, Blocks, Fifth
+from taugate.drift.blocks import Blocks, Fifth
 from taugate.drift.observations import Judgements, Keys, Observations
+from taugate.drift.rules import BLOCK, DEFAULT_RULES, Rules
 from taugate.drift.signals import Bounds, Signal, feedback_signal, query_signals
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 
-# Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
-SMALLEST_EFFECT = 0.1
-# A fifth of a block may be off by twice as much: its mean varies √5 times as much, and bursts move it more.
-_OF_A_FIFTH = 2.0
-# Distinct queries between false alarms: while all means are just within their bounds, a false alarm of any signal
-# within N queries has at most the probability N over this: one in four for a hundred queries a second all month.
-# Further inside there are none.
-AVERAGE_RUN_LENGTH = 1e9
 _ROWS = 8192  # at a time: of more, the variables would take megabytes
 
-BlockRule = int | Literal["auto"]
 Sample = TypeVar("Sample")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """When there is an alarm.
-
-    smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration. average_run_length: distinct
-    queries between false alarms, see `threshold`. block: distinct queries in a block, or `auto` for as many as the
-    bursts ask for.
-    """
-
-    smallest_effect: float = SMALLEST_EFFECT
-    average_run_length: float = AVERAGE_RUN_LENGTH
-    block: BlockRule = BLOCK
-
-
-DEFAULT_RULES = Rules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +59,7 @@ class Stream(Generic[Sample]):
         self._auto = BlockSize(ends[-1]) if rules.block == "auto" else None
         self.blocks = Blocks(np.concatenate(means), BLOCK if rules.block == "auto" else rules.block)
 
-    def weigh(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
+    def process(self, keys: Keys, seen: Sample) -> Iterator[FifthResult]:
         """Add n observations; yields every fifth of a block that they complete.
 
         keys: (n,) uint64, equal for the same query or judgement. seen: the observations.
@@ -135,19 +110,10 @@ class Monitor:
     ) -> None:
         self._rules, self._reference, self._theta = rules, reference, theta
         of_queries, of_feedback = query_signals(reference, theta), feedback_signal(reference, theta)
-        self.threshold = threshold(
-            rules.average_run_length, len(of_queries) + 1, BLOCK if rules.block == "auto" else rules.block
-        )
-
-        def alarm(signal: Signal[Any]) -> Alarm:
-            bounds = signal.calibrated
-            if signal.name in ordinary:
-                bounds = bounds.widened(ordinary[signal.name])
-            small = rules.smallest_effect
-            return Alarm(signal.name, bounds.shifted(small), bounds.shifted(_OF_A_FIFTH * small), self.threshold)
-
-        self.queries = Stream(of_queries, [alarm(signal) for signal in of_queries], rules)
-        self.feedback = Stream([of_feedback], [alarm(of_feedback)], rules)
+        *query_alarms, feedback_alarm = alarms_of([*of_queries, of_feedback], rules, ordinary)
+        self.threshold = feedback_alarm.threshold  # that of all of them
+        self.queries = Stream(of_queries, query_alarms, rules)
+        self.feedback = Stream([of_feedback], [feedback_alarm], rules)
 
     @property
     def alarms(self) -> list[Alarm]:
@@ -156,22 +122,22 @@ class Monitor:
 
     def update(self, seen: Observations) -> list[Change]:
         """Add queries in their order; returns the alarms that they begin or end."""
-        return [change for weighed in self.weigh(seen) for change in weighed.changes]
+        return [change for result in self.process(seen) for change in result.changes]
 
-    def weigh(self, seen: Observations) -> Iterator[FifthResult]:
+    def process(self, seen: Observations) -> Iterator[FifthResult]:
         """Add queries in their order; yields every fifth of a block that they complete."""
         for start in range(0, len(seen), _ROWS):
             part = seen.take(slice(start, start + _ROWS))
-            for weighed in self.queries.weigh(part.key, part):
-                yield weighed.later(start)
+            for result in self.queries.process(part.key, part):
+                yield result.later(start)
 
     def judge(self, judged: Judgements) -> list[Change]:
         """Add judgements in their order; returns the alarms that they begin or end."""
-        return [change for weighed in self.weigh_judged(judged) for change in weighed.changes]
+        return [change for result in self.process_judgements(judged) for change in result.changes]
 
-    def weigh_judged(self, judged: Judgements) -> Iterator[FifthResult]:
+    def process_judgements(self, judged: Judgements) -> Iterator[FifthResult]:
         """Add judgements in their order; yields every fifth of a block that they complete."""
-        return self.feedback.weigh(judged.key, judged.correct)
+        return self.feedback.process(judged.key, judged.correct)
 
     @property
     def fingerprint(self) -> str:
@@ -198,8 +164,3 @@ class Monitor:
             raise ValueError("no state of a monitor")
         for prefix, stream in (("queries.", self.queries), ("feedback.", self.feedback)):
             stream.restore({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
-
-
-def theta_of(reference: Reference, percentile: float) -> float:
-    """Return θ of all calibration queries together: a percentile, 0…100, of their top-K similarities."""
-    return float(np.percentile(reference.top, percentile))

@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.drift.observations import Float64, Judgements, Observations
+from taugate.drift.rules import FEWEST_IN_WINDOW
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import BootstrapRecord
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
-
-DEFAULT_OVERLAP_PERCENTILE = 5.0
-# As many queries as a bootstrap draws by default (the paper's l): of fewer, an interval says little.
-FEWEST = 100
 
 
 def overlap_thresholds(top_scores: Float32, rows: NDArray[np.int64], percentile: float) -> NDArray[np.float64]:
@@ -61,12 +58,12 @@ def live_overlap(
     queries: of the window. judged: the judgements of the window. reference: similarities of the calibration queries.
     drawn: how the release was bootstrapped: m rows of l queries, the seed, and which percentile θ is.
     """
-    if len(queries) < FEWEST:
+    if len(queries) < FEWEST_IN_WINDOW:
         return LiveOverlap(None, None, None)
     rows = np.random.default_rng(drawn.seed).integers(0, len(queries), size=(drawn.bootstraps, drawn.sample_size))
     thetas = overlap_thresholds(queries.top, rows, drawn.overlap_percentile)
     return LiveOverlap(
-        coe=None if len(judged) < FEWEST else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
+        coe=None if len(judged) < FEWEST_IN_WINDOW else Interval.of_bootstraps(_coe(judged.correct, reference, thetas)),
         expected_coe=Interval.of_bootstraps(share_above(reference.correct, thetas)),
         roe=Interval.of_bootstraps(share_above(queries.random.ravel(), thetas)),
     )

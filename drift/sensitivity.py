@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from taugate.drift.alarm import Alarm
-from taugate.drift.blocks import BLOCK
-from taugate.drift.monitor import Monitor, theta_of
-from taugate.drift.observations import Float64, calibration_observations
-from taugate.drift.signals import cohens_h, shifted
+from taugate.drift.alarm import Alarm, alarms_of
+from taugate.drift.observations import Float64, Observations, calibration_observations
+from taugate.drift.rules import BLOCK
+from taugate.drift.signals import Signal, cohens_h, feedback_signal, query_signals, shifted, theta_of
 from taugate.retrieval.release.evidence import DriftRecord, Shift, Shifts
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 
 WITHIN = 10_000  # queries
 _STEPS = 40  # of a bisection: beyond the digits of a float32
@@ -29,18 +28,20 @@ def sensitivity(reference: Reference, percentile: float) -> DriftRecord:
 
     reference: similarities of the calibration queries. percentile: that θ is of their top-K similarities, 0…100.
     """
-    monitor = Monitor(reference, theta_of(reference, percentile))
-    signals = {each.name: each.means for each in monitor.queries.signals}
-    signals |= {each.name: each.means for each in monitor.feedback.signals}
+    theta = theta_of(reference, percentile)
+    topk, *shares = [*query_signals(reference, theta), feedback_signal(reference, theta)]
+    alarms = {alarm.signal: alarm for alarm in alarms_of([topk, *shares])}
     found = {
-        alarm.signal: Shifts(lower=_shift_of_share(alarm, means, -1), higher=_shift_of_share(alarm, means, 1))
-        for alarm in monitor.alarms
-        if len(means := signals[alarm.signal]) == 1
+        share.name: Shifts(
+            lower=_shift_of_share(alarms[share.name], share.means, -1),
+            higher=_shift_of_share(alarms[share.name], share.means, 1),
+        )
+        for share in shares
     }
-    (topk,) = (alarm for alarm in monitor.queries.alarms if alarm.signal not in found)
-    found[topk.signal] = Shifts(
-        lower=_shift_of_similarity(topk, monitor, reference, -1),
-        higher=_shift_of_similarity(topk, monitor, reference, 1),
+    calibration = calibration_observations(reference)
+    found[topk.name] = Shifts(
+        lower=_shift_of_similarity(alarms[topk.name], topk, calibration, -1),
+        higher=_shift_of_similarity(alarms[topk.name], topk, calibration, 1),
     )
     return DriftRecord(within=WITHIN, block=BLOCK, signals=found)
 
@@ -54,10 +55,10 @@ def _shift_of_share(alarm: Alarm, means: Float64, direction: int) -> Shift | Non
     return Shift(points=float(points[0]), effect=float(cohens_h(means + points, means)[0]))
 
 
-def _shift_of_similarity(alarm: Alarm, monitor: Monitor, reference: Reference, direction: int) -> Shift | None:
+def _shift_of_similarity(
+    alarm: Alarm, signal: Signal[Observations], calibration: Observations, direction: int
+) -> Shift | None:
     """Return the smallest shift of the similarity of all results of all queries, in one direction: −1 or 1."""
-    (signal,) = (each for each in monitor.queries.signals if each.name == alarm.signal)
-    calibration = calibration_observations(reference)
 
     def means(size: float) -> Float64:
         top = calibration.top + np.float32(direction * size)

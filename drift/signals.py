@@ -8,7 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from taugate.drift.observations import Float64, Observations, calibration_observations
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
 
 # Parts of the distribution of the top-K's similarities that are watched: the middle, both tails, and what hardly ever
@@ -81,6 +81,11 @@ class Signal(Generic[Sample]):
         """
         quantile = NormalDist().inv_cdf(1 - _UNLUCKY / (2 * _MOST_VARIABLES))
         return Bounds(self.means, self.means).shifted(float(quantile / np.sqrt(self.queries)))
+
+
+def theta_of(reference: Reference, percentile: float) -> float:
+    """Return θ of all calibration queries together: a percentile, 0…100, of their top-K similarities."""
+    return float(np.percentile(reference.top, percentile))
 
 
 def query_signals(reference: Reference, theta: float) -> list[Signal[Observations]]:

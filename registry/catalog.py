@@ -11,7 +11,7 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, POINTER_BYTES, SHADOW, is_release_id
-from taugate.retrieval.release.state import State
+from taugate.retrieval.release.records import State
 from taugate.storage.files import read_bounded
 
 _MAX_LISTED = 5  # releases that an error lists: the newest are those that somebody looks for

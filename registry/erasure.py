@@ -18,16 +18,16 @@ from taugate.errors import InputError
 from taugate.registry import writer
 from taugate.registry.catalog import find
 from taugate.registry.lock import lock_for_reading
+from taugate.registry.writer import CorpusContents
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import AnyIndex, subset
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.build import subset
 from taugate.retrieval.index.lexical import ForwardIndex
 from taugate.retrieval.index.top_k import DocumentSubset
 from taugate.retrieval.policy.abstention import AnswerRule, Signals
 from taugate.retrieval.policy.relevance import Background, Relevance, mean_and_covariance, similarity_moments
 from taugate.retrieval.release import golden
-from taugate.retrieval.release.contents import CorpusContents
 from taugate.retrieval.release.evidence import StrataRecord
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER, OUTCOMES, PROJECTION, REFERENCE

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import CURRENT, HISTORY, SHADOW
-from taugate.storage.append_log import append_lines
-from taugate.storage.files import read_bounded
+from taugate.storage.files import append_lines, read_bounded
 from taugate.storage.locks import open_or_create
 
 _MAX_BYTES = 64 << 20  # a line has some 200: 300,000 promotions

@@ -1,16 +1,19 @@
-"""Promotion, rollback and shadow: one set of rules on what may become current, for every command."""
+"""Promotion, rollback and shadow: what may become current, how the pointers move, and which releases to go back to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from taugate.errors import NotPromoted, ReleaseError
-from taugate.registry.catalog import calibration_state, encoder_record, find, newest, pointed_id, release_ids
+from taugate.registry import history
+from taugate.registry.catalog import calibration_state, encoder_record, find, newest, parent_of, pointed_id, release_ids
+from taugate.registry.history import POINTERS, Action, Event
 from taugate.registry.lock import change_lock
-from taugate.registry.pointer import move_pointer, rollback_targets
 from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
+from taugate.storage.files import atomic_write, sync_folder
 
 # Rules that can be set aside, as the history names them.
 POLICY, ENCODER, CHANCE, PROVISIONAL = "policy none", "new encoder", "accuracy not above chance", "provisional"
@@ -72,7 +75,7 @@ def promote(
                     "two cannot be compared; give --new-encoder where that is meant"
                 )
             forced.append(ENCODER)
-        move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
+        _move_pointer(releases, "promote", name, forced, None if rule is None else rule.rule)
     return manifest
 
 
@@ -91,7 +94,7 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
             raise ReleaseError(
                 f"{releases}: another command made a release current meanwhile; look at `taugate release history`"
             )
-        move_pointer(releases, "rollback", target)
+        _move_pointer(releases, "rollback", target)
     return target
 
 
@@ -109,7 +112,22 @@ def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None)
         if name is not None and find(releases, name).name == pointed_id(releases, CURRENT):
             raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")
         if (releases / SHADOW).exists() or name is not None:
-            move_pointer(releases, "shadow", name)
+            _move_pointer(releases, "shadow", name)
+
+
+def rollback_targets(releases: Path) -> list[str]:
+    """Return the ids of releases that were current before and are still there, the latest first.
+
+    A rollback undoes the promotions after the release that it went to, so that a second one goes further back and not
+    forth. Beyond the history, and without one, the parents that the manifests name stand in.
+
+    releases: the releases directory. Raises ReleaseError where there is no directory, or its history cannot be read.
+    """
+    current = pointed_id(releases, CURRENT)
+    stack = _promotion_stack(_moves_of_current(releases))
+    names = [*reversed(stack), *_ancestors(releases, stack[0] if stack else current)]
+    there = set(release_ids(releases)) - {current}
+    return [name for name in dict.fromkeys(names) if name in there]
 
 
 def _objections(manifest: Manifest, releases: Path) -> dict[str, ReleaseError]:
@@ -170,3 +188,59 @@ def _target(releases: Path, name: str | None) -> str:
 def _others(releases: Path, current: str | None) -> str:
     names = [name for name in release_ids(releases) if name != current]
     return newest(names) if names else "there is no other"
+
+
+def _move_pointer(
+    releases: Path, action: Action, name: str | None, forced: Sequence[str] = (), rule: str | None = None
+) -> None:
+    """Record an action, then let its pointer name a release; the caller has the change lock.
+
+    A reader sees the old id or the new one, never less.
+
+    releases: the releases directory. action: promote, rollback or shadow. name: the release's id; None removes the
+    pointer. forced: the rules that were set aside. rule: the rule that the release had to meet, None for none. Raises
+    OSError; then the pointer is as it was.
+    """
+    pointer = releases / POINTERS[action]
+    history.record(releases, action, name, pointed_id(releases, pointer.name), forced, rule)
+    if name is None:
+        pointer.unlink(missing_ok=True)
+        sync_folder(releases)
+        return
+    try:
+        atomic_write(pointer, f"{name}\n".encode("ascii"))
+    except OSError as error:
+        raise OSError(f"{pointer}: cannot be replaced ({error.strerror}); it is as it was") from error
+
+
+def _moves_of_current(releases: Path) -> list[Event]:
+    """Return the events that moved `current`, oldest first."""
+    events = history.read(releases).events
+    done = history.took_effect(events, {pointer: pointed_id(releases, pointer) for pointer in (CURRENT, SHADOW)})
+    return [event for event, moved in zip(events, done, strict=True) if moved and POINTERS.get(event.action) == CURRENT]
+
+
+def _promotion_stack(moves: list[Event]) -> list[str]:
+    """Replay moves of `current`: the current release is last, before it stand those that led to it."""
+    stack: list[str] = []
+    for event in moves:
+        if event.previous is not None and stack[-1:] != [event.previous]:  # the first, or one that was not recorded
+            stack.append(event.previous)
+        if event.release is None:
+            continue
+        if event.action == "rollback":  # to one of the stack, or beyond it to a parent
+            while stack and stack[-1] != event.release:
+                stack.pop()
+        if stack[-1:] != [event.release]:
+            stack.append(event.release)
+    return stack
+
+
+def _ancestors(releases: Path, name: str | None) -> list[str]:
+    """Return the parent of a release, its parent, and so on."""
+    found: list[str] = []
+    parent = parent_of(releases, name)
+    while parent is not None and parent not in found:
+        found.append(parent)
+        parent = parent_of(releases, parent)
+    return found

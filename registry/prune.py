@@ -9,7 +9,7 @@ from pathlib import Path
 from taugate.registry.catalog import current_id, erasure_source, parent_of, release_ids, shadow_id
 from taugate.registry.history import record
 from taugate.registry.lock import change_lock, try_lock_for_removal
-from taugate.registry.pointer import rollback_targets
+from taugate.registry.promotion import rollback_targets
 from taugate.retrieval.release.layout import PRUNED_PREFIX, STAGING_PREFIX, baseline_path
 from taugate.storage.files import sync_folder
 from taugate.storage.folders import remove_abandoned

@@ -1,7 +1,9 @@
-"""Writing a release so that it is complete or absent: staged beside the others, synced, then renamed."""
+"""Writing a release: the files made of its documents, and the folder that appears complete or not at all."""
 
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,27 @@ import orjson
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import current_id
-from taugate.retrieval.release.layout import MANIFEST, STAGING_PREFIX, content_digest, release_id, stored_files
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.encoder import encoder
+from taugate.retrieval.index import files
+from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.policy.abstention import AnswerScore
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.golden import GoldenQuery
+from taugate.retrieval.release.layout import (
+    ABSTENTION,
+    GOLDEN,
+    MANIFEST,
+    METADATA,
+    RELEVANCE,
+    REPORT,
+    STAGING_PREFIX,
+    content_digest,
+    release_id,
+    stored_files,
+)
+from taugate.retrieval.release.manifest import FileRecord, Manifest
 from taugate.storage.files import sha256_file, sync_folder
 from taugate.storage.folders import publish, staging_folder
 
@@ -24,7 +45,9 @@ def write(
     *,
     parent: str | None = None,
 ) -> Manifest:
-    """Add a release to a releases directory; returns its manifest. Nothing is promoted.
+    """Add a release to a releases directory and return its manifest; nothing is promoted.
+
+    The release is staged beside the others, synced, then renamed.
 
     releases: the releases directory, which is made where needed. facts: the manifest less schema_version, release_id,
     created_at, parent and files. fill: writes every file of the release into the empty folder that it is given. now:
@@ -44,12 +67,53 @@ def write(
     return manifest
 
 
+@dataclass(frozen=True)
+class CorpusContents:
+    """The files of a release that are made of its documents, less their texts.
+
+    A calibration and an erasure write them alike.
+
+    index: of the documents' vectors. metadata: of the documents; without columns it has no file. relevance: the model
+    behind the probability that a result is relevant; None for no model. answer_score: by which queries are refused as
+    a whole; None where none are. golden: the golden queries. report: the HTML page for people.
+    """
+
+    index: AnyIndex
+    metadata: Metadata
+    relevance: Relevance | None
+    answer_score: AnswerScore | None
+    golden: Sequence[GoldenQuery]
+    report: str
+
+    def write(self, release: Path) -> None:
+        """Write the files into the folder of a release. Raises OSError."""
+        files.save(self.index, release)
+        if self.metadata.columns:
+            self.metadata.save(release / METADATA)
+        if self.relevance is not None:
+            self.relevance.save(release / RELEVANCE)
+        if self.answer_score is not None:
+            self.answer_score.save(release / ABSTENTION)
+        golden.write(release / GOLDEN, self.golden)
+        (release / REPORT).write_text(self.report, encoding="utf-8")
+
+
+def copy_encoder(source: Path, target: Path) -> None:
+    """Copy the files of an exported encoder, and nothing else.
+
+    source: the encoder's folder. target: the folder to make. Raises OSError.
+    """
+    target.mkdir()
+    for name in encoder.FILES:
+        shutil.copyfile(source / name, target / name)
+
+
 def _manifest(staging: Path, facts: Mapping[str, Any], parent: str | None, created_at: datetime) -> Manifest:
-    files = {
-        name: {"sha256": sha256_file(staging / name), "bytes": (staging / name).stat().st_size}
+    records = {
+        name: FileRecord(sha256=sha256_file(staging / name), bytes=(staging / name).stat().st_size)
         for name in sorted(stored_files(staging))
     }
-    draft = Manifest(release_id="", created_at=created_at.isoformat(), parent=parent, files=files, **facts)
+    draft = Manifest(release_id="", created_at=created_at.isoformat(), parent=parent, files=records, **facts)
     identifier = release_id(created_at, content_digest(draft.model_dump()))
     return draft.model_copy(update={"release_id": identifier})
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
-from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.policy.policy import Mask, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable"]
@@ -52,17 +52,19 @@ class Answer:
     places in the uncut list, from 1; a cut by probability does not always keep from the top down. relevance: (kept,)
     float32 probabilities that the documents are relevant; None where the release has no model of it. considered: how
     many results the index returned, at most k. best_score: the highest similarity, kept or not; None without a result.
-    threshold: that was in force, None where none was. policy: what was compared with it. calibrated: whether a
-    calibrated threshold, with the evidence for it, was in force. Within a filter it is in a certified stratum alone, as
-    the top-K has other documents there than those that the threshold was measured on. reason: why nothing is kept, None
-    where something is. uncut: for drift; None within a filter, for the same reason. found: (w,) int64 positions of all
-    results of the search, of which this is the cut.
+    below_threshold: (kept,) bool, which of them the policy drops, so that `min_results` alone keeps them. threshold:
+    that was in force, None where none was. policy: what was compared with it. calibrated: whether a calibrated
+    threshold, with the evidence for it, was in force, and decided on every result. Within a filter it is in a certified
+    stratum alone, as the top-K has other documents there than those that the threshold was measured on. reason: why
+    nothing is kept, None where something is. uncut: for drift; None within a filter, for the same reason. found: (w,)
+    int64 positions of all results of the search, of which this is the cut.
     """
 
     positions: NDArray[np.int64]
     scores: Float32
     ranks: NDArray[np.int64]
     relevance: Float32 | None
+    below_threshold: Mask
     considered: int
     best_score: float | None
     threshold: float | None

@@ -183,7 +183,8 @@ class Retriever:
         for row, query in enumerate(queries):
             rows_of.setdefault((self.depth(query), query.permitted, query.filter or ()), []).append(row)
         return [
-            _SearchGroup(rows, depth, both(permitted, wanted)) for (depth, permitted, wanted), rows in rows_of.items()
+            _SearchGroup(rows, depth, both(permitted, wanted) if wanted else permitted)
+            for (depth, permitted, wanted), rows in rows_of.items()
         ]
 
     def _top_k(self, vectors: Float32, group: _SearchGroup) -> TopK:
@@ -216,11 +217,12 @@ class Retriever:
         overridden = query.threshold is not None
         threshold = np.float32(query.threshold) if overridden else policy.threshold
         answered = None if overridden else results.answered
-        kept = keep_answered(results.decisions[None, : query.k], threshold, answered)[0]
-        missing = query.min_results - int(kept.sum())
-        if missing > 0:
-            kept[np.flatnonzero(~kept)[:missing]] = True
-        chosen = np.flatnonzero(kept)
+        passing = keep_answered(results.decisions[None, : query.k], threshold, answered)[0]
+        chosen = np.flatnonzero(passing)
+        if query.min_results > len(chosen):
+            others = np.flatnonzero(~passing)[: query.min_results - len(chosen)]
+            chosen = np.sort(np.concatenate([chosen, others]))
+        below_threshold = ~passing[chosen]
         refused = answered is not None and not answered.any()
         # Within a filter, refusals are not certified.
         certified = self.abstention is None or not (query.filter or query.permitted)
@@ -229,12 +231,13 @@ class Retriever:
             scores=results.scores[chosen],
             ranks=chosen + 1,
             relevance=None if results.relevance is None else results.relevance[chosen],
-            considered=len(kept),
-            best_score=float(results.scores[0]) if len(kept) else None,
+            below_threshold=below_threshold,
+            considered=len(passing),
+            best_score=float(results.scores[0]) if len(passing) else None,
             threshold=None if threshold is None else float(threshold),
             policy=policy.kind,
-            calibrated=not overridden and certified and policy.covers(query.k),
-            reason=_reason(len(kept), len(chosen), refused),
+            calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
+            reason=_reason(len(passing), len(chosen), refused),
             uncut=uncut,
             found=results.positions,
         )

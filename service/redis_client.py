@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool as AsyncConnectionPool
 from redis.asyncio.connection import AbstractConnection as AsyncConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -136,7 +137,7 @@ def limit_answers(pool: redis.ConnectionPool) -> redis.ConnectionPool:
     return pool
 
 
-def _limit_async_answers(pool: redis.asyncio.ConnectionPool) -> redis.asyncio.ConnectionPool:
+def _limit_async_answers(pool: AsyncConnectionPool) -> AsyncConnectionPool:
     """Do as `limit_answers` for asyncio."""
     base: type[AsyncConnection] = pool.connection_class
 

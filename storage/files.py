@@ -1,11 +1,11 @@
-"""Regular files: opened without surprises, read up to a limit, replaced in one step, and digested."""
+"""Regular files: opened without surprises, read up to a limit, replaced in one step, appended to, and digested."""
 
 import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,27 @@ def write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def append_lines(descriptor: int, lines: bytes) -> None:
+    """Append lines to a log that several processes share, all of them or none.
+
+    Where the last writer was killed in the middle of a line, its torn line is ended first, so that it spoils no other.
+    The caller has the log locked, and calls fsync where the lines must survive a power cut.
+
+    descriptor: of the log, open for reading and for appending (O_RDWR | O_APPEND). lines: whole lines, each with its
+    line break. Raises OSError, as where the disk is full.
+    """
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        lines = b"\n" + lines
+    try:
+        while lines:
+            lines = lines[os.write(descriptor, lines) :]
+    except OSError:
+        with suppress(OSError):  # a pipe, for one, cannot be truncated
+            os.ftruncate(descriptor, size)
+        raise
 
 
 def sync_folder(folder: Path) -> None:

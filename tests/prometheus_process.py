@@ -4,7 +4,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import httpx
@@ -36,9 +35,7 @@ class ServerProcess:
         except httpx.TransportError:
             return False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.http.close()
         self.process.kill()
         self.process.wait(timeout=20)

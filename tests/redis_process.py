@@ -4,7 +4,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import redis
@@ -46,9 +45,7 @@ class RedisProcess:
         self.process.kill()
         self.process.wait(timeout=20)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.client.close()
         self.process.kill()
         self.process.wait(timeout=20)

@@ -16,10 +16,9 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.relevance.model import estimate_relevance
 from taugate.calibration.settings.rules import ThresholdRule
-from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.settings.settings import DEFAULT_OVERLAP_PERCENTILE, CalibrationSettings
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import bootstrap_threshold, decide_policy
-from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK

@@ -19,9 +19,9 @@ def alone(new: New, before: Observations, after: Iterable[Observations]) -> floa
     monitor, passed = new(), 0
     monitor.update(before)
     for part in after:
-        for weighed in monitor.weigh(part):
-            if any(change.on for change in weighed.changes):
-                return passed + weighed.fifth.row + 1
+        for result in monitor.process(part):
+            if any(change.on for change in result.changes):
+                return passed + result.fifth.row + 1
         passed += len(part)
     return np.inf
 

@@ -5,6 +5,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from uuid import uuid4
 
 import numpy as np
 from prometheus_client import CollectorRegistry
@@ -15,7 +16,6 @@ from taugate.drift.observations import query_keys
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.pipeline.search import SearchPipeline
-from taugate.service.runtime.ids import new_id
 from taugate.service.settings import Settings
 
 _LOOKS, _SHOWS = 60, 10
@@ -50,7 +50,10 @@ def kilobytes_of_the_alarms(here: DriftWorld) -> tuple[float, float]:
 
 
 def share_of_a_processor(here: DriftWorld, rate: int) -> tuple[float, float, float]:
-    """Milliseconds of weighing the queries of 5 s, and of showing the window; the share of a processor of both."""
+    """Return the milliseconds of updating the alarms and of showing the window, and the share of a processor of both.
+
+    rate: queries a second, of which five seconds are added at a time.
+    """
     release, ordinary = here.release, here.pool
     pipeline = SearchPipeline(release)
     analysis = TrafficAnalysis(pipeline, Settings(releases=release.manifest.release_id), CollectorRegistry(), None)
@@ -71,13 +74,13 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedR
     rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
     now = time.time()
     return [
-        ServedReply(now, new_id(), f"query {key}", row.tobytes(), b"{}")
+        ServedReply(now, uuid4().hex, f"query {key}", row.tobytes(), b"{}")
         for key, row in zip(seen.key, rows, strict=True)
     ]
 
 
 def _timed(analysis: TrafficAnalysis, seen: list[ServedReply]) -> float:
-    analysis._weighed_at = -np.inf
+    analysis._alarms_updated_at = -np.inf
     return _spent(lambda: analysis.analyze(seen, []))
 
 

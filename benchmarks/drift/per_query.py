@@ -6,7 +6,7 @@ import numpy as np
 
 from taugate.drift.observations import Float64, Observations, calibration_observations
 from taugate.drift.signals import query_signals, shifted
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 
 _PERCENTILES = (5, 25, 50, 75, 95)
 _ALTERNATIVES = np.array([0.1, 0.2, 0.4, 0.8, 1.6])

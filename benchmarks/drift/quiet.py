@@ -7,8 +7,9 @@ from benchmarks.drift.patterns import Pattern, bursts, circle, independent, load
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.drift.worlds import SETS, DriftWorld, world
 from benchmarks.markdown import Target, table, targets
-from taugate.drift.monitor import Monitor, Rules
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations
+from taugate.drift.rules import Rules
 
 HEADING = "Traffic without drift"
 
@@ -67,8 +68,8 @@ def traffic(here: DriftWorld, pattern: Pattern, queries: int, seed: int) -> Obse
 def watch(monitor: Monitor, seen: Observations) -> tuple[int, float]:
     """Count the alarms that begin, and return the largest evidence of any signal."""
     alarms, most = 0, 0.0
-    for weighed in monitor.weigh(seen):
-        alarms += sum(change.on for change in weighed.changes)
+    for result in monitor.process(seen):
+        alarms += sum(change.on for change in result.changes)
         most = max(most, *(alarm.share_of_threshold for alarm in monitor.alarms))
     return alarms, most
 

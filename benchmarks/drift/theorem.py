@@ -8,9 +8,9 @@ from scipy.stats import norm
 from benchmarks.drift.plan import DriftPlan
 from benchmarks.markdown import Target, table, targets
 from taugate.drift.alarm import Alarm, threshold
-from taugate.drift.blocks import BLOCK, FIFTHS, Fifth
-from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
+from taugate.drift.blocks import FIFTHS, Fifth
 from taugate.drift.observations import Float64
+from taugate.drift.rules import AVERAGE_RUN_LENGTH, BLOCK, SMALLEST_EFFECT
 from taugate.drift.signals import Bounds, shifted
 
 HEADING = "The theorem, where the truth is known"

@@ -16,7 +16,9 @@ from benchmarks.drift.patterns import Rows
 from benchmarks.drift.per_query import PerQuery
 from benchmarks.drift.traffic import Pool, asked, encoded, heldout, released
 from taugate.drift.baseline import Baseline
-from taugate.drift.monitor import DEFAULT_RULES, Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
+from taugate.drift.rules import DEFAULT_RULES, Rules
+from taugate.drift.signals import theta_of
 from taugate.retrieval.encoder.encoder import MODEL, OnnxEncoder
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Retriever

@@ -56,12 +56,12 @@ def _split(encoded: EncodedSplit, encoder: str, seed: int, gate: GateSettings) -
     before = GateState.exact(OnnxEncoder.load(exported_encoder(encoder)), encoded.vectors, trial)
     _, state = try_projection(baseline, before, CandidateSettings(projection="auto"), seed, gate)
     found = state.admitted
-    if found.projection is None or found.projection_record is None:
+    if found.projection is None:
         return None, 0.0, 0.0
     queries, documents = found.encoded.answerable[split.heldout], found.encoded.documents
     base, after = unseen.outcomes(), SearchTrial.build(unseen.queries, queries, documents, _K).outcomes()
     losses = (getattr(base, name).mean() - getattr(after, name).mean() for name in ("accuracy", "ndcg"))
-    return found.projection_record.retention, *losses
+    return found.projection.record.retention, *losses
 
 
 def _trial(encoded: EncodedSplit, members: np.ndarray) -> SearchTrial:

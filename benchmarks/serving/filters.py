@@ -13,8 +13,8 @@ from taugate.calibration.gate.indexes import set_breadth
 from taugate.retrieval.documents.filters import Filter, OneOf, Range, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import AnyIndex, build
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.top_k import DocumentSubset

@@ -19,9 +19,8 @@ from taugate.cli import main as cli
 from taugate.retrieval.retriever import Retriever
 from taugate.service.api.request_context import RequestContext
 from taugate.service.pipeline import search
-from taugate.service.pipeline.cached_search import CachedSearch, SearchTask
 from taugate.service.pipeline.queue import QueryQueue
-from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.reply import CachedSearch, Reply, SearchTask
 from taugate.service.pipeline.search import SearchPipeline
 
 Marks = list[tuple[str, float]]

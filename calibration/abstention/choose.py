@@ -189,11 +189,12 @@ def _learning_queries(
 
 def _considered(values: Float64, has_answer: NDArray[np.bool_], labels: NDArray[np.int64]) -> dict[ScoreName, Float64]:
     """Score the queries that choose, the simplest score first; the model only where each fold can be left out."""
-    scores: dict[ScoreName, Float64] = {
-        name: values[:, SIGNALS.index(name)] for name in get_args(ScoreName) if name in SIGNALS
-    }
+    names: tuple[ScoreName, ...] = get_args(ScoreName)
+    scores: dict[ScoreName, Float64] = {name: values[:, SIGNALS.index(name)] for name in names if name in SIGNALS}
     odds = out_of_fold(_columns(values, MODEL_SIGNALS), has_answer, labels)
-    return scores if np.isnan(odds).any() else {**scores, "model": odds}
+    if not np.isnan(odds).any():
+        scores["model"] = odds
+    return scores
 
 
 def fit_score_model(values: Float64, answerable: NDArray[np.bool_]) -> Logistic:
@@ -237,10 +238,13 @@ def _compare(
     """
     names, places = np.unique(labels, return_inverse=True)
     drawn = rng.integers(0, len(names), size=(_RESAMPLES, len(names)))
-    counts = np.array([np.ones(len(names)), *(np.bincount(row, minlength=len(names)) for row in drawn)])[:, places]
+    each_resample = [np.bincount(row, minlength=len(names)).astype(np.float64) for row in drawn]
+    counts = np.array([np.ones(len(names)), *each_resample])[:, places]
     both = counts[:, has_answer].any(axis=1) & counts[:, ~has_answer].any(axis=1)
     near = [part * empty for part in _NEAR]
-    shares = {name: _answered(each, has_answer, counts[both], near) for name, each in scores.items()}
+    shares: dict[ScoreName, list[Float64]] = {
+        name: _answered(each, has_answer, counts[both], near) for name, each in scores.items()
+    }
     at = _NEAR.index(1.0)
     candidates = [
         ScoreComparison(
@@ -248,15 +252,15 @@ def _compare(
         )
         for name, share in shares.items()
     ]
-    means = {name: np.mean(share, axis=0) for name, share in shares.items()}
+    means: dict[ScoreName, Float64] = {name: np.mean(share, axis=0) for name, share in shares.items()}
     best = min(means.values(), key=lambda mean: float(mean[0]))
     lowest = np.minimum.accumulate([float(mean[0]) for mean in means.values()])
-    close = (
+    close: list[ScoreName] = [
         name
         for (name, mean), least in zip(means.items(), lowest, strict=True)
         if mean[0] <= least and mean[0] - best[0] <= (mean[1:] - best[1:]).std()
-    )
-    return next(close), candidates
+    ]
+    return close[0], candidates
 
 
 def _answered(

@@ -11,7 +11,7 @@ from taugate.registry import promotion
 from taugate.registry.catalog import current_id, find
 from taugate.registry.promotion import SatisfiedRule
 from taugate.retrieval.release.layout import OUTCOMES
-from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 

@@ -19,7 +19,7 @@ from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.settings.settings import default_margin
 from taugate.errors import InputError
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.records import GateStatement
 
 Test = Literal["paired", "two samples"]

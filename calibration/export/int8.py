@@ -44,9 +44,10 @@ def quantize(source: Path, target: Path) -> int:
         nodes += _product(x, w, node.output[0])
     replaced = quantized & set(weights)
     kept = [each for each in model.graph.initializer if each.name not in replaced]
-    for field, content in ((model.graph.node, nodes), (model.graph.initializer, kept + constants)):
-        del field[:]
-        field.extend(content)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept + constants)
     model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
     onnx.save(model, target)
     return len(replaced)

@@ -16,8 +16,7 @@ from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
 from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import Index
 from taugate.retrieval.release.golden import TOLERANCE
@@ -118,21 +117,28 @@ class GateBaseline:
 
 
 @dataclass(frozen=True)
+class RecordedProjection:
+    """A projection, fitted; record: what the manifest says of it."""
+
+    projection: Projection
+    record: ProjectionRecord
+
+
+@dataclass(frozen=True)
 class Admitted:
     """The encoder, projection and index that serve, with the evidence for them.
 
     encoder: encoder of queries; encoded: the data set as it is searched, by this encoder and through the projection;
-    index: index that serves; index_record: what the manifest says of it; projection, projection_record: None without a
-    projection; float32: encoder that an int8 encoder was made of, None where none is admitted; golden_tolerance: how
-    far a score may be from the one recorded, on another processor; gate: a record for every candidate tried, in order.
+    index: index that serves; index_record: what the manifest says of it; projection: None without one; float32: encoder
+    that an int8 encoder was made of, None where none is admitted; golden_tolerance: how far a score may be from the one
+    recorded, on another processor; gate: a record for every candidate tried, in order.
     """
 
     encoder: OnnxEncoder
     encoded: EncodedDataset
     index: AnyIndex
     index_record: IndexRecord
-    projection: Projection | None = None
-    projection_record: ProjectionRecord | None = None
+    projection: RecordedProjection | None = None
     float32: OnnxEncoder | None = None
     golden_tolerance: float = TOLERANCE
     gate: tuple[GateRecord, ...] = ()
@@ -168,15 +174,14 @@ class GateState:
         return replace(self, admitted=admitted, trial=replace(self.trial, vectors=vectors))
 
     def with_projection(
-        self, projection: Projection, record: ProjectionRecord, outcomes: RankingOutcomes, members: NDArray[np.int64]
+        self, fitted: RecordedProjection, outcomes: RankingOutcomes, members: NDArray[np.int64]
     ) -> Self:
         """Project everything, and search it exactly.
 
-        projection: projection to apply; record: what the manifest says of it; outcomes: outcomes of the calibration
-        queries, each by a projection that was not fitted on it; members: positions of the calibration queries among the
-        answerable ones.
+        fitted: projection to apply; outcomes: outcomes of the calibration queries, each by a projection that was not
+        fitted on it; members: positions of the calibration queries among the answerable ones.
         """
-        before = self.admitted.encoded
+        before, projection = self.admitted.encoded, fitted.projection
         encoded = replace(
             before,
             documents=projection.apply(before.documents),
@@ -190,8 +195,7 @@ class GateState:
             encoded=encoded,
             index=trial.exact,
             index_record=index_record(trial.exact),
-            projection=projection,
-            projection_record=record,
+            projection=fitted,
         )
         return replace(self, admitted=admitted, trial=trial, outcomes=outcomes)
 

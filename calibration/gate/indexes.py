@@ -9,8 +9,8 @@ from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import speeds
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
 from taugate.errors import InputError
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import FEWEST_FOR_CODES, AnyIndex, build
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.build import FEWEST_FOR_CODES, build
 from taugate.retrieval.index.files import sizes
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import Kind

@@ -67,8 +67,9 @@ def golden_tolerance(baseline: GateBaseline, state: GateState) -> float:
     """
     if state.admitted.float32 is None:
         return TOLERANCE
-    projection, float32 = state.admitted.projection, baseline.trial.vectors
-    exact = state.admitted.index.search(projection.apply(float32) if projection else float32, baseline.trial.k)
+    fitted, float32 = state.admitted.projection, baseline.trial.vectors
+    projected = float32 if fitted is None else fitted.projection.apply(float32)
+    exact = state.admitted.index.search(projected, baseline.trial.k)
     difference = exact.scores - state.admitted.index.search(state.trial.vectors, baseline.trial.k).scores
     return max(TOLERANCE, 2 * float(np.abs(difference).max()))
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from threadpoolctl import threadpool_limits
 
-from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, RecordedProjection, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.indexes import search_gain
 from taugate.calibration.metrics.splits import random_folds
@@ -131,8 +131,8 @@ def try_projection(
         explained_variance=float(pca.explained[: sizes[best]].sum()),
         folds=FOLDS,
     )
-    projection = pca.projection.first(sizes[best])
-    return records, state.with_projection(projection, record, outcomes[best], baseline.members)
+    fitted = RecordedProjection(pca.projection.first(sizes[best]), record)
+    return records, state.with_projection(fitted, outcomes[best], baseline.members)
 
 
 def _smallest_near_best(records: Sequence[GateRecord], sizes: Sequence[int]) -> int | None:

@@ -105,13 +105,11 @@ def calibrate(
             facts = manifest_facts(dataset, admitted, found, settings)
             report = render(dataset, facts, found, _parent(releases))
             contents = ReleaseContents(
-                admitted.encoder.folder,
-                None if admitted.float32 is None else admitted.float32.folder,
+                admitted,
                 Path(spool),
                 golden_queries(dataset, found),
                 query_outcomes(dataset, found),
                 found,
-                admitted.projection,
                 report,
             )
             return writer.write(releases, facts, contents.fill)

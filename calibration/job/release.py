@@ -17,9 +17,9 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings
 from taugate.drift.sensitivity import sensitivity
 from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.registry.writer import CorpusContents, copy_encoder
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import OFFSETS, TEXTS, DocumentStore
-from taugate.retrieval.release.contents import CorpusContents, copy_encoder
 from taugate.retrieval.release.golden import GoldenQuery
 from taugate.retrieval.release.layout import (
     ENCODER_FOLDER,
@@ -30,9 +30,7 @@ from taugate.retrieval.release.layout import (
     REFERENCE,
 )
 from taugate.retrieval.release.manifest import BootstrapRecord
-from taugate.retrieval.release.outcomes import Outcomes
-from taugate.retrieval.release.reference import Reference
-from taugate.retrieval.vectors.projection import Projection
+from taugate.retrieval.release.query_arrays import Outcomes, Reference
 
 # Enough for any wrong encoder or index to show, few enough to ask at every start (32 × 3 ms on 2 cores).
 _GOLDEN_QUERIES = 32
@@ -66,7 +64,7 @@ def manifest_facts(
         "float32_encoder": None
         if admitted.float32 is None
         else admitted.float32.config.model_dump() | {"sha256": admitted.float32.sha256},
-        "projection": admitted.projection_record,
+        "projection": admitted.projection and admitted.projection.record,
         "index": admitted.index_record,
         "policy": found.policy,
         "bootstrap": {name: getattr(settings, name) for name in BootstrapRecord.model_fields},
@@ -92,31 +90,28 @@ def manifest_facts(
 class ReleaseContents:
     """Everything that a release holds beside its manifest.
 
-    encoder, documents: folders to copy from; float32: folder of the encoder that an int8 one was made of, None without
-    one; golden: queries with their results, for checks at load; outcomes: what each query got; found: findings of the
-    study; projection: None without one; report: the page for people, whole.
+    admitted: what the gate admitted; documents: folder of the texts, to copy from; golden: queries with their results,
+    for checks at load; outcomes: what each query got; found: findings of the study; report: the page for people, whole.
     """
 
-    encoder: Path
-    float32: Path | None
+    admitted: Admitted
     documents: Path
     golden: list[GoldenQuery]
     outcomes: Outcomes
     found: Findings
-    projection: Projection | None
     report: str
 
     def fill(self, release: Path) -> None:
         """Write every file into an empty folder, `release`."""
-        copy_encoder(self.encoder, release / ENCODER_FOLDER)
-        if self.float32 is not None:
-            copy_encoder(self.float32, release / FLOAT32_FOLDER)
+        copy_encoder(self.admitted.encoder.folder, release / ENCODER_FOLDER)
+        if self.admitted.float32 is not None:
+            copy_encoder(self.admitted.float32.folder, release / FLOAT32_FOLDER)
         for name in (TEXTS, OFFSETS):
             shutil.copyfile(self.documents / name, release / name)
         drift_reference(self.found).save(release / REFERENCE)
         self.outcomes.save(release / OUTCOMES)
-        if self.projection is not None:
-            self.projection.save(release / PROJECTION)
+        if self.admitted.projection is not None:
+            self.admitted.projection.projection.save(release / PROJECTION)
         CorpusContents(
             index=self.found.index,
             metadata=Metadata.of(DocumentStore(self.documents)),

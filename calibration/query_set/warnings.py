@@ -14,7 +14,7 @@ from scipy import stats
 
 from taugate.calibration.risk import bounds
 from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.retrieval.release.state import FEWEST_QUERIES, AgainstChance, CalibrationRecord, StateReason
+from taugate.retrieval.release.records import FEWEST_QUERIES, AgainstChance, CalibrationRecord, StateReason
 
 # The papers' bootstrap draws samples of 100 queries (thresholds paper, after Table 1). From fewer it draws more than
 # there are, and its interval is narrower than what they know.

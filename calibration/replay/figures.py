@@ -19,7 +19,7 @@ from taugate.calibration.replay.replayed import (
     step_segments,
 )
 from taugate.drift.observations import Float64, Observations
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 
 _ALARM, _OVER = "tau", "uncut"  # marks of the style sheet
 _PERCENTILES = (5, 50, 95)

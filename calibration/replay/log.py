@@ -10,14 +10,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations, judgement_key, query_key
-from taugate.drift.signals import Bounds
+from taugate.drift.rules import Rules
+from taugate.drift.signals import Bounds, theta_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_objects
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import REFERENCE
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.verify import verify
 
 _LARGEST = float(np.finfo(np.float32).max)  # similarities are float32

@@ -161,7 +161,7 @@ class SignalTrace:
 
 @dataclass(frozen=True)
 class StreamCourse:
-    """The course of a stream, queries or judgements, and of the signals that are weighed in its blocks.
+    """The course of a stream, queries or judgements, and of the signals that are tested in its blocks.
 
     fifths: (f,) Unix times at which a fifth of a block was complete; blocks: when each began and was complete; sizes:
     things in each, no two of them the same; size: of the block that is open; distinct: how many different things there
@@ -196,17 +196,17 @@ def replay(log: ReleaseLog, monitor: Monitor, calibrated: Monitor) -> ReplayedLo
     log: queries and judgements; monitor: the alarms; calibrated: the monitor without a baseline, or the same one.
     """
     moments: list[AlarmChange] = []
-    queries = _course(log.queries, monitor.weigh(log.queries), monitor.queries, calibrated.queries, moments)
+    queries = _course(log.queries, monitor.process(log.queries), monitor.queries, calibrated.queries, moments)
     judged = None
     if len(log.judged):
-        weighed = monitor.weigh_judged(log.judged)
-        judged = _course(log.judged, weighed, monitor.feedback, calibrated.feedback, moments)
+        results = monitor.process_judgements(log.judged)
+        judged = _course(log.judged, results, monitor.feedback, calibrated.feedback, moments)
     return ReplayedLog(sorted(moments, key=lambda moment: moment.at), queries, judged)
 
 
 def _course(
     seen: Columns,
-    weighed: Iterator[FifthResult],
+    results: Iterator[FifthResult],
     stream: Stream[ColumnsT],
     calibrated: Stream[ColumnsT],
     moments: list[AlarmChange],
@@ -219,7 +219,7 @@ def _course(
     blocks: list[TimeSpan] = []
     sizes: list[int] = []
     first = size = 0  # of the block that is open
-    for each in weighed:
+    for each in results:
         row = each.fifth.row
         at = float(seen.at[row])
         moments += [AlarmChange(change.signal, at, row + 1, change.on) for change in each.changes]

@@ -11,7 +11,8 @@ from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.page import render
 from taugate.calibration.replay.replayed import count_of, format_utc, replay
 from taugate.drift.baseline import Baseline, load_baseline
-from taugate.drift.monitor import Monitor, Rules
+from taugate.drift.monitor import Monitor
+from taugate.drift.rules import Rules
 from taugate.retrieval.release.layout import baseline_path
 
 

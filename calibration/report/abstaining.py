@@ -12,6 +12,7 @@ from taugate.calibration.charts.numbers import percent
 from taugate.calibration.metrics.measure import abstention, risk_coverage
 from taugate.calibration.metrics.ranking import ScoredQueries
 from taugate.calibration.study.study import Findings
+from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.manifest import Abstention
 from taugate.retrieval.release.records import AbstentionRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -100,7 +101,7 @@ def _scores(found: Findings, shown: ShownQueries, rows: NDArray[np.int64]) -> Sc
         curves = {chosen.score.name: chosen.curves[chosen.score.name], **chosen.curves}
         return {name: (each[shown.members], others[rows]) for name, (each, others) in curves.items()}
     # A share of the best score of the same query tells nothing of the query: it is shown only where it is in force.
-    kinds = [kind for kind in found.scored.kinds if kind != "relative" or kind == found.policy.kind]
+    kinds: list[PolicyKind] = [kind for kind in found.scored.kinds if kind != "relative" or kind == found.policy.kind]
     kinds.sort(key=lambda kind: kind != found.policy.kind)
     decisions = {kind: (shown.queries.decisions(kind), shown.queries.unanswerable_decisions(kind)) for kind in kinds}
     return {kind: (each.max(axis=1), others[rows].max(axis=1)) for kind, (each, others) in decisions.items()}

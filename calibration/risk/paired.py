@@ -110,7 +110,8 @@ class QueryLosses:
 
         losses: (q,) float64, −1…1; labels: (q,), equal for queries that share a document, which are one draw.
         """
-        pairs: PerQuery = np.column_stack([np.bincount(labels, losses), np.bincount(labels).astype(np.float64)])
+        sums = np.bincount(labels, losses).astype(np.float64)
+        pairs: PerQuery = np.column_stack([sums, np.bincount(labels).astype(np.float64)])
         distinct, counts = np.unique(pairs, axis=0, return_counts=True)
         return cls(distinct[:, 0], distinct[:, 1], counts.astype(np.float64))
 

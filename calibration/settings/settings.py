@@ -9,7 +9,6 @@ from pydantic.dataclasses import dataclass
 
 from taugate.calibration.settings.options import Advice, Options
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
-from taugate.drift.overlap import DEFAULT_OVERLAP_PERCENTILE
 from taugate.errors import InputError
 from taugate.retrieval.index.kinds import Kind
 
@@ -19,6 +18,7 @@ MARGIN = 0.005
 # that a cheaper encoder is another encoder: int8, a projection or an index that is any use loses less.
 WIDEST_MARGIN = 0.05
 RETENTION = 0.9  # the query embeddings paper's (§5)
+DEFAULT_OVERLAP_PERCENTILE = 5.0  # why: drift/overlap.py
 
 ProjectionChoice = Literal["none", "query-pca", "auto"]
 PrecisionChoice = Literal["float32", "int8", "auto"]

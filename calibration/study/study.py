@@ -26,7 +26,7 @@ from taugate.calibration.threshold.policy_choice import certifiable_policy
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
-from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord

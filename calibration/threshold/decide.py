@@ -48,14 +48,14 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
     queries: q answerable queries; rows: (m, l) positions in bootstraps; metric: accuracy or ndcg.
     """
     lower = bootstrapped(queries.metric(metric), rows).lower
-    candidates: NDArray[np.float64] = np.percentile(gamma(queries, rows), PERCENTILES)
+    candidates = np.percentile(gamma(queries, rows), PERCENTILES).tolist()
     weights = np.bincount(rows.ravel(), minlength=len(queries))
     for psi in reversed(PERCENTILES.tolist()):
         kept = keep(queries.top.scores, np.float32(candidates[psi]))
         total = weights @ queries.metric(metric, kept)
         if total / rows.size >= lower - 1e-12:  # of a mean of means, which rounds otherwise
-            return PercentileThreshold(float(candidates[psi]), psi)
-    return PercentileThreshold(float(candidates[0]), 0)
+            return PercentileThreshold(candidates[psi], psi)
+    return PercentileThreshold(candidates[0], 0)
 
 
 def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:

@@ -206,7 +206,7 @@ def _chosen_before(rule: ThresholdRule, evidence: CalibrationQueries) -> tuple[P
     if roles is None:
         raise AssertionError("auto without roles has been refused")
     scored = evidence.scored.take(np.concatenate([roles.fit, roles.choose]))
-    decisions = {kind: scored.decisions(kind) for kind in scored.kinds}
+    decisions: dict[PolicyKind, Float32] = {kind: scored.decisions(kind) for kind in scored.kinds}
     if evidence.estimated is not None:  # what the model says of the queries it was fitted on is too good
         decisions["probability"] = np.concatenate([evidence.estimated.fit.out_of_fold, evidence.estimated.choosing])
     kind, candidates = choose_by_kept_share(scored.judged, decisions, rule, np.random.default_rng([evidence.seed, 2]))
@@ -231,8 +231,10 @@ def choose_by_kept_share(
     """
     size = len(queries)
     rows = rng.integers(0, size, size=(_RESAMPLES, size))
-    counts = np.array([np.ones(size), *(np.bincount(row, minlength=size) for row in rows)])
-    kept = {kind: _kept(queries, scores, rule, counts) for kind, scores in decisions.items()}
+    counts = np.array([np.ones(size), *(np.bincount(row, minlength=size).astype(np.float64) for row in rows)])
+    kept: dict[PolicyKind, NDArray[np.float64]] = {
+        kind: _kept(queries, scores, rule, counts) for kind, scores in decisions.items()
+    }
     best, *others = decisions
     for kind in others:
         difference = kept[best] - kept[kind]

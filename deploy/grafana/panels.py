@@ -1,6 +1,6 @@
 """How a panel looks, whatever is on it: one place for its data source, units and sizes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, statetimeline, timeseries
 from grafana_foundation_sdk.builders.common import ReduceDataOptions, VizLegendOptions, VizTooltipOptions
@@ -20,12 +20,13 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
+from deploy.grafana.promql import Queries
+
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-JOB = 'job=~"$job"'
 NEUTRAL = "text"  # the colour of text, for a number that is neither good nor bad
 _HEIGHT = 8
 
-Queries = Mapping[str, str]  # legend: expression
+Content = dashboard.Row | timeseries.Panel | statetimeline.Panel | stat.Panel
 Colours = Mapping[float | None, str]  # from which value upwards; None, the first, is of everything below
 
 
@@ -76,10 +77,21 @@ def states(title: str, meaning: str, expression: str, legend: str, width: int = 
     )
 
 
-def number(title: str, meaning: str, expression: str, colours: Colours, unit: str = "none") -> stat.Panel:
-    """The latest value, in large digits. Colours have no default: Grafana's is red from 80 on, whatever is counted."""
+def number(
+    title: str,
+    meaning: str,
+    expression: str,
+    colours: Colours,
+    unit: str = "none",
+    texts: Mapping[int, str] | None = None,
+) -> stat.Panel:
+    """The latest value, in large digits.
+
+    Colours have no default: Grafana's is red from 80 on, whatever is counted. texts: what is shown in place of numbers
+    that stand for a state.
+    """
     steps = [Threshold(value, colour) for value, colour in colours.items()]
-    return (
+    panel = (
         stat.Panel()
         .title(title)
         .description(meaning)
@@ -91,10 +103,11 @@ def number(title: str, meaning: str, expression: str, colours: Colours, unit: st
         .reduce_options(ReduceDataOptions().calcs(["lastNotNull"]))
         .with_target(_query(expression, ""))
     )
+    return panel if texts is None else panel.mappings(_mappings(texts))
 
 
-def words(texts: Mapping[int, str]) -> list[ValueMapping]:
-    """What a number that stands for a state is shown as; its colour is that of the number."""
+def _mappings(texts: Mapping[int, str]) -> list[ValueMapping]:
+    """Map numbers to the texts of their states; the colour stays that of the number."""
     options = {
         str(value): ValueMappingResult(text=text, index=index) for index, (value, text) in enumerate(texts.items())
     }
@@ -105,9 +118,9 @@ def _query(expression: str, legend: str) -> prometheus.Dataquery:
     return prometheus.Dataquery().expr(expression).legend_format(legend).datasource(SOURCE)
 
 
-def board(title: str, uid: str, meaning: str) -> dashboard.Dashboard:
-    """An empty dashboard that asks which Prometheus, and which jobs of it."""
-    return (
+def board(title: str, uid: str, meaning: str, content: Sequence[Content]) -> dashboard.Dashboard:
+    """A dashboard that asks which Prometheus, and which jobs of it; content: its rows and panels, in their order."""
+    built = (
         dashboard.Dashboard(title)
         .uid(uid)
         .description(meaning)
@@ -125,3 +138,6 @@ def board(title: str, uid: str, meaning: str) -> dashboard.Dashboard:
             .label("job")
         )
     )
+    for each in content:
+        built = built.with_row(each) if isinstance(each, dashboard.Row) else built.with_panel(each)
+    return built

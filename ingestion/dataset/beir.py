@@ -10,8 +10,7 @@ from typing import Any, Self
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text
-from taugate.retrieval.documents.metadata import MOST_FIELDS
-from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
+from taugate.retrieval.documents.store import MOST_FIELDS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"

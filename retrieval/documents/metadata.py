@@ -19,8 +19,6 @@ from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 Codes = NDArray[np.int32]
 Mask = NDArray[np.bool_]
 MISSING = -1
-# A column takes 4 bytes a document: so many take a kilobyte of each, less than a vector of 384 dimensions.
-MOST_FIELDS = 256
 _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and characters of each
 _FIELDS, _PARTS = "fields", ("json", "offsets", "codes")
 

@@ -6,11 +6,18 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.base import MOST_NEIGHBOURS, FaissIndex, copy_to_gpu
-from taugate.retrieval.index.exact import MOST_CANDIDATES, SPARE, brute_force_top_k, rerank
-from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import Kind, padded
-from taugate.retrieval.index.stored_vectors import stored_vectors
+from taugate.retrieval.index.flat import (
+    MOST_CANDIDATES,
+    MOST_NEIGHBOURS,
+    SPARE,
+    FaissIndex,
+    FlatIndex,
+    brute_force_top_k,
+    copy_to_gpu,
+    padded,
+    rerank,
+)
+from taugate.retrieval.index.kinds import Kind, stored_vectors
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -89,3 +96,6 @@ class ApproximateIndex(FaissIndex):
             nearest = self._lists.search(whole, self.breadth)
             _, found = self.faiss.search_preassigned(whole, fetch, nearest.positions, nearest.scores)
         return found
+
+
+AnyIndex = FlatIndex | ApproximateIndex

@@ -7,13 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded, padded_dimension
-from taugate.retrieval.index.stored_vectors import stored_codes
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.flat import FlatIndex, padded
+from taugate.retrieval.index.kinds import COMPONENTS_A_CODE, FAISS_TYPES, Kind, padded_dimension, stored_codes
 from taugate.retrieval.vectors.similarity import Float32
-
-AnyIndex = FlatIndex | ApproximateIndex
 
 # Edges a document: FAISS's own default, and the upper half of the range that its paper recommends for many dimensions.
 _EDGES = 32

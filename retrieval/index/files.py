@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.kinds import (
     COMPONENTS_A_CODE,

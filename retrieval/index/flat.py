@@ -1,23 +1,145 @@
-"""The flat index: every stored vector is compared with every query, exactly, in float32, float16 or int8."""
+"""Exact search: FAISS proposes candidates, `similarity` scores them, and a bound proves that none is missing.
 
+Every index here scores documents by `similarity` alone, so that no result depends on batch size, threads or device.
+"""
+
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.base import MOST_NEIGHBOURS, FaissIndex, copy_to_gpu
-from taugate.retrieval.index.exact import exact_top_k
-from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded, padded_dimension
-from taugate.retrieval.index.stored_vectors import stored_vectors
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.index.kinds import QUANTIZERS, Kind, padded_dimension, stored_vectors
+from taugate.retrieval.index.top_k import DocumentSubset, Scorer, TopK
+from taugate.retrieval.vectors.similarity import Float32, Vectors, pair_similarity, rounding_bound
+
+# Candidates beyond K, so that FAISS's own rounding cannot push a document of the top-K out of them.
+SPARE = 16
+# Above so many candidates for one query, every document is scored instead: a corpus of copies of one text.
+MOST_CANDIDATES = 1024
+_BLOCK = 4096  # documents scored at a time where all of them are
+MOST_NEIGHBOURS = 2048  # a query, and lists probed, on a GPU (faiss wiki, "Faiss on the GPU", limitations)
+# Where fewer than one document in so many are in the subset, each is scored by itself: `similarity` takes longer than
+# FAISS for one that it scores, and FAISS passes over each that it does not. About where both took as long on
+# mixed_large; `--tables filters` of benchmarks/serving has a line on either side.
+_ONE_IN = 128
+
+# Proposes candidates: of (n, d) queries and a count c, rough scores and positions, (n, c) each, best first.
+Propose = Callable[[Float32, int], tuple[Float32, NDArray[np.int64]]]
+
+
+def exact_top_k(
+    index: Scorer, propose: Propose, bound: float, queries: Float32, k: int, members: NDArray[np.int64] | None = None
+) -> TopK:
+    """Return the min(k, M) most similar documents of each query; ties go to the lower position.
+
+    Candidates are fetched and scored until the K-th score is out of reach of every document that was not fetched, or
+    until so many are needed that scoring all documents is cheaper.
+
+    index: scores documents. propose: fetches candidates from among the members, with rough scores. bound: the largest
+    difference between a rough score and the similarity. queries: (n, d) float32 of unit length. k: how many. members:
+    (M,) int64 ascending positions of the documents that count, M ≥ 1; None for all.
+    """
+    count = len(index) if members is None else len(members)
+    k = min(k, count)
+    scores = np.empty((len(queries), k), dtype=np.float32)
+    positions = np.empty((len(queries), k), dtype=np.int64)
+    pending = np.arange(len(queries))
+    fetch = k + SPARE
+    while len(pending) and fetch <= max(MOST_CANDIDATES, k + SPARE):
+        fetch = min(fetch, count)
+        rough, candidates = propose(queries[pending], fetch)
+        top, _ = rerank(index, queries[pending], candidates, k)
+        scores[pending], positions[pending] = top.scores, top.positions
+        proven = rough[:, -1] + bound < top.scores[:, -1] if fetch < count else np.full(len(pending), True)
+        pending = pending[~proven]
+        fetch *= 4
+    for row in pending:
+        scores[row], positions[row] = brute_force_top_k(index, queries[row : row + 1], k, members)
+    return TopK(scores, positions)
+
+
+def rerank(index: Scorer, queries: Float32, candidates: NDArray[np.int64], k: int) -> tuple[TopK, Float32]:
+    """Return the k most similar of each query's candidates, and the lowest similarity among them, (n,) float32.
+
+    index: scores documents. queries: (n, d) float32. candidates: (n, c ≥ k) int64 positions; −1 stands for none, and
+    scores −∞. k: how many.
+    """
+    candidates = np.sort(candidates, axis=1)  # by position, so that a stable sort by score keeps the lower one of a tie
+    exact = index.score(queries, np.maximum(candidates, 0))
+    exact[candidates < 0] = -np.inf
+    order = np.argsort(-exact, axis=1, kind="stable")[:, :k]
+    rows = np.arange(len(candidates))[:, None]
+    top = TopK(exact[rows, order], candidates[rows, order])
+    return top, exact.min(axis=1)
+
+
+def brute_force_top_k(
+    index: Scorer, query: Float32, k: int, members: NDArray[np.int64] | None = None
+) -> tuple[Float32, NDArray[np.int64]]:
+    """Return scores and positions of one query's top-K, (min(k, M),) each, by scoring every member.
+
+    index: scores documents. query: (1, d) float32. k: how many. members: (M,) int64 ascending positions of the
+    documents that count; None for all.
+    """
+    members = np.arange(len(index)) if members is None else members
+    parts = np.array_split(members, len(members) // _BLOCK + 1)
+    scores = np.concatenate([index.score(query, part[None])[0] for part in parts])
+    best = np.argsort(-scores, kind="stable")[:k]
+    return scores[best], members[best]
+
+
+class FaissIndex:
+    """N documents in an index of FAISS: what every kind of index here shares.
+
+    index: the index of FAISS. kind: its kind, by name. vectors: (N, d), reads what is stored of the documents.
+    """
+
+    def __init__(self, index: Any, kind: Kind, vectors: Vectors) -> None:  # noqa: ANN401 (faiss has no types)
+        self.faiss = index
+        self.kind: Kind = kind
+        self.vectors = vectors
+        self._exhaustive = index  # compares a query with everything that is stored
+        # FAISS reads int8 by another sequence of float32 operations than `stored_vectors` does.
+        self._bound = rounding_bound(index.d) * (2 if kind in QUANTIZERS else 1)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a query's vector."""
+        return self.vectors.shape[1]
+
+    def __len__(self) -> int:
+        return int(self.faiss.ntotal)
+
+    def score(self, queries: Float32, positions: NDArray[np.int64]) -> Float32:
+        """See Scorer.score."""
+        return pair_similarity(queries, self.vectors, positions)
+
+    def search_within(self, queries: Float32, k: int, within: DocumentSubset) -> TopK:
+        """See Index.search_within; always on the CPU."""
+        members = within.positions
+        if len(members) > max(k + SPARE, len(self) // _ONE_IN):
+            propose = partial(self._scan_within, within=within)
+            return exact_top_k(self, propose, self._bound, queries, k, members)
+        found = [brute_force_top_k(self, queries[row : row + 1], k, members) for row in range(len(queries))]
+        scores, positions = zip(*found, strict=True)
+        return TopK(np.stack(scores), np.stack(positions))
+
+    def _scan_within(self, queries: Float32, fetch: int, within: DocumentSubset) -> tuple[Float32, NDArray[np.int64]]:
+        """Let FAISS propose the best of the subset, by comparing with all of it."""
+        index = self._exhaustive
+        if isinstance(index, faiss.IndexIVF):
+            parameters = faiss.SearchParametersIVF(sel=within.selector, nprobe=index.nlist)
+        else:
+            parameters = faiss.SearchParameters(sel=within.selector)
+        rough, found = index.search(padded(queries, index.d), fetch, params=parameters)
+        return rough, found
 
 
 class FlatIndex(FaissIndex):
-    """An exact index: FAISS proposes candidates, `similarity` scores them.
-
-    So no result depends on batch size, threads or device.
+    """An exact index: every stored vector is compared with every query, in float32, float16 or int8.
 
     index: a flat or scalar-quantised index of FAISS. kind: flat, flat-float16 or flat-int8. dimension: length of a
     vector before padding, by default that of the index.
@@ -51,3 +173,25 @@ class FlatIndex(FaissIndex):
         searcher = self._gpu if self._gpu is not None and fetch <= MOST_NEIGHBOURS else self.faiss
         rough, found = searcher.search(padded(queries, self.faiss.d), fetch)
         return rough, found
+
+
+def padded(vectors: Float32, dimension: int) -> Float32:
+    """Pad vectors with zeros.
+
+    vectors: (n, d) float32. dimension: their length afterwards, at least d. Returns (n, dimension) float32, contiguous.
+    """
+    missing = dimension - vectors.shape[1]
+    whole = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
+    return np.ascontiguousarray(whole, dtype=np.float32)
+
+
+def gpu_count() -> int:
+    """Return how many GPUs this faiss build can use."""
+    return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
+
+
+def copy_to_gpu(index: Any) -> Any:  # noqa: ANN401 (faiss has no types)
+    """Return a copy of an index of FAISS on the first GPU, or None where this faiss build or machine has none."""
+    if not gpu_count():
+        return None
+    return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)

@@ -1,11 +1,13 @@
-"""Kinds of index, by the name that the command line and the manifest use, and how vectors are padded for them."""
+"""The kinds of index: the class of FAISS that each has, and its vectors, which are read back exactly as stored."""
 
-from typing import Literal
+import ctypes
+from typing import Any, Literal
 
 import faiss
 import numpy as np
+from numpy.typing import NDArray
 
-from taugate.retrieval.vectors.similarity import Float32
+from taugate.retrieval.vectors.similarity import Float32, Vectors
 
 INDEX = "index.faiss"  # the file of an index
 VECTORS = "vectors.faiss"  # beside it, of an index whose own codes are not exact
@@ -35,11 +37,78 @@ def padded_dimension(kind: Kind, dimension: int) -> int:
     return dimension + -dimension % _MULTIPLES.get(kind, 1)
 
 
-def padded(vectors: Float32, dimension: int) -> Float32:
-    """Pad vectors with zeros.
+def stored_vectors(index: Any, dimension: int) -> Vectors:  # noqa: ANN401 (faiss has no types)
+    """Return the vectors of an index, (N, dimension), without padding.
 
-    vectors: (n, d) float32. dimension: their length afterwards, at least d. Returns (n, dimension) float32, contiguous.
+    index: a flat, scalar-quantised, HNSW or IVF-flat index of FAISS. dimension: length of a vector before padding.
     """
-    missing = dimension - vectors.shape[1]
-    whole = np.pad(vectors, ((0, 0), (0, missing))) if missing else vectors
-    return np.ascontiguousarray(whole, dtype=np.float32)
+    if isinstance(index, faiss.IndexIVFFlat):
+        return InvertedListVectors(index)
+    if isinstance(index, faiss.IndexHNSWFlat):
+        return stored_codes(faiss.downcast_index(index.storage), index).view(np.float32)
+    if isinstance(index, faiss.IndexScalarQuantizer):
+        halves = index.sq.qtype == QUANTIZERS["flat-float16"]
+        return (Float16Vectors if halves else Int8Vectors)(index, dimension)
+    return stored_codes(index).view(np.float32)
+
+
+class Float16Vectors:
+    """Vectors stored as float16, each number exactly a float32.
+
+    index: a scalar-quantised index of FAISS. dimension: length of a vector before padding.
+    """
+
+    def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401 (faiss has no types)
+        self._codes = stored_codes(index).view(np.float16)[:, :dimension]
+        self.shape: tuple[int, ...] = self._codes.shape
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
+        return self._codes[positions].astype(np.float32)
+
+
+class Int8Vectors:
+    """Vectors stored as one byte a component: a 256th of the range that the component has in the corpus.
+
+    index: a scalar-quantised index of FAISS. dimension: length of a vector before padding.
+    """
+
+    def __init__(self, index: Any, dimension: int) -> None:  # noqa: ANN401
+        self._codes = stored_codes(index)[:, :dimension]
+        self.shape: tuple[int, ...] = self._codes.shape
+        ranges: Float32 = faiss.vector_to_array(index.sq.trained)
+        low, width = ranges.reshape(2, -1)[:, :dimension]
+        self._low = low + width / np.float32(510)  # a code stands for the middle of its interval
+        self._step = width / np.float32(255)
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
+        vectors: Float32 = self._low + self._codes[positions] * self._step
+        return vectors
+
+
+class InvertedListVectors:
+    """Vectors stored as float32 in inverted lists, found by the map from positions that the index carries.
+
+    index: an IVF-flat index of FAISS with a direct map.
+    """
+
+    def __init__(self, index: Any) -> None:  # noqa: ANN401
+        self._index = index
+        self.shape: tuple[int, ...] = (int(index.ntotal), int(index.d))
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> Float32:
+        vectors: Float32 = self._index.reconstruct_batch(np.ascontiguousarray(positions).ravel())
+        return vectors.reshape(*positions.shape, self.shape[1])
+
+
+def stored_codes(index: Any, owner: Any = None) -> NDArray[np.uint8]:  # noqa: ANN401
+    """Return FAISS's own storage as a read-only array, (N, bytes a document) uint8, which keeps the index alive.
+
+    FAISS's rev_swig_ptr gives such a view too, but one that reads freed memory once the index is gone.
+
+    index: with a vector of codes. owner: the index that `index` is a part of, which is kept alive as well.
+    """
+    memory = (ctypes.c_uint8 * index.codes.size()).from_address(int(index.codes.data()))
+    memory.owner = index, owner
+    codes = np.frombuffer(memory, dtype=np.uint8).reshape(-1, index.code_size)
+    codes.flags.writeable = False
+    return codes

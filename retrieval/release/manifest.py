@@ -26,12 +26,13 @@ from taugate.retrieval.release.evidence import (
 )
 from taugate.retrieval.release.records import (
     AbstentionRecord,
+    CalibrationRecord,
     GateRecord,
     NoAnswerRecord,
     ProjectionRecord,
     QuerySetRecord,
+    State,
 )
-from taugate.retrieval.release.state import CalibrationRecord, State
 
 SCHEMA_VERSION: Literal[2] = 2
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)

@@ -11,7 +11,7 @@ from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import TEXTS, DocumentStore
 from taugate.retrieval.encoder.encoder import FILES, MODEL, OnnxEncoder, RequestedPrecision
 from taugate.retrieval.index import files
-from taugate.retrieval.index.build import AnyIndex
+from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.kinds import INDEX, VECTORS
 from taugate.retrieval.policy.abstention import AnswerRule, AnswerScore
 from taugate.retrieval.policy.policy import Policy, StratumThresholds
@@ -30,7 +30,7 @@ from taugate.retrieval.release.layout import (
     RELEVANCE,
 )
 from taugate.retrieval.release.manifest import EncoderRecord, Manifest
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from taugate.retrieval.retriever import Retriever
@@ -102,17 +102,18 @@ def load(
     if reference.top.shape[1] != min(policy.k, len(index)):
         raise ReleaseError(f"{release / REFERENCE}: is of another K than the policy; calibrate again")
     queries = golden.read(release / GOLDEN)
-    *others, last = encoder_folders(release, manifest, precision)
-    for folder in (*others, last):
+    folders = encoder_folders(release, manifest, precision)
+    for folder in folders:
         encoder = load_encoder(folder, manifest, threads)
         retriever = Retriever(encoder, index, policy, relevance, projection, metadata, abstention)
         try:
             _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
-            break
         except ReleaseError:
-            if folder is last:
+            if folder is folders[-1]:
                 raise
-    return Release(manifest, retriever, documents, encoder.config.precision, queries, reference)
+            continue
+        return Release(manifest, retriever, documents, encoder.config.precision, queries, reference)
+    raise AssertionError("encoder_folders returns one at least")
 
 
 def encoder_folders(release: Path, manifest: Manifest, precision: RequestedPrecision) -> list[Path]:

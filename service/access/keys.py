@@ -148,7 +148,7 @@ def read_keys(settings: Settings) -> tuple[ApiKey, ...]:
 
 
 def check_access(settings: Settings) -> None:
-    """Check before anything listens that the keys can be read and that no stranger is let in by mistake.
+    """Check before anything listens that the keys can be read and that nobody is let in without one by mistake.
 
     settings: of the service. Raises InputError for keys that cannot be read, and where other machines can reach the
     address, no keys are configured and TAUGATE_ALLOW_ANYONE is off.

@@ -12,8 +12,8 @@ from fastapi import FastAPI
 
 from taugate.service.access.authorization import Authorizer
 from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.body_limits import BodyLimits
-from taugate.service.api.connections import CONNECTIONS, ConnectionProgress, ConnectionTable
+from taugate.service.api.bodies import BodyLimits
+from taugate.service.api.connections import CONNECTIONS, ConnectionTable
 from taugate.service.api.guard import Guard
 from taugate.service.api.openapi import describe, operation_id
 from taugate.service.api.replies import add_error_handlers
@@ -80,14 +80,13 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app.state.serving = serving
     add_search_routes(app, settings, serving, metrics, limiter)
     add_feedback_route(app, serving, metrics, limiter)
-    app.include_router(operations_routes(serving, reloading, metrics))
+    app.include_router(operations_routes(serving, reloading.reload, metrics))
     add_openapi_route(app)
     add_error_handlers(app)
     # Each is called by the one below it.
     app.add_middleware(BodyLimits, settings=settings)
     app.add_middleware(Guard, authorizer=authorizer, metrics=metrics, settings=settings)
     app.add_middleware(RequestContext, metrics=metrics, tracer=tracer)
-    app.add_middleware(ConnectionProgress)
     return app
 
 

@@ -1,7 +1,6 @@
-"""The open connections of a process: how many there may be, who makes room, and how far each one's request is.
+"""The open connections of a process: how many there may be, and which of them makes room for a new one.
 
-The server's protocol (service/process/connection.py) takes a place here for every connection, and `ConnectionProgress`
-tells it what ASGI knows of its requests.
+The server's protocol takes a place here for every connection (service/process/connection.py).
 """
 
 import asyncio
@@ -10,9 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from taugate.service.api.request_context import request_headers
 from taugate.service.metrics import Metrics
 from taugate.service.runtime.resources import connections_that_fit
 from taugate.service.settings import Settings
@@ -35,19 +31,23 @@ class OpenConnection(Protocol):
 
         now: time of the event loop in seconds.
         """
+        ...
 
     def unread(self) -> int:
         """Return how many bytes of replies the client has not taken yet."""
+        ...
 
     def abort(self) -> None:
         """End at once, with whatever the client has not read."""
+        ...
 
 
 class ConnectionTable:
-    """Connections by age; belongs to one event loop. A stranger is one over which no request has been admitted yet.
+    """Connections by age; belongs to one event loop.
 
-    When all places are taken, a new connection gets that of the oldest stranger, so that nobody without a key keeps
-    others out. It is refused only where requests have been admitted over every other one.
+    A connection is unauthenticated until a request over it has been admitted. When all places are taken, a new
+    connection gets the place of the oldest unauthenticated one, so that nobody without a key keeps others out. It is
+    refused only where requests have been admitted over every other connection.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -63,7 +63,7 @@ class ConnectionTable:
         self._seconds = settings.connections.receive_seconds
         self._metrics = metrics
         self._open: dict[OpenConnection, None] = {}
-        self._strangers: dict[OpenConnection, None] = {}
+        self._unauthenticated: dict[OpenConnection, None] = {}
         self._unread: dict[OpenConnection, None] = {}  # that may have something to read, by the time of the last reply
         self._unread_bytes = 0  # at most what they have
         metrics.connections.set(0)
@@ -72,21 +72,21 @@ class ConnectionTable:
         """Give a new connection a place, and return False where there is none."""
         if len(self._open) >= self._max:
             self.count_refusal("connections")
-            if not self._strangers:
+            if not self._unauthenticated:
                 return False
-            oldest = next(iter(self._strangers))
+            oldest = next(iter(self._unauthenticated))
             self.leave(oldest)
             oldest.abort()
-        self._open[connection] = self._strangers[connection] = None
+        self._open[connection] = self._unauthenticated[connection] = None
         return True
 
     def keep(self, connection: OpenConnection) -> None:
         """Let a connection keep its place, now that a request of it was admitted."""
-        self._strangers.pop(connection, None)
+        self._unauthenticated.pop(connection, None)
 
     def leave(self, connection: OpenConnection) -> None:
         """Free the place of a connection, if it has one."""
-        for each in (self._open, self._strangers, self._unread):
+        for each in (self._open, self._unauthenticated, self._unread):
             each.pop(connection, None)
 
     def wrote(self, connection: OpenConnection, unread: int) -> None:
@@ -135,40 +135,3 @@ class ConnectionTable:
                     connection.end_if_late(loop.time(), self._seconds)
                 if number % _CHECKED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-
-
-class ConnectionProgress:
-    """ASGI middleware that tells a connection how far its request is; the outermost, so that it sees every reply."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap an application.
-
-        app: is called for every request.
-        """
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Call the application, and tell the connection of the request's head, of its end, and of its reply's end.
-
-        scope, receive, send: as ASGI has them; a request that came over another server's connection passes through.
-        """
-        connection = scope.get("state", {}).get(CONNECTION)
-        if scope["type"] != "http" or connection is None:
-            await self._app(scope, receive, send)
-            return
-        headers = request_headers(scope)
-        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
-        connection.request_began(has_body=has_body)
-
-        async def receive_and_tell() -> Message:
-            message = await receive()
-            if not message.get("more_body"):
-                connection.request_received()
-            return message
-
-        async def send_and_tell(message: Message) -> None:
-            await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body"):
-                connection.replied()
-
-        await self._app(scope, receive_and_tell, send_and_tell)

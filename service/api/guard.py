@@ -2,8 +2,7 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from taugate.service.access.authorization import PATH_RULES, Authorizer, path_rule
-from taugate.service.access.hosts import AllowedHosts
+from taugate.service.access.authorization import PATH_RULES, AllowedHosts, Authorizer, path_rule
 from taugate.service.api.replies import error_reply, no_such_path
 from taugate.service.api.request_context import request_headers
 from taugate.service.errors import ApiError, BadRequest, HeadersTooLarge, NotFound

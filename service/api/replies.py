@@ -22,20 +22,18 @@ _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
 
 
+class WrittenJson(Response):
+    """A reply whose body is JSON that is written already, in UTF-8."""
+
+    media_type = "application/json"
+
+
 def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Reply with a JSON object.
 
     value: what orjson can write; status: HTTP status; headers: further headers.
     """
-    return json_bytes(orjson.dumps(value), status, headers)
-
-
-def json_bytes(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Reply with JSON that is written already.
-
-    body: JSON in UTF-8; status: HTTP status; headers: further headers.
-    """
-    return Response(body, status, headers=dict(headers or {}), media_type="application/json")
+    return WrittenJson(orjson.dumps(value), status, headers)
 
 
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:

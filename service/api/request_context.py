@@ -1,4 +1,4 @@
-"""The context of a request: what is known of it while it is handled, and the middleware that logs and measures it.
+"""The context of a request: its id and key, the id of its reply, and the middleware that logs and measures it.
 
 The ASGI state of a request has, for whatever handles it further in:
 
@@ -11,9 +11,12 @@ The ASGI state of a request has, for whatever handles it further in:
 """
 
 import asyncio
+import hashlib
 import logging
+import os
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, cast
 
 import orjson
@@ -24,7 +27,6 @@ from taugate.retrieval.documents.filters import Filter
 from taugate.service.access.keys import ApiKey
 from taugate.service.api.replies import error_body
 from taugate.service.metrics import Metrics
-from taugate.service.runtime.ids import new_id
 from taugate.service.runtime.traces import AnsweredRequest, SpanRef, Tracer
 
 SECURITY_HEADERS = (
@@ -36,10 +38,12 @@ SECURITY_HEADERS = (
 _log = logging.getLogger("taugate.request")
 _HEADERS = "taugate.headers"  # not in the state, which a server might share between requests
 _ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")  # what may go into a log line and a header as it came
-_UNMATCHED = "unmatched"  # one label for every path that is no route: paths of strangers must not become series
-# Strangers have two lines for each route and status in this time, some 10 kB in all, however many they ask. It is the
-# interval of zap's sampler; probes and scrapers ask less often, so that each of theirs has its line.
+_UNMATCHED = "unmatched"  # one label for every path that is no route: a made-up path must not become a series
+# Unauthenticated requests have two log lines for each route and status in this time, some 10 kB in all, however many
+# there are. It is the interval of zap's sampler; probes and scrapers ask less often, so all of theirs are logged.
 _SAMPLE_SECONDS = 1.0
+_IDS_AT_ONCE = 256
+_HALF_DIGITS = 16  # of a million replies an hour, two have the same 64 bits once in 4,000 years
 
 
 def request_headers(scope: Scope) -> dict[bytes, bytes]:
@@ -70,10 +74,50 @@ def permitted(scope: Scope) -> Filter:
     return () if key is None else key.filter
 
 
+def _generate_ids() -> Iterator[str]:
+    # The system's generator is asked for many at a time: each call releases the interpreter's lock, and a busy process
+    # waits to get it back.
+    while True:
+        digits = os.urandom(16 * _IDS_AT_ONCE).hex()
+        yield from (digits[start : start + 32] for start in range(0, len(digits), 32))
+
+
+_ids = _generate_ids()
+
+
+def new_id() -> str:
+    """Return a new random id of 128 bits, 32 hexadecimal digits."""
+    return next(_ids)
+
+
+def reply_id(permitted: Filter) -> str:
+    """Return a new id for a reply, 32 hexadecimal digits.
+
+    The id of a reply to a key with a filter is half random and half a hash of that half and of the filter. So every
+    replica can tell from the id alone whether a key may judge a reply, and the reply of another key looks like one that
+    never existed.
+
+    permitted: filter of the key that the reply is for, () for none.
+    """
+    return new_id() if not permitted else _with_hash(new_id()[:_HALF_DIGITS], permitted)
+
+
+def may_judge(permitted: Filter, query_id: str) -> bool:
+    """Tell whether a key may judge a reply, which is so where it has no filter, or the one that the reply was for.
+
+    permitted: filter of the key, () for none; query_id: id of the reply, as the caller sent it.
+    """
+    return not permitted or query_id == _with_hash(query_id[:_HALF_DIGITS], permitted)
+
+
+def _with_hash(digits: str, permitted: Filter) -> str:
+    return digits + hashlib.sha256(f"{digits}{permitted!r}".encode()).hexdigest()[:_HALF_DIGITS]
+
+
 class RequestContext:
     """ASGI middleware that gives a request its id, counts, times, logs and traces it, and answers 500 to any exception.
 
-    A stranger is whoever was not admitted, or asked for a path that is open to everybody (service/api/guard.py).
+    A request is unauthenticated where it was not admitted, or asks for a path that is open to everybody (Guard).
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracer: Tracer | None = None) -> None:
@@ -84,7 +128,7 @@ class RequestContext:
         """
         self._app = app
         self._metrics, self._tracer = metrics, tracer
-        self._strangers = _LogSampler()
+        self._unauthenticated = _LogSampler()
         self._series: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # by route and status: finding them is slow
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,8 +181,8 @@ class RequestContext:
         histogram.observe(seconds)
 
     def _log(self, state: dict[str, Any], answered: AnsweredRequest, seconds: float, span: SpanRef | None) -> None:
-        """Log a request that was admitted, or that is in the sample of strangers' requests."""
-        if not state.get("admitted") and self._strangers.leaves_out(answered.route, answered.status):
+        """Log a request that was admitted, or that is in the sample of unauthenticated requests."""
+        if not state.get("admitted") and self._unauthenticated.leaves_out(answered.route, answered.status):
             return
         fields = {
             "request_id": answered.request_id,
@@ -155,7 +199,7 @@ class RequestContext:
 
 
 class _LogSampler:
-    """Logs the first of strangers' requests of each route and status in a second, and the number of the others.
+    """Logs the first unauthenticated request of each route and status in a second, and the number of the others.
 
     The line with their number comes at the end of the second. The metrics count every one.
     """

@@ -1,6 +1,7 @@
 """Every route but search: POST /feedback, probes, metrics, the release in service, reloading it, and openapi.json."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import orjson
 from fastapi import APIRouter, FastAPI, Request
@@ -9,16 +10,14 @@ from prometheus_client.exposition import choose_encoder
 from starlette.routing import Route
 
 from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.json_route import add_json_route
+from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import json_bytes, json_reply
-from taugate.service.api.request_context import permitted
+from taugate.service.api.replies import WrittenJson, json_reply
+from taugate.service.api.request_context import may_judge, permitted
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, Health, ReleaseResponse, ReloadResponse
 from taugate.service.errors import ApiError, Invalid, NotReady
-from taugate.service.lifecycle.reloading import Reloading
-from taugate.service.lifecycle.serving import Serving
+from taugate.service.lifecycle.serving import ReloadResult, Serving
 from taugate.service.metrics import Metrics
-from taugate.service.runtime.ids import may_judge
 
 
 def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
@@ -55,10 +54,13 @@ def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, limiter
     )
 
 
-def operations_routes(serving: Serving, reloading: Reloading, metrics: Metrics) -> APIRouter:
+def operations_routes(
+    serving: Serving, reload_release: Callable[[], Awaitable[ReloadResult]], metrics: Metrics
+) -> APIRouter:
     """Make the routes for probes, scrapers, and whoever runs the service.
 
-    serving: has the release in service; reloading: puts another one in its place; metrics: what /metrics shows.
+    serving: has the release in service; reload_release: puts the current one in its place; metrics: what /metrics
+    shows.
     """
     router = APIRouter(tags=["operations"])
     exposition = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
@@ -106,7 +108,7 @@ def operations_routes(serving: Serving, reloading: Reloading, metrics: Metrics) 
         Answered when it is; until then, and where it cannot be served, the one before goes on.
         """
         await request.body()  # none is needed, but a client that has not sent all of it is waited for only so long
-        result = await reloading.reload()
+        result = await reload_release()
         status = "unchanged" if result.release == result.previous else "loaded"
         return ReloadResponse(status=status, release=result.release, previous=result.previous, shadow=result.shadow)
 
@@ -125,7 +127,7 @@ def add_openapi_route(app: FastAPI) -> None:
         request.scope["route"] = route
         if document is None:  # made for whoever asks first, in a thread, since it takes some 25 ms
             document = asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
-        return json_bytes(await asyncio.shield(document))
+        return WrittenJson(await asyncio.shield(document))
 
     route = Route("/openapi.json", openapi)
     app.router.routes.append(route)

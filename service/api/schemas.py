@@ -9,7 +9,7 @@ from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import Scalar
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import Reason
-from taugate.retrieval.release.state import State
+from taugate.retrieval.release.records import State
 from taugate.service.settings import MOST_QUERIES
 
 # Far above any limit: a message about a larger number does not repeat it.
@@ -101,6 +101,7 @@ class Result(BaseModel):
     rank: int = Field(ge=1)
     score: float
     relevance: float | None = Field(ge=0, le=1)
+    below_threshold: bool = Field(description="whether the policy drops it, so that `min_results` alone keeps it")
     title: str | None
     text: str | None
     metadata: dict[str, Scalar]
@@ -119,7 +120,7 @@ class SearchResponse(BaseModel):
     results: list[Result]
     threshold: float | None
     policy: PolicyKind
-    calibrated: bool
+    calibrated: bool = Field(description="whether a calibrated threshold was in force, and no result is below it")
     calibration: State = Field(description="`provisional`: too little stands behind the threshold")
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)

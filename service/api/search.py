@@ -11,17 +11,15 @@ from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.query import Query
 from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.json_route import add_json_route
+from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
-from taugate.service.api.replies import json_bytes
-from taugate.service.api.request_context import permitted, request_key
+from taugate.service.api.replies import WrittenJson
+from taugate.service.api.request_context import permitted, reply_id, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.cached_search import SearchTask
-from taugate.service.pipeline.reply import Reply
-from taugate.service.runtime.ids import reply_id
+from taugate.service.pipeline.reply import Reply, SearchTask
 from taugate.service.settings import Settings
 
 Result = TypeVar("Result")
@@ -44,7 +42,7 @@ class SearchRoutes:
         with active.in_flight:
             task = search_task(body, active, self._settings, permitted(request.scope))
             (reply,) = await self._answer(request, [task], active)
-        return json_bytes(reply)
+        return WrittenJson(reply)
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
@@ -59,7 +57,7 @@ class SearchRoutes:
                 for position, each in enumerate(body.queries)
             ]
             replies = await self._answer(request, tasks, active)
-        return json_bytes(b'{"responses":[' + b",".join(replies) + b"]}")
+        return WrittenJson(b'{"responses":[' + b",".join(replies) + b"]}")
 
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
         """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
@@ -115,10 +113,11 @@ def search_task(
         raise Invalid(f"{name}k: {k} is over {settings.requests.max_k} (TAUGATE_MAX_K)")
     if request.min_results > k:
         raise Invalid(f"{name}min_results: {request.min_results} is over k, which is {k}")
-    try:
-        active.release.metadata.check(request.filter or ())
-    except InputError as error:
-        raise Invalid(f"{name}filter: {error}") from error
+    if request.filter:
+        try:
+            active.release.metadata.check(request.filter)
+        except InputError as error:
+            raise Invalid(f"{name}filter: {error}") from error
     query = Query(request.query, k, request.threshold, request.min_results, request.filter, allowed)
     return active.search.task(query, include_text=request.include_text)
 

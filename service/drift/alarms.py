@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import orjson
 
 from taugate.drift.baseline import Baseline, load_baseline
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations
+from taugate.drift.rules import Rules
+from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.retrieval.release.layout import baseline_path
 from taugate.retrieval.release.reader import Release
@@ -33,7 +35,7 @@ NO_DRIFT = drift_field([])
 class DriftAlarms:
     """The alarms of one release. Belongs to one thread at a time; `report` may be read by any.
 
-    monitor: weighs the evidence; report: the field `drift` of replies, as JSON.
+    monitor: tests the traffic; report: the field `drift` of replies, as JSON.
     """
 
     def __init__(self, release: Release, settings: Settings, gauges: DriftGauges, fleet: Fleet | None) -> None:
@@ -51,11 +53,11 @@ class DriftAlarms:
         for alarm in self.monitor.alarms:
             gauges.set_alarm(alarm.signal, on=False, evidence=0.0)
 
-    def weigh(self, queries: Observations, judged: Judgements) -> None:
-        """Weigh what came since the last call, which may be nothing: other replicas may have seen something."""
+    def update(self, queries: Observations, judged: Judgements) -> None:
+        """Add what came since the last call, which may be nothing: other replicas may have seen something."""
         before = {alarm.signal for alarm in self.monitor.alarms if alarm.on}
-        blocks, shared = self._weigh(queries, judged)
-        self._gauges.observe_weighing(blocks, self.monitor.queries.blocks.size, shared=shared)
+        blocks, shared = self._update(queries, judged)
+        self._gauges.observe_blocks(blocks, self.monitor.queries.blocks.size, shared=shared)
         for alarm in self.monitor.alarms:
             self._gauges.set_alarm(alarm.signal, on=alarm.on, evidence=alarm.share_of_threshold)
             if alarm.on != (alarm.signal in before):
@@ -73,8 +75,8 @@ class DriftAlarms:
         if self._shared is not None:
             self._shared.drop()
 
-    def _weigh(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
-        """Weigh with what others share; returns how many blocks were completed, and whether all others know of them."""
+    def _update(self, queries: Observations, judged: Judgements) -> tuple[int, bool]:
+        """Add to what others share; returns how many blocks were completed, and whether all others know of them."""
         if self._shared is None:
             return self._add([(queries, judged)]), False
         monitor, blocks = self.monitor, 0
@@ -101,10 +103,10 @@ class DriftAlarms:
         return self._add([(queries, judged)]), False
 
     def _add(self, parts: Sequence[tuple[Observations, Judgements]]) -> int:
-        """Weigh parts of the traffic; returns how many blocks they complete."""
+        """Add parts of the traffic; returns how many blocks they complete."""
         blocks = 0
         for queries, judged in parts:
-            blocks += sum(weighed.fifth.block is not None for weighed in self.monitor.weigh(queries))
+            blocks += sum(result.fifth.block is not None for result in self.monitor.process(queries))
             self.monitor.judge(judged)
         return blocks
 

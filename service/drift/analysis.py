@@ -9,10 +9,10 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 
 from taugate.drift.distances import kolmogorov_smirnov, population_stability, wasserstein
-from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Judgements, Observations
 from taugate.drift.overlap import live_overlap
-from taugate.drift.signals import cohens_h
+from taugate.drift.signals import cohens_h, theta_of
 from taugate.drift.window import SlidingWindow
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.vectors.similarity import Float32
@@ -40,9 +40,9 @@ _TESTS: Mapping[str, Callable[[Float32, Float32], float]] = {
     "wasserstein": wasserstein,
 }
 _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
-# Between two times that evidence is weighed: many queries at once take hardly longer than few, and each of NumPy's
+# Between two times that the alarms are updated: many queries at once take hardly longer than few, and each of NumPy's
 # steps has the interpreter change hands with whoever answers requests.
-_WEIGH_SECONDS = 5.0
+_UPDATE_SECONDS = 5.0
 
 
 class LiveWindow:
@@ -120,7 +120,7 @@ class TrafficAnalysis:
         path, release_id = settings.drift.query_log, release.manifest.release_id
         self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.drift.query_log_texts)
         self._canary_seconds = settings.drift.canary_seconds
-        self._window_set_at = self._weighed_at = time.monotonic()
+        self._window_set_at = self._alarms_updated_at = time.monotonic()
         self._asked_at = -math.inf
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
@@ -137,9 +137,9 @@ class TrafficAnalysis:
             self._to_log += known
         self._judged += judged
         now = time.monotonic()
-        if now >= self._weighed_at + _WEIGH_SECONDS:
-            self._weighed_at = now
-            self._weigh()
+        if now >= self._alarms_updated_at + _UPDATE_SECONDS:
+            self._alarms_updated_at = now
+            self._update_alarms()
         if now >= self._window_set_at + _SHOW_SECONDS:
             self._window_set_at = now
             self._live.show(time.time())
@@ -152,13 +152,16 @@ class TrafficAnalysis:
         self._gauges.count_lost(queries)
 
     def close(self, *, forget: bool) -> None:
-        """Weigh what is left, and take the metrics back; forget: the release has left, and its alarms with it."""
-        self._weigh()
+        """Update the alarms with what is left, and take the metrics back.
+
+        forget: the release has left, and its alarms with it.
+        """
+        self._update_alarms()
         if forget:
             self.alarms.forget()
         self._gauges.close()
 
-    def _weigh(self) -> None:
+    def _update_alarms(self) -> None:
         queries = join(self._queries) if self._queries else observations([], self._k, RANDOM_DOCUMENTS)
         served, judged, columns = self._to_log, self._judged, judgements(self._judged)
         self._queries, self._to_log, self._judged = [], [], []
@@ -166,13 +169,18 @@ class TrafficAnalysis:
             self._live.add_queries(queries)
         if judged:
             self._live.add_judgements(columns)
-        self.alarms.weigh(queries, columns)
+        self.alarms.update(queries, columns)
         if self._query_log is not None:
             self._query_log.write(served, queries, judged)
 
     def _ask_canaries(self) -> None:
         result = self._canary.ask()
-        self._gauges.set_canary(result, self._canary.accuracy_at_calibration)
+        self._gauges.set_canary(
+            accuracy=result.accuracy,
+            recorded=self._canary.accuracy_at_calibration,
+            difference=result.difference,
+            alike=result.alike,
+        )
         self.alarms.canary(alike=result.alike)
         if not result.alike:
             fields = {"difference": result.difference, "accuracy": result.accuracy}

@@ -10,9 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from taugate.drift.observations import Judgements, Observations
 from taugate.drift.overlap import LiveOverlap
 from taugate.retrieval.release.evidence import Interval
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.drift.canary import CanaryResult
 from taugate.service.metrics import SIMILARITY, MultiprocessMode
 
 
@@ -141,7 +140,7 @@ class DriftGauges:
         """Set the natural logarithm of the evidence that an alarm takes."""
         self._threshold.set(log)
 
-    def observe_weighing(self, blocks: int, size: int, *, shared: bool) -> None:
+    def observe_blocks(self, blocks: int, size: int, *, shared: bool) -> None:
         """Count blocks that were completed; size: queries in the next one; shared: whether others know of them."""
         self._blocks.inc(blocks)
         self._block.set(size)
@@ -152,13 +151,16 @@ class DriftGauges:
         self._baseline.set(in_force)
         self._refused.set(refused)
 
-    def set_canary(self, result: CanaryResult, recorded: float) -> None:
-        """Set how the golden queries were answered just now; recorded: their accuracy at calibration."""
-        self._accuracy.set(result.accuracy)
+    def set_canary(self, *, accuracy: float, recorded: float, difference: float, alike: bool) -> None:
+        """Set how the golden queries were answered just now.
+
+        accuracy, recorded: now and at calibration, 0…1; difference, alike: as CanaryResult has them.
+        """
+        self._accuracy.set(accuracy)
         self._recorded.set(recorded)
-        self._difference.set(result.difference)
+        self._difference.set(difference)
         self._asked.set_to_current_time()
-        self.set_alarm("canary", on=not result.alike, evidence=float(not result.alike))
+        self.set_alarm("canary", on=not alike, evidence=float(not alike))
 
     def set_window(
         self,

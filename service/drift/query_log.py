@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from taugate.drift.observations import Judgements, Observations, hashed, judgement_key, query_keys
-from taugate.storage.append_log import append_lines
+from taugate.storage.files import append_lines
 from taugate.storage.locks import EXCLUSIVE, acquire
 
 

@@ -219,14 +219,14 @@ class RecentReplies:
                     # All of its room: a hole that the disk has no room for would end the process that writes to it.
                     os.posix_fallocate(descriptor, 0, RING_BYTES)
                     memory = mmap.mmap(descriptor, RING_BYTES)
-                    break
+                    self._file = descriptor, path
+                    return memory
             except OSError:
                 path.unlink()
                 os.close(descriptor)
                 raise
             os.close(descriptor)
-        self._file = descriptor, path
-        return memory
+        raise AssertionError("numbers do not end")
 
     @contextmanager
     def _locked_marks(self) -> Iterator[None]:

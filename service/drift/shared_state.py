@@ -25,6 +25,7 @@ class SharedState(Protocol):
         work: makes the new state from the present one, None where there is none, or returns None to leave it; it may be
         called more than once.
         """
+        ...
 
     def drop(self) -> None:
         """Forget the state: the release has left, and begins anew should it come back."""

@@ -17,8 +17,8 @@ from taugate.service.errors import NotReady, ReloadFailed
 from taugate.service.lifecycle.loading import Load, ReleaseLoader
 from taugate.service.lifecycle.shadowing import Shadowing
 from taugate.service.metrics import Metrics
-from taugate.service.pipeline.cached_search import CachedSearch
 from taugate.service.pipeline.queue import Admission
+from taugate.service.pipeline.reply import CachedSearch
 from taugate.service.pipeline.search import SearchPipeline
 from taugate.service.runtime.resources import release_memory
 from taugate.service.settings import Settings

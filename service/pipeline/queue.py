@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.encoder.encoder import Tokens
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.errors import DeadlineExceeded, NotReady, Overloaded
-from taugate.service.pipeline.reply import SearchResult
 from taugate.service.runtime.traces import Trace
 
 
@@ -52,6 +52,20 @@ class Admission:
     def _change_depth(self, queries: int) -> None:
         self.depth += queries
         self._observe_depth(self.depth)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer to one query.
+
+    answer: what is kept of the top-K, and why; documents: those that are kept, in the answer's order; vector: the
+    query's, (d',) float32; random: (r,) float32, its similarities with some random documents.
+    """
+
+    answer: Answer
+    documents: list[Document]
+    vector: Float32
+    random: Float32
 
 
 @dataclass(slots=True, eq=False)

@@ -1,32 +1,39 @@
-"""The result of a search, and the reply that is made of it: JSON written once from our own values, kept as bytes."""
+"""Replies to queries: remembered, shared with an equal query in flight, rebuilt from Redis, or searched for.
 
+Each is written once, as the bytes of its JSON.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from taugate.retrieval.documents.store import Document
-from taugate.retrieval.query import Answer, Reason
-from taugate.retrieval.release.manifest import Manifest
+from taugate.retrieval.query import Answer, Query, Reason
+from taugate.retrieval.release.records import State
 from taugate.retrieval.vectors.similarity import Float32
+from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
+from taugate.service.metrics import Metrics
+from taugate.service.pipeline.queue import Admission, SearchResult
+from taugate.service.pipeline.search import SearchPipeline
 
+# The square of a vector's length: queries have unit length, or 0 where a text has no token.
+_MAX_SQUARED_LENGTH = 1.01
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
-    """The answer to one query.
+class SearchTask:
+    """A query, whether its results carry their texts, and the key that its reply is cached under."""
 
-    answer: what is kept of the top-K, and why; documents: those that are kept, in the answer's order; vector: the
-    query's, (d',) float32; random: (r,) float32, its similarities with some random documents.
-    """
-
-    answer: Answer
-    documents: list[Document]
-    vector: Float32
-    random: Float32
+    query: Query
+    include_text: bool
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +54,15 @@ class Reply:
     shown: bytes
 
     @classmethod
-    def build(cls, result: SearchResult, manifest: Manifest, *, include_text: bool) -> Self:
-        """Build the reply; manifest: of the release that was searched; include_text: whether results carry it."""
+    def build(cls, result: SearchResult, *, release: str, state: State, include_text: bool) -> Self:
+        """Build the reply.
+
+        result: of the search; release, state: id of the release that was searched, and the state of its calibration;
+        include_text: whether results carry title and text.
+        """
         answer = result.answer
         # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
-        head = bytes(memoryview(orjson.dumps(_fields(result, manifest, include_text)))[:-1])
+        head = bytes(memoryview(orjson.dumps(_fields(result, release, state, include_text)))[:-1])
         shown = answer.positions.astype(np.int32).tobytes() + answer.scores.tobytes()
         return cls(head, len(result.documents), answer.considered, answer.reason, _observed(result), shown)
 
@@ -65,6 +76,94 @@ class Reply:
         return _OBJECT_BYTES + len(self.head) + len(self.observed) + len(self.shown)
 
 
+class CachedSearch:
+    """Replies of one release. Belongs to one event loop."""
+
+    def __init__(self, pipeline: SearchPipeline, cache: TieredCache, admission: Admission, metrics: Metrics) -> None:
+        """pipeline: searches the release; cache, admission and metrics: of the process, shared by its releases."""
+        self.pipeline = pipeline
+        self._cache, self._admission, self._metrics = cache, admission, metrics
+        self._keys = CacheKeys(pipeline.release)
+        self._in_flight: SingleFlight[Reply] = SingleFlight()
+        manifest = pipeline.release.manifest
+        self._release_id = manifest.release_id
+        self._state: State = manifest.state
+
+    def task(self, query: Query, *, include_text: bool) -> SearchTask:
+        """Prepare a query; include_text: whether results carry title and text."""
+        return SearchTask(query, include_text, self._keys.reply(query, include_text=include_text))
+
+    def remembered(self, task: SearchTask) -> Reply | None:
+        """Return the reply where this process remembers it."""
+        reply = self._cache.memory.get(task.key)
+        if not isinstance(reply, Reply):
+            return None
+        self._metrics.observe_cache("hit")
+        return reply
+
+    async def replies(self, tasks: Sequence[SearchTask]) -> list[Reply]:
+        """Work out replies that are not remembered, in the order of the tasks.
+
+        Raises Overloaded where the tasks are more than may wait, DeadlineExceeded where they take too long, and what
+        SearchPipeline.search raises.
+        """
+        if not tasks:
+            return []
+        async with self._admission.admitted(len(tasks)):
+            if len(tasks) == 1:  # without an asyncio task of its own
+                return [await self._reply(tasks[0])]
+            return await asyncio.gather(*map(self._reply, tasks))
+
+    async def _reply(self, task: SearchTask) -> Reply:
+        """Join the work on an equal query, or begin it."""
+        if task.key in self._in_flight:
+            self._metrics.observe_cache("hit")
+        return await self._in_flight.join(task.key, lambda: self._work_out(task))
+
+    async def _work_out(self, task: SearchTask) -> Reply:
+        """Build a reply from what Redis knows of the query, or from a search, and remember it."""
+        query, memory = task.query, self._cache.memory
+        found_key = self._keys.found(query, self.pipeline.release.retriever.depth(query))
+        vector_key = self._keys.vector(query)
+        began = time.perf_counter()
+        outcome, (stored_positions, stored_vector) = await self._cache.fetch([found_key, vector_key])
+        if self._cache.shared:
+            self._metrics.observe_stage("cache", time.perf_counter() - began)
+        own = memory.get(vector_key)
+        vector = own if isinstance(own, np.ndarray) else self._read_vector(stored_vector)
+        result = None
+        if stored_positions is not None and vector is not None:
+            try:
+                result = self.pipeline.rescore(query, vector, _read_positions(stored_positions))
+            except ValueError:  # others can write to Redis: one of the two is not what was left there
+                vector = own if isinstance(own, np.ndarray) else None
+        self._metrics.observe_cache("hit" if vector is not None else "miss" if outcome == "hit" else outcome)
+        if result is None:
+            result = await self.pipeline.search(query, vector)
+            self._remember(result, found_key, vector_key)
+        reply = Reply.build(result, release=self._release_id, state=self._state, include_text=task.include_text)
+        memory.put(task.key, reply)
+        return reply
+
+    def _remember(self, result: SearchResult, found_key: str, vector_key: str) -> None:
+        vector = result.vector.copy()  # so that the batch that it is a row of can go
+        self._cache.memory.put(vector_key, vector)
+        self._cache.share({found_key: result.answer.found.astype(np.int32).tobytes(), vector_key: vector.tobytes()})
+
+    def _read_vector(self, stored: bytes | None) -> Float32 | None:
+        """Read a vector that others may have written; None where no query can have it."""
+        if stored is None or len(stored) != 4 * self.pipeline.release.retriever.index.dimension:
+            return None
+        vector: Float32 = np.frombuffer(stored, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            return vector if np.dot(vector, vector) <= _MAX_SQUARED_LENGTH else None  # nor where one is not a number
+
+
+def _read_positions(stored: bytes) -> NDArray[np.int64]:
+    """Read document positions. Raises ValueError where these are no whole numbers of 4 bytes."""
+    return np.frombuffer(stored, dtype=np.int32).astype(np.int64)
+
+
 def _observed(result: SearchResult) -> bytes:
     uncut = result.answer.uncut
     if uncut is None:
@@ -72,7 +171,7 @@ def _observed(result: SearchResult) -> bytes:
     return np.concatenate([[np.float32(uncut.kept)], uncut.scores, result.random], dtype=np.float32).tobytes()
 
 
-def _fields(result: SearchResult, manifest: Manifest, include_text: bool) -> dict[str, object]:
+def _fields(result: SearchResult, release: str, state: State, include_text: bool) -> dict[str, object]:
     answer = result.answer
     results = [
         {
@@ -80,12 +179,18 @@ def _fields(result: SearchResult, manifest: Manifest, include_text: bool) -> dic
             "rank": rank,
             "score": score,
             "relevance": relevance,
+            "below_threshold": below,
             "title": document.title if include_text else None,
             "text": document.text if include_text else None,
             "metadata": document.metadata,
         }
-        for document, rank, score, relevance in zip(
-            result.documents, answer.ranks.tolist(), answer.scores.tolist(), _relevance(answer), strict=True
+        for document, rank, score, relevance, below in zip(
+            result.documents,
+            answer.ranks.tolist(),
+            answer.scores.tolist(),
+            _relevance(answer),
+            answer.below_threshold.tolist(),
+            strict=True,
         )
     ]
     return {
@@ -93,12 +198,12 @@ def _fields(result: SearchResult, manifest: Manifest, include_text: bool) -> dic
         "threshold": answer.threshold,
         "policy": answer.policy,
         "calibrated": answer.calibrated,
-        "calibration": manifest.state,
+        "calibration": state,
         "considered": answer.considered,
         "dropped": answer.considered - len(results),
         "best_score": answer.best_score,
         "reason": answer.reason,
-        "release": manifest.release_id,
+        "release": release,
     }
 
 

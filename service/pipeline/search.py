@@ -21,10 +21,9 @@ from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Observe
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, deliver, failing
-from taugate.service.pipeline.reply import SearchResult
+from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, SearchResult, deliver, failing
 from taugate.service.runtime.resources import lower_priority, set_search_threads
-from taugate.service.runtime.traces import current, observing
+from taugate.service.runtime.traces import Trace, current_trace
 
 # Whose similarity with a query is measured, for ROE: a few, as each costs every query a product of two vectors.
 RANDOM_DOCUMENTS = 4
@@ -88,7 +87,7 @@ class SearchPipeline:
         vector: the query's, (d',) float32, where it is known, so that nothing has to be encoded. Raises NotReady where
         the pipeline is closed before the query had its turn, and what encoding or searching its batch raised.
         """
-        pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current())
+        pending = PendingQuery(query, asyncio.get_running_loop().create_future(), vector, current_trace.get())
         self._queue.put(pending)
         return await pending.result
 
@@ -165,3 +164,21 @@ class SearchPipeline:
             SearchResult(answer, [documents[position] for position in answer.positions.tolist()], vector, similarities)
             for answer, vector, similarities in zip(answers, vectors, random, strict=True)
         ]
+
+
+def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
+    """Return a function that observes a stage and adds it to the traces of all requests with queries in a batch.
+
+    observe: is called with the stage and its seconds; traces: one for each query, None for one that is not traced. Each
+    request gets the times of the whole batch, as it waited for all of it.
+    """
+    traced = {trace for trace in traces if trace is not None}
+    if not traced:
+        return observe
+
+    def observe_and_trace(stage: str, seconds: float) -> None:
+        observe(stage, seconds)
+        for trace in traced:
+            trace.add(stage, seconds, len(traces))
+
+    return observe_and_trace

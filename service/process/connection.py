@@ -14,12 +14,12 @@ from typing import Any
 
 import h11
 import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from taugate.service.api.connections import CONNECTION, CONNECTIONS, ConnectionTable
 from taugate.service.api.replies import error_body
-from taugate.service.api.request_context import SECURITY_HEADERS
-from taugate.service.runtime.ids import new_id
+from taugate.service.api.request_context import SECURITY_HEADERS, new_id, request_headers
 
 
 class _WaitsFor(Enum):
@@ -34,8 +34,7 @@ class _WaitsFor(Enum):
 class HttpConnection(asyncio.Protocol):
     """A connection with deadlines, which uvicorn makes as it makes its own protocol.
 
-    Its application's `ConnectionProgress` (service/api/connections.py) calls it as a request proceeds, and its
-    `ConnectionTable` once a second.
+    `ConnectionProgress` calls it as a request proceeds, and the application's `ConnectionTable` once a second.
     """
 
     def __init__(self, *, app_state: dict[str, Any], **uvicorn: Any) -> None:  # noqa: ANN401 (uvicorn's own arguments)
@@ -152,6 +151,43 @@ class HttpConnection(asyncio.Protocol):
     def _end(self, reply: bytes) -> None:
         self._transport.write(reply)
         self._transport.close()
+
+
+class ConnectionProgress:
+    """ASGI middleware around the application that tells a connection how far its request is, and sees every reply."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap an application.
+
+        app: is called for every request.
+        """
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application, and tell the connection of the request's head, of its end, and of its reply's end.
+
+        scope, receive, send: as ASGI has them; a request that came over another server's connection passes through.
+        """
+        connection = scope.get("state", {}).get(CONNECTION)
+        if scope["type"] != "http" or connection is None:
+            await self._app(scope, receive, send)
+            return
+        headers = request_headers(scope)
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
+        connection.request_began(has_body=has_body)
+
+        async def receive_and_tell() -> Message:
+            message = await receive()
+            if not message.get("more_body"):
+                connection.request_received()
+            return message
+
+        async def send_and_tell(message: Message) -> None:
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                connection.replied()
+
+        await self._app(scope, receive_and_tell, send_and_tell)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Mapping
-from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
+from taugate.service.process.connection import ConnectionProgress, HttpConnection
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
@@ -20,22 +20,24 @@ _log = logging.getLogger("taugate.serve")
 _ACCEPTS_PER_TURN = 8
 
 
-def uvicorn_options(settings: Settings) -> Mapping[str, Any]:
-    """Return the arguments of uvicorn.Config, which are the same for one process and for workers.
+def uvicorn_server(app: FastAPI, settings: Settings) -> uvicorn.Server:
+    """Return uvicorn with an application on it, set up alike for one process and for workers.
 
-    settings: of the service.
+    app: what is served; settings: of the service.
     """
-    return {
-        "http": "taugate.service.process.connection:HttpConnection",
-        "h11_max_incomplete_event_size": settings.connections.max_header_bytes,  # also of chunked trailers
-        "ws": "none",  # there is nothing here to upgrade to
-        "log_config": None,  # the root logger has it all already
-        "log_level": "error",  # a stranger who sends what is no HTTP fills no disk: the metrics count it
-        "access_log": False,  # RequestContext writes that line, with the request id
-        "server_header": False,
-        "proxy_headers": False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
-        "timeout_graceful_shutdown": settings.connections.shutdown_seconds,
-    }
+    config = uvicorn.Config(
+        ConnectionProgress(app),
+        http=HttpConnection,
+        h11_max_incomplete_event_size=settings.connections.max_header_bytes,  # also of chunked trailers
+        ws="none",  # there is nothing here to upgrade to
+        log_config=None,  # the root logger has it all already
+        log_level="error",  # a client that sends no HTTP must not fill the disk; the metrics count it
+        access_log=False,  # RequestContext writes that line, with the request id
+        server_header=False,
+        proxy_headers=False,  # nothing here asks who the client is, and anybody can write X-Forwarded-For
+        timeout_graceful_shutdown=settings.connections.shutdown_seconds,
+    )
+    return uvicorn.Server(config)
 
 
 def duplicate_listener(listener: socket.socket) -> list[socket.socket]:
@@ -57,7 +59,7 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
     limit_blas_threads()
     app = create_app(settings)
     serving: Serving = app.state.serving
-    server = uvicorn.Server(uvicorn.Config(app, **uvicorn_options(settings)))
+    server = uvicorn_server(app, settings)
 
     def stop_serving(*_: object) -> None:
         server.should_exit = True

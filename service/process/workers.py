@@ -18,14 +18,13 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-import uvicorn
 from prometheus_client.multiprocess import mark_process_dead
 
 from taugate.errors import InputError, ReleaseError, TaugateError
 from taugate.service.api.app import create_app
 from taugate.service.lifecycle.serving import Serving
 from taugate.service.metrics import SHARED_FOLDER
-from taugate.service.process.server import duplicate_listener, log_listening, uvicorn_options
+from taugate.service.process.server import duplicate_listener, log_listening, uvicorn_server
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
@@ -158,7 +157,7 @@ def _run_worker(listener: socket.socket) -> None:
         freeze_objects()
 
     serving.on_ready, serving.on_failure = ready, lambda: _give_up(serving.failure, folder)
-    uvicorn.Server(uvicorn.Config(application, **uvicorn_options(settings))).run(duplicate_listener(listener))
+    uvicorn_server(application, settings).run(duplicate_listener(listener))
 
 
 def _stop_with_supervisor() -> None:

@@ -8,7 +8,7 @@ sent as OTLP over HTTP. OpenTelemetry is imported only where a collector is conf
 import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,7 +16,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from taugate.errors import InputError
-from taugate.retrieval.retriever import Observe
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -100,30 +99,8 @@ def check_installed(endpoint: str | None) -> None:
         )
 
 
-_current: ContextVar[Trace | None] = ContextVar("trace", default=None)
-
-
-def current() -> Trace | None:
-    """Return the trace of the request that the calling task works for; None where it is not traced."""
-    return _current.get()
-
-
-def observing(observe: Observe, traces: Sequence[Trace | None]) -> Observe:
-    """Return a function that observes a stage and adds it to the traces of all requests with queries in a batch.
-
-    observe: is called with the stage and its seconds; traces: one for each query, None for one that is not traced. Each
-    request gets the times of the whole batch, as it waited for all of it.
-    """
-    traced = {trace for trace in traces if trace is not None}
-    if not traced:
-        return observe
-
-    def observe_and_trace(stage: str, seconds: float) -> None:
-        observe(stage, seconds)
-        for trace in traced:
-            trace.add(stage, seconds, len(traces))
-
-    return observe_and_trace
+# The trace of the request that the calling task works for; None where it is not traced.
+current_trace: ContextVar[Trace | None] = ContextVar("trace", default=None)
 
 
 class AnsweredRequest(NamedTuple):
@@ -168,7 +145,7 @@ class Tracer:
         caller: the span that the request was made in, None where it names none.
         """
         trace = Trace(caller)
-        _current.set(trace)
+        current_trace.set(trace)
         return trace
 
     def end(self, trace: Trace, answered: AnsweredRequest) -> SpanRef:

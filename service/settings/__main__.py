@@ -29,7 +29,7 @@ def _table(group: str) -> str:
     rows = [_row(each) for each in VARIABLES.values() if each.group == group]
     return "\n".join(
         [
-            f"## {model.model_config['title']}",
+            f"## {model.model_config.get('title')}",
             "",
             model.__doc__ or "",
             "",

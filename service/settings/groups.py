@@ -13,14 +13,17 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
-from taugate.drift.blocks import BLOCK
-from taugate.drift.blocks import FEWEST as FEWEST_OF_A_BLOCK
-from taugate.drift.blocks import MOST as MOST_OF_A_BLOCK
-from taugate.drift.monitor import AVERAGE_RUN_LENGTH, SMALLEST_EFFECT
-from taugate.drift.overlap import FEWEST
+from taugate.drift.rules import (
+    AVERAGE_RUN_LENGTH,
+    BLOCK,
+    FEWEST_IN_BLOCK,
+    FEWEST_IN_WINDOW,
+    MOST_IN_BLOCK,
+    SMALLEST_EFFECT,
+)
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
-from taugate.retrieval.index.base import gpu_count
+from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
@@ -205,7 +208,7 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     )
     window_queries: int = Field(
         default=10_000,
-        ge=FEWEST,
+        ge=FEWEST_IN_WINDOW,
         validation_alias="drift_window_queries",
         description="number of latest queries in a process that COE, ROE and distances are measured on",
     )
@@ -227,10 +230,10 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         description="how rare false alarms are: within N distinct queries there is one with a probability of at most N "
         "divided by this",
     )
-    block: Annotated[int, Field(ge=FEWEST_OF_A_BLOCK, le=MOST_OF_A_BLOCK)] | Literal["auto"] = Field(
+    block: Annotated[int, Field(ge=FEWEST_IN_BLOCK, le=MOST_IN_BLOCK)] | Literal["auto"] = Field(
         default=BLOCK,
         validation_alias="drift_block",
-        description=f"distinct queries in a block, {FEWEST_OF_A_BLOCK} to {MOST_OF_A_BLOCK:,}, or `auto`: as many as "
+        description=f"distinct queries in a block, {FEWEST_IN_BLOCK} to {MOST_IN_BLOCK:,}, or `auto`: as many as "
         "the bursts of the traffic need",
     )
     baseline: Path | None = Field(

@@ -17,6 +17,7 @@ from tests.retrieval.release.clones import clone
 
 Run = Callable[..., tuple[int, dict, str]]
 LABELS = ["Measured", "Threshold", "Promotion", "Report", "Next"]
+Refused = Callable[..., list[str]]
 RULE = "accuracy not lower by more than 0.1 and kept share not higher"
 
 
@@ -45,6 +46,18 @@ def summary(error: str) -> dict[str, str]:
 def details(error: str) -> list[str]:
     """The lines before those five."""
     return error[: error.index("\nMeasured ")].splitlines()
+
+
+@pytest.fixture
+def refused(sample: Path, encoder: Path, copy: Path, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """The lines on stderr of a calibration that ends with 2."""
+
+    def run(*more: str, rule: str = RULE) -> list[str]:
+        capfd.readouterr()
+        assert cli.main(arguments(sample, copy, encoder, "--promote-if", rule, *more)) == 2
+        return capfd.readouterr().err.splitlines()
+
+    return run
 
 
 def test_a_cut_that_loses_little_and_keeps_less_is_promoted(copy: Path, first: str, calibrated: Run) -> None:
@@ -147,46 +160,27 @@ CURRENT = [
 
 @pytest.mark.parametrize(("more", "rule", "says"), CURRENT)
 def test_what_the_current_release_cannot_be_asked_is_said_before_any_work(  # noqa: PLR0917
-    more: list[str],
-    rule: str,
-    says: str,
-    sample: Path,
-    encoder: Path,
-    copy: Path,
-    first: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    more: list[str], rule: str, says: str, copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataset, "read_objects", lambda *_: pytest.fail("read"))
-    capfd.readouterr()
-    assert cli.main(arguments(sample, copy, encoder, "--promote-if", rule, *more)) == 2
-    assert capfd.readouterr().err.startswith(f"taugate: {says.format(first=first)}")
+    assert refused(*more, rule=rule)[0].startswith(f"taugate: {says.format(first=first)}")
     assert release_ids(copy) == [first]
 
 
-def test_a_current_release_that_is_damaged_is_said_before_any_work(
-    sample: Path, encoder: Path, copy: Path, first: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_current_release_that_is_damaged_is_said_before_any_work(copy: Path, first: str, refused: Refused) -> None:
     (copy / first / "index.faiss").write_bytes(b"")
-    assert cli.main(arguments(sample, copy, encoder, "--promote-if", RULE)) == 2
-    assert "index.faiss" in capfd.readouterr().err.splitlines()[-1]
+    assert "index.faiss" in refused()[-1]
     assert release_ids(copy) == [first]
 
 
 def test_what_is_not_promoted_in_the_end_is_not_lost(
-    sample: Path,
-    encoder: Path,
-    copy: Path,
-    first: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    copy: Path, first: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody promotes another release while this one is calibrated."""
     other = clone(copy / first, 0, lambda manifest: manifest["policy"].update(k=6))
     monkeypatch.setattr("taugate.calibration.job.job.check_sizes", lambda *_: promote(copy, other))
-    assert cli.main(arguments(sample, copy, encoder, "--promote-if", RULE)) == 2
+    error = refused()
     (name,) = set(release_ids(copy)) - {first, other}
-    error = capfd.readouterr().err.splitlines()
     assert error[-2] == f"{copy / name} is written, and is not promoted:"
     assert error[-1].startswith(f"taugate: {name}: has K = 5, the current release {other} 6, and no rule compares")
     assert current_id(copy) == other

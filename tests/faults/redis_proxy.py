@@ -5,7 +5,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from tests.loopback import HOST, LoopbackTCPServer
 
@@ -48,8 +47,6 @@ class RedisProxy(LoopbackTCPServer):
                 time.sleep(self.delay())
                 client.sendall(answered)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
         self.hang_up()

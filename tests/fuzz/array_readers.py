@@ -14,8 +14,7 @@ from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.abstention import MODEL_SIGNALS, AnswerScore, Signals
 from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
 from taugate.retrieval.release.layout import ABSTENTION, METADATA, OUTCOMES, REFERENCE, RELEVANCE
-from taugate.retrieval.release.outcomes import Outcomes
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Outcomes, Reference
 from taugate.retrieval.vectors.projection import Projection
 from tests.fuzz.reader import TENSOR_WORDS, Reader, of_file
 

@@ -9,8 +9,9 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from taugate.calibration.replay.log import read_log
-from taugate.drift.blocks import FEWEST
-from taugate.drift.monitor import Monitor, Rules, theta_of
+from taugate.drift.monitor import Monitor
+from taugate.drift.rules import FEWEST_IN_BLOCK, Rules
+from taugate.drift.signals import theta_of
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import read_dataset
 from taugate.retrieval.documents.metadata import Metadata
@@ -115,7 +116,7 @@ _CALIBRATION, _TRAFFIC = reference(_RNG, 200), traffic(_RNG, 120)
 
 def _monitor(seen: int = 0) -> Monitor:
     """With blocks that are small, as reading them should be fast."""
-    monitor = Monitor(_CALIBRATION, theta_of(_CALIBRATION, 5), Rules(block=FEWEST))
+    monitor = Monitor(_CALIBRATION, theta_of(_CALIBRATION, 5), Rules(block=FEWEST_IN_BLOCK))
     monitor.update(_TRAFFIC.take(slice(seen)))
     return monitor
 

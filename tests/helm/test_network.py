@@ -5,7 +5,7 @@ from pathlib import Path
 import helm_python
 import pytest
 
-from taugate.service.access.hosts import AllowedHosts
+from taugate.service.access.authorization import AllowedHosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
 from tests.helm.rendered import KEYS, VARIANTS, Values, at, merged, render

@@ -1,13 +1,14 @@
-"""A releases directory that a test may change, and the command as it runs on it."""
+"""A releases directory that a test may change, the command as it runs on it, and an empty object store."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id
+from tests.object_storage import ObjectStorage, object_storage
 from tests.retrieval.release.clones import clone
 
 
@@ -40,3 +41,12 @@ def release(copy: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., tupl
         return code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
+    """An empty bucket, with the environment that leads there."""
+    with object_storage() as (bucket, _):
+        for name, value in bucket.environment.items():
+            monkeypatch.setenv(name, value)
+        yield bucket

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from taugate.registry import history
 from taugate.registry.catalog import current_id, pointed_id, release_ids
-from taugate.registry.pointer import rollback_targets
-from taugate.registry.promotion import promote, rollback
+from taugate.registry.promotion import promote, rollback, rollback_targets
 from taugate.retrieval.release.layout import CURRENT, SHADOW
 from taugate.retrieval.release.verify import verify
 from tests.registry.watched import start_changing, watched

@@ -1,7 +1,6 @@
 """A calibration without a directory that stays: what is current in object storage is pulled, and replaced by a rule."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,8 @@ from taugate.retrieval.release.layout import CURRENT
 from taugate.retrieval.release.signature import TrustedKeys
 from taugate.retrieval.release.verify import verify
 from tests.keys import write_keys
-from tests.object_storage import ObjectStorage, object_storage
+from tests.object_storage import ObjectStorage
 from tests.retrieval.release.clones import clone, without_a_cut
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
-    with object_storage() as (bucket, _):
-        for name, value in bucket.environment.items():
-            monkeypatch.setenv(name, value)
-        yield bucket
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,17 +24,6 @@ from taugate.storage.object_store import Store
 from tests.keys import write_keys
 from tests.object_storage import ObjectStorage, object_storage
 from tests.retrieval.release.test_hostile_release import forge
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
-    with monkeypatch.context() as patched:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
-            patched.setenv(name, "us-east-1")
-        with object_storage() as (bucket, _):
-            for name, value in bucket.environment.items():
-                patched.setenv(name, value)
-            yield bucket
 
 
 @pytest.fixture

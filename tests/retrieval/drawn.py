@@ -6,13 +6,10 @@ import numpy as np
 
 from taugate.retrieval.index.build import FEWEST_FOR_CODES
 from taugate.retrieval.index.kinds import Kind
+from tests.vectors import unit
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 N, D, K = FEWEST_FOR_CODES, 26, 10  # a dimension that codes of four components do not divide
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def clustered() -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.storage.append_log import append_lines
+from taugate.storage.files import append_lines
 
 
 @pytest.fixture

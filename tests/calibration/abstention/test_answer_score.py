@@ -16,14 +16,11 @@ from taugate.calibration.abstention.choose import (
 )
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.policy.abstention import SIGNALS
+from tests.vectors import unit
 
 D, K, DOCUMENTS, EACH = 16, 5, 60, 6  # EACH queries of either kind on a document
 GAMMA = 0.1
 Change = Callable[[int, np.random.Generator], np.ndarray]
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def world(seed: int = 0, documents: int = DOCUMENTS, spread: float = 1.0, words: bool = False) -> tuple:

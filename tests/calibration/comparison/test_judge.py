@@ -17,7 +17,7 @@ from taugate.errors import InputError, ReleaseError
 from taugate.registry.catalog import find
 from taugate.retrieval.release.layout import OUTCOMES
 from taugate.retrieval.release.manifest import Manifest
-from taugate.retrieval.release.outcomes import Outcomes
+from taugate.retrieval.release.query_arrays import Outcomes
 from taugate.retrieval.release.verify import verify
 from tests.calibration.comparison.measured import K, outcomes, share
 

@@ -23,12 +23,9 @@ from taugate.retrieval.index.kinds import INDEX
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
+from tests.vectors import unit
 
 N, D, QUERIES = 4000, 32, 1000
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,9 @@ from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.layout import PROJECTION
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.records import GateRecord, PairedLoss
+from tests.vectors import unit
 
 D, DOCUMENTS, QUERIES = 32, 120, 90
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.documents.filters import OneOf, Range, all_of
-from taugate.retrieval.documents.metadata import MOST_FIELDS
+from taugate.retrieval.documents.store import MOST_FIELDS
 from taugate.retrieval.release.layout import METADATA
 from taugate.retrieval.release.reader import load
 from taugate.retrieval.release.verify import verify

@@ -111,7 +111,7 @@ def test_what_is_refused_at_the_end_is_not_lost(
     def full(*_: object) -> None:
         raise OSError("history.jsonl: cannot be written")
 
-    monkeypatch.setattr("taugate.registry.pointer.record", full)
+    monkeypatch.setattr("taugate.registry.history.record", full)
     assert cli.main(arguments(sample, copy, encoder, "--seed", "1")) == 1
     (name,) = set(release_ids(copy)) - {before}
     error = capfd.readouterr().err.splitlines()

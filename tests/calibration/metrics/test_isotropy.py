@@ -9,10 +9,7 @@ from taugate.calibration.export.onnx_export import PROBES
 from taugate.calibration.metrics.isotropy import isotropy
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.vectors.similarity import Float32
-
-
-def unit(vectors: np.ndarray) -> Float32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+from tests.vectors import unit
 
 
 def authors_score(vectors: Float32) -> float:

@@ -27,14 +27,11 @@ from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.records import QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
+from tests.vectors import unit
 
 
 def query(*relevant: int, text: str = "?") -> LabelledQuery:
     return LabelledQuery("q", text, dict.fromkeys(relevant, 1))
-
-
-def unit(vectors: np.ndarray) -> Float32:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 def simulated(rng: np.random.Generator, sizes: np.ndarray, icc: float) -> tuple[np.ndarray, np.ndarray]:

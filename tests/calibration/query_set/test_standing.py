@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taugate.calibration.query_set.warnings import against_chance, calibration_record, lower_limit
-from taugate.retrieval.release.state import FEWEST_QUERIES
+from taugate.retrieval.release.records import FEWEST_QUERIES
 
 
 def hits(found: int, queries: int) -> np.ndarray:

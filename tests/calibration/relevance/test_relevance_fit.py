@@ -15,6 +15,7 @@ from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.policy.relevance import FEATURES
 from taugate.retrieval.vectors.similarity import similarity
+from tests.vectors import unit
 
 K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12
 
@@ -124,10 +125,6 @@ def test_the_same_data_give_the_same_bits() -> None:
 
 
 # A small corpus: documents, queries near one of them each, and the model that calibration fits on the first part.
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 class World:

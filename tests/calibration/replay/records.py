@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from taugate.registry.catalog import find
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.reference import Reference
 
 START = 1e9  # 2001-09-09 01:46:40 UTC
 DAY = 86400.0

@@ -53,7 +53,7 @@ def retrievers(request: pytest.FixtureRequest, metadata: Metadata) -> dict[Polic
 
 
 def same(one: Answer, other: Answer) -> bool:
-    arrays = ("positions", "scores", "ranks", "relevance")
+    arrays = ("positions", "scores", "ranks", "relevance", "below_threshold")
     facts = ("considered", "best_score", "threshold", "policy", "calibrated", "reason")
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays) and all(
         getattr(one, name) == getattr(other, name) for name in facts

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.exact import MOST_CANDIDATES, SPARE, exact_top_k
+from taugate.retrieval.index.flat import MOST_CANDIDATES, SPARE, exact_top_k
 from taugate.retrieval.vectors.similarity import Float32, pair_similarity
 
 N, D = 4000, 24

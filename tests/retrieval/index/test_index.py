@@ -10,10 +10,7 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.vectors.similarity import rounding_bound
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+from tests.vectors import unit
 
 
 @pytest.fixture
@@ -27,42 +24,34 @@ def brute_force(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.
     return np.take_along_axis(scores, order, 1), order
 
 
-@pytest.mark.parametrize("k", [1, 5, 20])
-def test_equals_brute_force(rng: np.random.Generator, k: int) -> None:
-    documents, queries = unit(rng.standard_normal((3000, 48))), unit(rng.standard_normal((200, 48)))
+def check(documents: np.ndarray, queries: np.ndarray, k: int = 5) -> None:
+    """The index finds what brute force does, to the last bit."""
     top = FlatIndex.build(documents).search(queries, k)
     scores, positions = brute_force(queries, documents, k)
     np.testing.assert_array_equal(top.positions, positions)
     np.testing.assert_array_equal(top.scores, scores)
 
 
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_equals_brute_force(rng: np.random.Generator, k: int) -> None:
+    check(unit(rng.standard_normal((3000, 48))), unit(rng.standard_normal((200, 48))), k)
+
+
 def test_ties_go_to_the_lower_position_however_many(rng: np.random.Generator) -> None:
     documents = np.tile(unit(rng.standard_normal((10, 48))), (500, 1))  # every document 500 times
-    queries = unit(rng.standard_normal((50, 48)))
-    top = FlatIndex.build(documents).search(queries, 5)
-    scores, positions = brute_force(queries, documents, 5)
-    np.testing.assert_array_equal(top.positions, positions)
-    np.testing.assert_array_equal(top.scores, scores)
+    check(documents, unit(rng.standard_normal((50, 48))))
 
 
 def test_a_corpus_of_copies_is_scored_as_a_whole(rng: np.random.Generator) -> None:
     """More ties than candidates are ever fetched: memory stays bounded and the lowest positions win."""
     documents = np.repeat(unit(rng.standard_normal((3, 48))), 3000, axis=0)
-    queries = unit(rng.standard_normal((40, 48)))
-    top = FlatIndex.build(documents).search(queries, 5)
-    scores, positions = brute_force(queries, documents, 5)
-    np.testing.assert_array_equal(top.positions, positions)
-    np.testing.assert_array_equal(top.scores, scores)
+    check(documents, unit(rng.standard_normal((40, 48))))
 
 
 def test_near_ties_are_ordered_by_their_exact_similarity(rng: np.random.Generator) -> None:
     """Documents closer to each other than float32 sums can tell apart: FAISS's own order would be chance."""
     base = unit(rng.standard_normal((1, 384)))
-    documents = unit(base + 1e-5 * rng.standard_normal((400, 384)))
-    top = FlatIndex.build(documents).search(base, 5)
-    scores, positions = brute_force(base, documents, 5)
-    np.testing.assert_array_equal(top.positions, positions)
-    np.testing.assert_array_equal(top.scores, scores)
+    check(unit(base + 1e-5 * rng.standard_normal((400, 384))), base)
 
 
 def test_a_query_has_the_same_result_alone_and_in_a_batch(rng: np.random.Generator) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from taugate.errors import ReleaseError
-from taugate.retrieval.index.approximate import ApproximateIndex
-from taugate.retrieval.index.build import AnyIndex, build
+from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save, sizes
 from taugate.retrieval.index.kinds import INDEX, VECTORS, Kind
-from tests.retrieval.drawn import KINDS, D, K, N, clustered, unit
+from tests.retrieval.drawn import KINDS, D, K, N, clustered
+from tests.vectors import unit
 
 EXACT = ("flat", "hnsw", "ivf-flat", "ivf-pq")  # rank by the vectors themselves
 

@@ -10,7 +10,8 @@ from taugate.retrieval.index.approximate import ApproximateIndex
 from taugate.retrieval.index.build import build, subset
 from taugate.retrieval.index.files import load, save
 from taugate.retrieval.index.kinds import Kind
-from tests.retrieval.drawn import KINDS, D, K, clustered, unit
+from tests.retrieval.drawn import KINDS, D, K, clustered
+from tests.vectors import unit
 
 COUNT, GONE = 2000, 7
 

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taugate.retrieval.index.build import AnyIndex, build
-from taugate.retrieval.index.exact import SPARE
+from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.build import build
 from taugate.retrieval.index.files import load, save
+from taugate.retrieval.index.flat import SPARE
 from taugate.retrieval.index.kinds import Kind
 from taugate.retrieval.index.top_k import DocumentSubset, TopK
-from tests.retrieval.drawn import KINDS, D, K, N, clustered, unit
+from tests.retrieval.drawn import KINDS, D, K, N, clustered
+from tests.vectors import unit
 
 FEW = N // 128  # up to so many are scored one by one
 SIZES = (0, 1, K - 1, K, K + SPARE, K + SPARE + 1, FEW, FEW + 1, N // 20, N // 2, N - 1, N)

@@ -58,9 +58,18 @@ def test_a_threshold_of_zero_is_a_threshold() -> None:
     assert len(answer(Query("q", k=5, threshold=0.0)).scores) == 4
 
 
-@pytest.mark.parametrize(("least", "kept"), [(0, 2), (1, 2), (3, 3), (9, 5)])
-def test_min_results_reaches_below_the_threshold(least: int, kept: int) -> None:
-    assert len(answer(Query("q", k=5, min_results=least)).scores) == kept
+@pytest.mark.parametrize(("least", "kept"), [(0, 2), (1, 2), (2, 2), (3, 3), (9, 5)])
+def test_min_results_reaches_below_the_threshold_and_says_so(least: int, kept: int) -> None:
+    found = answer(Query("q", k=5, min_results=least))
+    assert len(found.scores) == kept
+    assert found.below_threshold.tolist() == [False] * 2 + [True] * (kept - 2)
+    assert found.calibrated == (kept == 2)
+
+
+def test_below_the_threshold_is_below_the_requests_own() -> None:
+    found = answer(Query("q", k=5, threshold=0.95, min_results=2))
+    assert found.below_threshold.tolist() == [True, True]
+    assert answer(Query("q", k=5, threshold=0.0, min_results=2)).below_threshold.tolist() == [False] * 4
 
 
 def test_calibration_speaks_for_the_first_k_only() -> None:

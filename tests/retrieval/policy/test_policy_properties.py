@@ -96,13 +96,15 @@ def test_an_answer_is_the_rule_and_the_least_that_was_asked_for(
     assert (found.considered, found.best_score) == (considered, float(scores[0]))
     assert found.threshold == rounded(tau if threshold is None else threshold)
     assert found.reason == (None if len(found.ranks) else "all_below_threshold")
-    assert found.calibrated == (threshold is None and k <= 5)
+    assert found.below_threshold.tolist() == [rank > passing for rank in found.ranks]
+    assert found.calibrated == (threshold is None and k <= 5 and len(found.ranks) == passing)
 
 
 @given(LISTS, st.integers(1, 9), st.integers(0, 9))
 def test_without_a_policy_all_is_kept(scores: np.ndarray, k: int, least: int) -> None:
     found = answer("none", scores, None, Query("q", k, None, min(least, k)))
     assert len(found.ranks) == min(k, len(scores))
+    assert not found.below_threshold.any()
     assert (found.threshold, found.calibrated, found.reason) == (None, False, None)
     dropped = answer("none", scores, None, Query("q", k, 2.0, 0))
     assert (len(dropped.ranks), dropped.reason) == (0, "all_below_threshold")

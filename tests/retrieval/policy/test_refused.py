@@ -76,6 +76,7 @@ def test_a_refused_query_gets_nothing_without_a_cut_either() -> None:
 def test_an_answered_query_keeps_its_best_result(cut: float, kept: int) -> None:
     found = answer("near", cut)
     assert (found.ranks.tolist(), found.reason) == ([*range(1, kept + 1)], None)
+    assert (found.below_threshold.any(), found.calibrated) == (False, True)
 
 
 def test_a_score_equal_to_tau_is_answered() -> None:
@@ -93,6 +94,7 @@ def test_the_requests_own_threshold_refuses_nobody() -> None:
 def test_min_results_are_returned_of_a_refused_query(least: int, kept: list[int]) -> None:
     found = answer("far", min_results=least)
     assert (found.ranks.tolist(), found.reason) == (kept, None)
+    assert (found.below_threshold.all(), found.calibrated) == (True, False)
 
 
 def test_fewer_or_more_results_are_refused_alike() -> None:

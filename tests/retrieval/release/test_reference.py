@@ -9,8 +9,8 @@ from safetensors.numpy import load_file, save_file
 
 from taugate.errors import ReleaseError
 from taugate.registry.catalog import find
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.reader import load
-from taugate.retrieval.release.reference import Reference
 from tests.drift.similarities import reference
 
 

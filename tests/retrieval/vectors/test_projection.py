@@ -8,10 +8,7 @@ from safetensors.numpy import save
 
 from taugate.errors import ReleaseError
 from taugate.retrieval.vectors.projection import Projection
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+from tests.vectors import unit
 
 
 @pytest.fixture

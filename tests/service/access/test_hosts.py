@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taugate.service.access.hosts import AllowedHosts
+from taugate.service.access.authorization import AllowedHosts
 from taugate.service.errors import Forbidden
 from taugate.service.settings import Settings
 from tests.service.api.test_guard import app, ask

@@ -19,9 +19,9 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.access.authorization import PATH_RULES
 from taugate.service.access.keys import ApiKey, digest
+from taugate.service.api.request_context import may_judge, reply_id
 from taugate.service.drift.alarms import drift_field
 from taugate.service.lifecycle.serving import ActiveRelease
-from taugate.service.runtime.ids import may_judge, reply_id
 from taugate.service.shadow.gauges import answer
 from tests.prometheus_process import until
 from tests.service.access.files import OPS, SCRAPER, bearer, entry, write

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from taugate.service.access.keys import ApiKey
-from taugate.service.api.body_limits import BodyLimits
+from taugate.service.api.bodies import BodyLimits
 from taugate.service.errors import Overloaded
 from taugate.service.settings import Settings
 

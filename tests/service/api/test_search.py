@@ -51,7 +51,7 @@ def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, 
     assert body["results"]
     documents = {document.id: document for document in release.documents}
     for result in body["results"]:
-        assert " ".join(result) == "id rank score relevance title text metadata"
+        assert " ".join(result) == "id rank score relevance below_threshold title text metadata"
         document = documents[result["id"]]
         stored = (document.title, document.text, document.metadata)
         assert (result["title"], result["text"], result["metadata"]) == stored
@@ -113,6 +113,21 @@ def test_min_results_are_returned_below_the_threshold(service: ServiceProcess, l
     reply = search(service, k=5, threshold=DROP_ALL, min_results=least)
     assert found(reply) == found(search(service, k=5, threshold=KEEP_ALL))[:least]
     assert (reply["dropped"], reply["reason"]) == (5 - least, None)
+    assert [result["below_threshold"] for result in reply["results"]] == [True] * least
+
+
+def test_a_reply_is_calibrated_only_where_no_result_is_below_the_threshold(
+    service: ServiceProcess, release: Release
+) -> None:
+    for query in QUESTIONS[:20]:
+        kept = len(search(service, query)["results"])
+        for least in (1, kept, 5):
+            for _ in ("worked out", "from the cache"):
+                reply = search(service, query, min_results=least)
+                below = [result["below_threshold"] for result in reply["results"]]
+                assert below == [result["score"] < reply["threshold"] for result in reply["results"]]
+                assert below == [False] * kept + [True] * max(0, least - kept)
+                assert reply["calibrated"] == (not any(below))
 
 
 def test_without_text_only_title_and_text_are_missing(service: ServiceProcess) -> None:

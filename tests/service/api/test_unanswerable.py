@@ -105,6 +105,7 @@ def test_the_requests_own_threshold_and_min_results_refuse_nobody(service: Servi
     assert search(service, query, threshold=2.0)["reason"] == "all_below_threshold"
     forced = search(service, query, min_results=2)
     assert ([result["rank"] for result in forced["results"]], forced["reason"]) == ([1, 2], None)
+    assert ([result["below_threshold"] for result in forced["results"]], forced["calibrated"]) == ([True] * 2, False)
 
 
 def test_a_batch_answers_as_single_queries_do(service: ServiceProcess, release: Release) -> None:

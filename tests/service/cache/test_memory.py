@@ -4,6 +4,7 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import load
 from taugate.service.cache.cache import CacheValue, MemoryCache
 from taugate.service.drift.recent_replies import RecentReplies
-from taugate.service.pipeline.reply import Reply, SearchResult
-from taugate.service.runtime.ids import new_id
+from taugate.service.pipeline.queue import SearchResult
+from taugate.service.pipeline.reply import Reply
 
 KEY = "taugate:4:20261121T212206Z-911c6aa76f09:int8:reply:{:064x}"
 
@@ -57,7 +58,8 @@ def reply(releases: Path) -> Callable[[], Reply]:
     (answer,) = release.retriever.answer([query], vectors)
     documents = [release.documents[position] for position in answer.positions.tolist()]
     result = SearchResult(answer, documents, vectors[0], np.zeros(4, dtype=np.float32))
-    return lambda: Reply.build(result, release.manifest, include_text=False)
+    manifest = release.manifest
+    return lambda: Reply.build(result, release=manifest.release_id, state=manifest.state, include_text=False)
 
 
 @pytest.mark.parametrize("kind", ["replies", "short vectors", "long vectors"])
@@ -80,12 +82,12 @@ def test_the_limit_is_one_of_memory_in_use(kind: str, reply: Callable[[], Reply]
 def test_a_reply_that_is_gone_leaves_its_slot_and_nothing_else(reply: Callable[[], Reply]) -> None:
     """Nor what the allocator gave to its bytes: orjson asks for four kilobytes, however few it needs."""
     shown = RecentReplies(None, "release", 5, seconds=3600)
-    shown.add(new_id(), 0.0, reply().shown)
+    shown.add(uuid4().hex, 0.0, reply().shown)
     gc.collect()
     tracemalloc.start()
     try:
         for number in range(300):
-            shown.add(new_id(), float(number), reply().shown)
+            shown.add(uuid4().hex, float(number), reply().shown)
         used, _ = tracemalloc.get_traced_memory()
         kept = [(each.observed, each.shown) for each in (reply() for _ in range(300))]
         more, _ = tracemalloc.get_traced_memory()

@@ -1,13 +1,53 @@
-"""The release that the services of these tests have, opened here."""
+"""The release that the services of these tests have, opened here, and places where processes share its alarms."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from taugate.drift.observations import Observations
 from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import Release, load
+from taugate.service.metrics import SHARED_FOLDER
+from tests.redis_process import RedisProcess
+from tests.service.drift.processes import InFile, InRedis, Place
+from tests.service.drift.traffic import enough, foreign, observed
 
 
 @pytest.fixture(scope="module")
 def release(releases: Path) -> Release:
     return load(find(releases), 1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    with RedisProcess(tmp_path_factory.mktemp("redis")) as redis:
+        yield redis
+
+
+@pytest.fixture
+def in_redis(server: RedisProcess) -> InRedis:
+    return InRedis(server)
+
+
+@pytest.fixture
+def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InFile:
+    (tmp_path / "workers").mkdir()
+    monkeypatch.setenv(SHARED_FOLDER, str(tmp_path / "workers"))
+    return InFile(tmp_path / "workers")
+
+
+@pytest.fixture(params=["in_redis", "in_file"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def needed(release: Release) -> int:
+    return enough(release)
+
+
+@pytest.fixture(scope="module")
+def seen(release: Release, needed: int) -> Observations:
+    """As many foreign questions as raise one alarm, of one signal, in a process that sees all of them."""
+    return observed(release, foreign(needed))

@@ -8,10 +8,10 @@ import sys
 from taugate.cli import main as cli
 from taugate.service.drift import analysis, fleet, watch
 
-_WEIGH_SECONDS = 0.5
-watch._INTERVAL_SECONDS = _WEIGH_SECONDS / 5
-analysis._WEIGH_SECONDS, analysis._SHOW_SECONDS = _WEIGH_SECONDS, 3 * _WEIGH_SECONDS
-fleet._PAUSE_SECONDS = _WEIGH_SECONDS
+_UPDATE_SECONDS = 0.5
+watch._INTERVAL_SECONDS = _UPDATE_SECONDS / 5
+analysis._UPDATE_SECONDS, analysis._SHOW_SECONDS = _UPDATE_SECONDS, 3 * _UPDATE_SECONDS
+fleet._PAUSE_SECONDS = _UPDATE_SECONDS
 
 if __name__ == "__main__":
     sys.exit(cli.main())

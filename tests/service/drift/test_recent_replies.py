@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
 
 from taugate.service.drift import recent_replies as module
 from taugate.service.drift.recent_replies import RING_BYTES, RecentReplies, ReplyRing, ShownResults
-from taugate.service.runtime.ids import new_id
 
 RELEASE, RESULTS, SECONDS = "20260101T000000Z-0123456789ab", 5, 10.0
 Made = Callable[[], RecentReplies]
@@ -31,20 +31,28 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Made:
 
 @pytest.mark.parametrize("many", [0, 1, 4, 5, 6, 10, 100])
 def test_a_reply_of_any_length_is_found(made: Made, many: int) -> None:
-    shown, query_id = made(), new_id()
+    shown, query_id = made(), uuid4().hex
     positions = [*range(1000, 1000 + many)]
-    shown.add(new_id(), 1.0, packed([1, 2]))
+    shown.add(uuid4().hex, 1.0, packed([1, 2]))
     shown.add(query_id, 1.0, packed(positions))
     found = shown.find(query_id, 2.0)
     assert found is not None
     assert found.positions.tolist() == positions
     assert found.scores.tobytes() == packed(positions)[4 * many :]
-    for strange in (new_id(), query_id[:31] + "g", query_id[:16] + "0" * 16, query_id.upper(), "0" * 32, "", "é" * 32):
+    for strange in (
+        uuid4().hex,
+        query_id[:31] + "g",
+        query_id[:16] + "0" * 16,
+        query_id.upper(),
+        "0" * 32,
+        "",
+        "é" * 32,
+    ):
         assert shown.find(strange, 2.0) is None or strange == query_id
 
 
 def test_until_it_is_too_old(made: Made) -> None:
-    shown, query_id = made(), new_id()
+    shown, query_id = made(), uuid4().hex
     shown.add(query_id, 5.0, packed([1]))
     assert shown.find(query_id, 15.0) is not None
     assert shown.find(query_id, 15.1) is None
@@ -53,7 +61,7 @@ def test_until_it_is_too_old(made: Made) -> None:
 
 def test_the_oldest_go_and_it_takes_no_more_room(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RING_BYTES", 4096)
-    shown, ids = made(), [new_id() for _ in range(500)]
+    shown, ids = made(), [uuid4().hex for _ in range(500)]
     for at, query_id in enumerate(ids):
         shown.add(query_id, at / 100, packed([at, at + 1, at + 2]))
     found = [shown.find(query_id, 5.0) for query_id in ids]
@@ -68,7 +76,7 @@ def test_room_for_as_many_as_it_says() -> None:
 
 
 def test_each_judgement_counts_once(made: Made) -> None:
-    shown, query_id, other = made(), new_id(), new_id()
+    shown, query_id, other = made(), uuid4().hex, uuid4().hex
     for each in (query_id, other):
         shown.add(each, 1.0, packed([*range(7)]))  # which take two parts
     for position in (3, 6):
@@ -82,7 +90,7 @@ def test_each_judgement_counts_once(made: Made) -> None:
 def test_workers_know_of_each_other(tmp_path: Path) -> None:
     workers = [RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(3)]
     elsewhere = RecentReplies(tmp_path, RELEASE.replace("2026", "2027"), RESULTS, SECONDS)
-    ids = [new_id() for _ in workers]
+    ids = [uuid4().hex for _ in workers]
     for worker, query_id in zip(workers, ids, strict=True):
         worker.add(query_id, 1.0, packed([4, 5]))
     for query_id in ids:
@@ -110,7 +118,7 @@ print("ready", flush=True)
 time.sleep(60)
 """
     for start in range(3):
-        ids = [new_id() for _ in range(3)]
+        ids = [uuid4().hex for _ in range(3)]
         with subprocess.Popen(
             [sys.executable, "-c", program, *ids, str(3 * start)], stdout=subprocess.PIPE, text=True
         ) as worker:
@@ -119,7 +127,7 @@ time.sleep(60)
             os.kill(worker.pid, signal.SIGKILL)
         assert len([*tmp_path.glob("*.ring")]) == 1, start
     after = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS)
-    latest = new_id()
+    latest = uuid4().hex
     after.add(latest, 9.0, packed([8]))
     assert all(after.find(query_id, 10.0) is not None for query_id in (*ids, latest))
 
@@ -130,7 +138,7 @@ def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     one, other = (RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(2))
-    query_id = new_id()
+    query_id = uuid4().hex
     one.add(query_id, 1.0, packed([1]))
     assert one.find(query_id, 2.0) is not None
     assert other.find(query_id, 2.0) is None
@@ -140,7 +148,7 @@ def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: p
 
 def test_half_a_slot_is_none(tmp_path: Path) -> None:
     """The id is written last: a worker that is killed in between leaves nothing that is found."""
-    shown, query_id = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS), new_id()
+    shown, query_id = RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS), uuid4().hex
     shown.add(query_id, 1.0, packed([1, 2]))
     (path,) = tmp_path.glob("*.ring")
     with path.open("r+b") as file:

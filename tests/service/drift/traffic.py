@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from taugate.drift.monitor import Monitor, theta_of
+from taugate.drift.monitor import Monitor
 from taugate.drift.observations import Observations, query_key
+from taugate.drift.signals import theta_of
 from taugate.registry.promotion import promote
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release

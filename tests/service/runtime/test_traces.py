@@ -12,8 +12,9 @@ import pytest
 
 from taugate.cli.serve import listen
 from taugate.errors import InputError
+from taugate.service.pipeline.search import observing
 from taugate.service.runtime import traces
-from taugate.service.runtime.traces import SpanRef, Trace, observing
+from taugate.service.runtime.traces import SpanRef, Trace
 from taugate.service.settings import read_settings
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.runtime.collector import Collector, Span

@@ -1,4 +1,4 @@
-"""The outcome of each labelled query at calibration, with which that of a later release is compared."""
+"""Arrays that a release keeps of its labelled queries: similarities to watch drift by, and outcomes to compare."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.vectors.similarity import Float32
 from taugate.storage.tensors import read_tensors, write_tensors
 
-_TYPES = {
+_OUTCOME_TYPES = {  # of the arrays of Outcomes
     "query": np.uint64,
     "cluster": np.int64,
     "hit": np.bool_,
@@ -24,8 +25,57 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
+class Reference:
+    """Similarities of q calibration queries with their top-K, correct and random documents, to compare live ones with.
+
+    top: (q, K) float32 S_topK, best first. correct: (q,) float32 S_corr. random: (q,) float32 S_rand. kept: (q,) int64,
+    how many of the K the policy keeps. correct_kept: (q,) bool, whether the correct document is one of them, so that a
+    user can have seen it.
+    """
+
+    top: Float32
+    correct: Float32
+    random: Float32
+    kept: NDArray[np.int64]
+    correct_kept: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def save(self, path: Path) -> None:
+        """Write the arrays to one safetensors file. Raises OSError."""
+        write_tensors(path, {name: getattr(self, name) for name in self.__dataclass_fields__})
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read what `save` wrote. Raises ReleaseError where it holds anything else."""
+        arrays = read_tensors(path)
+        if {*arrays} != {*cls.__dataclass_fields__} or not _is_valid_reference(cls(**arrays)):
+            raise ReleaseError(f"{path}: does not hold the similarities of calibration queries; calibrate again")
+        return cls(**arrays)
+
+
+def _is_valid_reference(read: Reference) -> bool:
+    """Tell whether shapes and types are those written, and the numbers finite."""
+    if read.top.ndim != 2 or not read.top.size:
+        return False
+    queries, k = read.top.shape
+    similarities = (read.top, read.correct, read.random)
+    flat = (read.correct, read.random, read.kept, read.correct_kept)
+    return bool(
+        all(array.shape == (queries,) for array in flat)
+        and all(array.dtype == np.float32 and np.isfinite(array).all() for array in similarities)
+        and read.kept.dtype == np.int64
+        and read.correct_kept.dtype == np.bool_
+        and ((read.kept >= 0) & (read.kept <= k)).all()
+    )
+
+
+@dataclass(frozen=True)
 class Outcomes:
     """Outcomes of q answerable queries, the held-out ones where there are any, and of u unanswerable ones.
+
+    Those of a later release are compared with them.
 
     query: (q,) uint64, the first 64 bits of the SHA-256 of each text, by which two releases know their common queries.
     cluster: (q,) int64, equal for queries that share a relevant document. hit, hit_kept: (q,) bool, whether the top-K,
@@ -45,7 +95,7 @@ class Outcomes:
 
     def save(self, path: Path) -> None:
         """Write the arrays to one safetensors file. Raises OSError."""
-        write_tensors(path, {name: getattr(self, name) for name in _TYPES})
+        write_tensors(path, {name: getattr(self, name) for name in _OUTCOME_TYPES})
 
     @classmethod
     def load(cls, path: Path, k: int) -> Self:
@@ -54,16 +104,16 @@ class Outcomes:
         path: the file. k: how many results a query has at most. Raises ReleaseError where it holds anything else.
         """
         arrays = read_tensors(path)
-        if {*arrays} != {*_TYPES} or not _is_valid(cls(**arrays), k):
+        if {*arrays} != {*_OUTCOME_TYPES} or not _are_valid_outcomes(cls(**arrays), k):
             raise ReleaseError(f"{path}: does not hold what calibration queries got; calibrate again")
         return cls(**arrays)
 
 
-def _is_valid(read: Outcomes, k: int) -> bool:
+def _are_valid_outcomes(read: Outcomes, k: int) -> bool:
     """Tell whether shapes and types are those written, and the numbers possible."""
     if read.query.ndim != 1 or not read.query.size or read.unanswerable.ndim != 1:
         return False
-    for name, kind in _TYPES.items():
+    for name, kind in _OUTCOME_TYPES.items():
         array, rows = getattr(read, name), read.unanswerable if name.startswith("unanswerable") else read.query
         if array.dtype != kind or array.shape != rows.shape:
             return False

@@ -1,0 +1,36 @@
+"""The rules of drift detection: which drift matters, how rare false alarms are, and how many queries make a block."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+# Half of what Cohen calls a small effect: a share of 50 % that becomes 55 %, one of 5 % that becomes 7.4 %.
+SMALLEST_EFFECT = 0.1
+# Distinct queries between false alarms: while all means are just within their bounds, a false alarm of any signal
+# within N queries has at most the probability N over this: one in four for a hundred queries a second all month.
+# Further inside there are none.
+AVERAGE_RUN_LENGTH = 1e9
+# Distinct queries in a block unless the settings say otherwise. Bursts of 200 queries on one topic then raise no alarm,
+# and a wrong corpus is found within 1,500 queries (docs/benchmarks/drift.md).
+BLOCK = 200
+FEWEST_IN_BLOCK, MOST_IN_BLOCK = 25, 10_000  # at least five queries in each fifth; 10,000 take 160 kB
+# As many queries as a bootstrap draws by default (the paper's l): of fewer, an interval of COE or ROE says little.
+FEWEST_IN_WINDOW = 100
+
+BlockRule = int | Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When there is an alarm.
+
+    smallest_effect: Cohen's h by which a mean has to leave the bounds of the calibration. average_run_length: distinct
+    queries between false alarms, see `drift.alarm.threshold`. block: distinct queries in a block, or `auto` for as many
+    as the bursts ask for.
+    """
+
+    smallest_effect: float = SMALLEST_EFFECT
+    average_run_length: float = AVERAGE_RUN_LENGTH
+    block: BlockRule = BLOCK
+
+
+DEFAULT_RULES = Rules()
