@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "taugate"
 ROOMS = sorted(link.resolve().name for link in PACKAGE.iterdir() if link.is_symlink())
-FOLDERS = (".ci", "benchmarks", "deploy", "docs", "helm", "src", "tests", *ROOMS)
+FOLDERS = ["src", *re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(encoding="utf-8"), re.MULTILINE)]
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
@@ -108,7 +108,7 @@ def test_the_sdist_is_the_repository(unpacked: Path) -> None:
         check=True,
     )
     tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
-    assert {name for name in tracked if not (unpacked / name).exists()} == set()
+    assert {name for name in tracked if not (unpacked / name).exists()} == set(), "MANIFEST.in leaves them out"
     assert {path.name for path in (unpacked / "src" / "taugate").iterdir() if path.is_symlink()} == set(ROOMS)
     files = [path for path in unpacked.rglob("*") if path.is_symlink() or path.is_file()]
     found = {path.relative_to(unpacked).as_posix() for path in files}
