@@ -21,13 +21,14 @@ COMMANDS = {
     "quickstart": ("calibrate on a sample data set, serve it, and ask two questions", "taugate.cli.quickstart"),
     "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
+    "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
     "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
     "drift": ("look for drift in recorded queries", "taugate.cli.drift"),
     "key": ("make API keys", "taugate.cli.key"),
     "completion": ("print the completion script of a shell", "taugate.cli.completion"),
 }
-# Where a package is imported by another name than it is installed by.
-_PACKAGE_OF = {"sklearn": "scikit-learn", "google": "protobuf"}
+# Packages that are imported by another name than they are installed by, or that come with another one.
+_PACKAGE_OF = {"google": "protobuf", "markupsafe": "jinja2", "sklearn": "scikit-learn"}
 
 
 def main(arguments: list[str] | None = None) -> int:

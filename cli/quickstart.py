@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from taugate.cli import calibrate
-from taugate.cli.serve import listen, read_settings, serve
+from taugate.cli.serve import listen, serve
+from taugate.service.settings import read_settings
 
 _ANSWERED = "Who is liable for hidden defects when I buy a house?"
 _READY_SECONDS = 60  # loading the sample release takes about one; a machine that needs more has another problem

@@ -2,13 +2,10 @@
 
 import argparse
 import socket
-from typing import Any
 
-from pydantic import ValidationError
-
-from taugate.cli.terminal.options import variable_help
+from taugate.cli.terminal.options import add_setting_flags, given_settings
 from taugate.errors import InputError
-from taugate.service.settings import Settings
+from taugate.service.settings import Settings, read_settings
 
 _BACKLOG = 2048  # uvicorn's own default
 # Of each connection, which Linux doubles. By itself it would let one that nobody reads grow to 4 MiB, of the kernel's
@@ -20,10 +17,7 @@ _SEND_BUFFER_BYTES = 64 << 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate serve` to its parser."""
     parser.description = "Every setting is also a TAUGATE_* variable; docs/settings.md lists them."
-    parser.add_argument("--releases", metavar="DIR_OR_URL", help=variable_help("releases"))
-    parser.add_argument("--host", help=variable_help("host"))
-    parser.add_argument("--port", type=int, help=variable_help("port"))
-    parser.add_argument("--workers", type=int, help=variable_help("workers"))
+    add_setting_flags(parser)
     parser.set_defaults(run=run)
 
 
@@ -33,26 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
     arguments: the parsed command line. Returns the exit code. Raises InputError for settings that cannot be used and
     ReleaseError where there is no release to serve.
     """
-    from taugate.service.lifecycle.loading import (
-        current_release,
-    )  # loads faiss and onnxruntime, which help does without
+    from taugate.service.lifecycle.loading import current_release  # loads faiss and onnxruntime: help does without
 
-    settings = read_settings(**{name: getattr(arguments, name) for name in ("releases", "host", "port", "workers")})
+    settings = read_settings(**given_settings(arguments))
     current_release(settings, at_start=True)  # before anything is bound: the usual mistake is one without a release
     serve(settings, listen(settings))
     return 0
-
-
-def read_settings(**options: Any) -> Settings:  # noqa: ANN401 (a value for any of the settings)
-    """Read the settings from the environment and from options, which go first.
-
-    options: values by the variable's name, as of `Settings`; those that are None were not given. Raises InputError for
-    a value that cannot be used.
-    """
-    try:
-        return Settings(**{name: value for name, value in options.items() if value is not None})
-    except ValidationError as error:
-        raise InputError(_settings_message(error)) from error
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
@@ -95,15 +75,3 @@ def listen(settings: Settings) -> socket.socket:
         raise InputError(
             f"cannot listen on {host} port {port}: {error.strerror}; give another --host or --port"
         ) from error
-
-
-def _settings_message(error: ValidationError) -> str:
-    """The first thing that is wrong, in one line."""
-    detail = error.errors()[0]
-    if not detail["loc"]:  # a rule between two settings, which names them itself
-        return detail["msg"]
-    group_and_name = detail["loc"][:2]  # what comes behind says which part of a union failed
-    name = str(group_and_name[-1])
-    if detail["type"] == "missing":
-        return f"no {name} given: use --{name} DIR or TAUGATE_{name.upper()}"
-    return f"TAUGATE_{name.upper()} (or --{name}): {detail['msg']}, got {detail['input']!r}"

@@ -3,6 +3,7 @@
 Reading takes no lock, and nothing here is verified: whoever opens or promotes a release verifies it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from taugate.errors import ReleaseError
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, POINTER_BYTES, SHADOW, is_release_id
 from taugate.retrieval.release.records import State
 from taugate.storage.files import read_bounded
+
+_MAX_LISTED = 5  # releases that an error lists: the newest are those that somebody looks for
+_SHORTEST = 4  # characters that name a release, as in git: fewer may be a slip
 
 
 def release_ids(releases: Path) -> list[str]:
@@ -25,10 +29,10 @@ def release_ids(releases: Path) -> list[str]:
 
 
 def find(releases: Path, name: str | None = None) -> Path:
-    """Return the folder of a release.
+    """Return the folder of a release, whose name is the release's id.
 
-    releases: the releases directory. name: the release's id; None for the current release. Raises ReleaseError where
-    there is no such release.
+    releases: the releases directory. name: the release's id, or the beginning of one as in `match_id`; None for the
+    current release. Raises ReleaseError where there is no such release, or more than one.
     """
     if name is None:
         name = current_id(releases)
@@ -36,9 +40,37 @@ def find(releases: Path, name: str | None = None) -> Path:
             raise ReleaseError(
                 f"{releases}: no release is current; run `taugate calibrate DATA --releases {releases}` first"
             )
-    elif not is_release_id(name) or not (releases / name / MANIFEST).is_file():
-        raise ReleaseError(f"{releases}: holds no release {name!r}; `taugate release list` shows those it has")
+    elif not is_release_id(name):
+        name = match_id(release_ids(releases), name, str(releases))
+    if not (releases / name / MANIFEST).is_file():
+        raise ReleaseError(f"{releases}: holds no release {name!r}; it has {newest(release_ids(releases))}")
     return releases / name
+
+
+def match_id(ids: Sequence[str], text: str, where: str) -> str:
+    """Return the one id that begins with a text, or whose digest does.
+
+    ids: of all releases, oldest first. text: from a user, four characters or more. where: the place that has them, for
+    the error. Raises ReleaseError, which names the candidates, where none or several fit.
+    """
+    enough = len(text) >= _SHORTEST
+    found = [name for name in ids if enough and any(part.startswith(text) for part in (name, name.partition("-")[2]))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ReleaseError(f"{where}: {text!r} fits {len(found)} releases: {newest(found)}; give more of the id")
+    raise ReleaseError(f"{where}: holds no release {text!r}; it has {newest(ids)}")
+
+
+def newest(ids: Sequence[str]) -> str:
+    """List the newest releases in words, and how many older ones there are.
+
+    ids: oldest first.
+    """
+    if not ids:
+        return "no releases"
+    older = len(ids) - _MAX_LISTED
+    return ", ".join(ids[: -_MAX_LISTED - 1 : -1]) + (f" and {older} older" if older > 0 else "")
 
 
 def current_id(releases: Path) -> str | None:
@@ -90,7 +122,7 @@ def parent_of(releases: Path, name: str | None) -> str | None:
     releases: the releases directory. name: the release's id; for None, and where its manifest does not say, the answer
     is None.
     """
-    found = _manifest(releases, name).get("parent")
+    found = unverified_manifest(releases, name).get("parent")
     return found if isinstance(found, str) and is_release_id(found) else None
 
 
@@ -99,7 +131,7 @@ def erasure_source(releases: Path, name: str | None) -> str | None:
 
     releases: the releases directory. name: the release's id, or None.
     """
-    record = _manifest(releases, name).get("erasure")
+    record = unverified_manifest(releases, name).get("erasure")
     found = record.get("release") if isinstance(record, dict) else None
     return found if isinstance(found, str) and is_release_id(found) else None
 
@@ -109,7 +141,7 @@ def encoder_record(releases: Path, name: str | None) -> dict[str, Any]:
 
     releases: the releases directory. name: the release's id, or None.
     """
-    manifest = _manifest(releases, name)
+    manifest = unverified_manifest(releases, name)
     found = manifest.get("float32_encoder") or manifest.get("encoder")
     return found if isinstance(found, dict) else {}
 
@@ -121,15 +153,18 @@ def calibration_state(releases: Path, name: str | None) -> State | None:
 
     releases: the releases directory. name: the release's id, or None.
     """
-    manifest = _manifest(releases, name)
+    manifest = unverified_manifest(releases, name)
     if not manifest:
         return None
     found = manifest.get("calibration")
     return "provisional" if isinstance(found, dict) and found.get("state") == "provisional" else "calibrated"
 
 
-def _manifest(releases: Path, name: str | None) -> dict[str, Any]:
-    """Read a manifest as plain JSON; empty where that cannot be done."""
+def unverified_manifest(releases: Path, name: str | None) -> dict[str, Any]:
+    """Read a manifest as plain JSON, without any check; empty where that cannot be done.
+
+    releases: the releases directory. name: the release's id, or None.
+    """
     if name is None:
         return {}
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from taugate.errors import NotPromoted, ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import calibration_state, encoder_record, find, parent_of, pointed_id, release_ids
+from taugate.registry.catalog import calibration_state, encoder_record, find, newest, parent_of, pointed_id, release_ids
 from taugate.registry.history import POINTERS, Action, Event
 from taugate.registry.lock import change_lock
 from taugate.retrieval.release.layout import CURRENT, SHADOW
@@ -17,7 +17,6 @@ from taugate.storage.files import atomic_write, sync_folder
 
 # Rules that can be set aside, as the history names them.
 POLICY, ENCODER, CHANCE, PROVISIONAL = "policy none", "new encoder", "accuracy not above chance", "provisional"
-_MAX_LISTED = 5  # releases that an error lists: the newest are those that somebody looks for
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,17 @@ def promote(
 ) -> Manifest:
     """Make a release the current one; returns its manifest.
 
-    releases: the releases directory. name: the release's id. trusted: keys of which one must have signed the release;
-    None asks for no signature. force: promote also a release whose policy is none, which drops nothing, one whose
-    accuracy is not shown to be above chance, and a provisional one in the place of a calibrated one. new_encoder:
-    promote also a release of another encoder than the current one's. rule: the rule that the release was found to
-    meet, for the history; it holds for the one current release that it names.
+    releases: the releases directory. name: the release's id, or the beginning of one. trusted: keys of which one must
+    have signed the release; None asks for no signature. force: promote also a release whose policy is none, which drops
+    nothing, one whose accuracy is not shown to be above chance, and a provisional one in the place of a calibrated one.
+    new_encoder: promote also a release of another encoder than the current one's. rule: the rule that the release was
+    found to meet, for the history; it holds for the one current release that it names.
 
     Raises NotPromoted where the release's evidence is against it, ReleaseError where it does not verify or another rule
     is against it, OSError where the directory cannot be written to; then nothing has changed.
     """
-    manifest = verify(find(releases, name), trusted)
+    release = find(releases, name)
+    name, manifest = release.name, verify(release, trusted)
     with change_lock(releases):
         find(releases, name)  # it may have been pruned meanwhile
         current = pointed_id(releases, CURRENT)
@@ -82,10 +82,11 @@ def promote(
 def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | None = None) -> str:
     """Make a release current again that was current before; returns its id.
 
-    releases: the releases directory. name: the release's id; by default that of the one before the current one.
-    trusted: as in `promote`. Raises ReleaseError where there is none, or where it does not verify; OSError as
-    `promote`.
+    releases: the releases directory. name: the release's id, or the beginning of one; by default that of the one before
+    the current one. trusted: as in `promote`. Raises ReleaseError where there is none, or where it does not verify;
+    OSError as `promote`.
     """
+    name = None if name is None else find(releases, name).name
     target = _target(releases, name)
     verify(find(releases, target), trusted)
     with change_lock(releases):
@@ -100,11 +101,13 @@ def rollback(releases: Path, name: str | None = None, trusted: TrustedKeys | Non
 def shadow(releases: Path, name: str | None, trusted: TrustedKeys | None = None) -> None:
     """Name the release that is tried beside the current one.
 
-    releases: the releases directory. name: the release's id; None ends the trial. trusted: as in `promote`. Raises
-    ReleaseError where the release does not verify or is the current one, OSError as `promote`.
+    releases: the releases directory. name: the release's id, or the beginning of one; None ends the trial. trusted: as
+    in `promote`. Raises ReleaseError where the release does not verify or is the current one, OSError as `promote`.
     """
     if name is not None:
-        verify(find(releases, name), trusted)
+        release = find(releases, name)
+        name = release.name
+        verify(release, trusted)
     with change_lock(releases):
         if name is not None and find(releases, name).name == pointed_id(releases, CURRENT):
             raise ReleaseError(f"{name}: is the current release; name another to be tried beside it")
@@ -176,7 +179,7 @@ def _target(releases: Path, name: str | None) -> str:
     if name is not None and name in before:
         return name
     which = "no release that is still there" if name is None else f"{name} is none that"
-    was = f"; before it were {', '.join(before[:_MAX_LISTED])}" if before else ""
+    was = f"; before it were {newest(before[::-1])}" if before else ""
     raise ReleaseError(
         f"{releases}: {which} was current before {current}{was}; promote one ({_others(releases, current)})"
     )
@@ -184,10 +187,7 @@ def _target(releases: Path, name: str | None) -> str:
 
 def _others(releases: Path, current: str | None) -> str:
     names = [name for name in release_ids(releases) if name != current]
-    if not names:
-        return "there is no other"
-    more = f" and {len(names) - _MAX_LISTED} older" if len(names) > _MAX_LISTED else ""
-    return ", ".join(names[: -_MAX_LISTED - 1 : -1]) + more
+    return newest(names) if names else "there is no other"
 
 
 def _move_pointer(

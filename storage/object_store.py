@@ -72,6 +72,15 @@ class Store:
         except FileNotFoundError:
             return None
 
+    def folder_names(self) -> list[str]:
+        """Return the names of the folders at the URL; none where there is nothing yet."""
+        try:
+            with self._translated_errors(""):
+                entries = self._files.ls(self._root, detail=True)
+        except FileNotFoundError:
+            return []
+        return [str(each["name"]).rstrip("/").rpartition("/")[2] for each in entries if each["type"] == "directory"]
+
     def download(self, name: str, target: BinaryIO | None, most: int) -> tuple[int, str]:
         """Download at most `most` + 1 bytes of an object, into `target` where given; returns its size and SHA-256."""
         with self._opened(name) as source:

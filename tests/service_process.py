@@ -19,12 +19,13 @@ class ServiceProcess:
     """A service and an HTTP client for it; leaving the context ends the process."""
 
     module = "taugate"  # what Python runs
+    interpreter = sys.executable
 
     def __init__(
         self, releases: Path | str, port: int | None = None, stderr: int | None = None, **environment: str
     ) -> None:
         self.port = port or free_port()
-        command = [sys.executable, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
+        command = [self.interpreter, "-m", self.module, "serve", "--releases", str(releases), "--port", str(self.port)]
         # A file, because a pipe that nobody reads fills up and stops whoever logs into it.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
         log = self._log if stderr is None else stderr

@@ -83,6 +83,7 @@ COMMANDS = [
     *("release diff", "release correlations", "release rollback", "release history", "release shadow", "release prune"),
     "release erase",
     *("release sign", "release push", "release pull", "drift replay", "drift baseline", "key new", "completion"),
+    "settings",
 ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
+from taugate.registry.catalog import find
 from taugate.registry.remnants import find_remnants
 from taugate.registry.signing import trusted_keys
 from taugate.retrieval.release.layout import SIGNATURE
@@ -50,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError("--text and --also: only --check takes them; add --check, and leave the release out")
     if len(arguments.names) < 2:
         raise InputError("give the ID of a release, then the ids of the documents to erase")
-    return _erase(arguments.releases, arguments.names[0], arguments.names[1:])
+    name, *documents = arguments.names
+    return _erase(arguments.releases, find(arguments.releases, name).name, documents)
 
 
 def _erase(releases: Path, name: str, documents: list[str]) -> int:

@@ -1,7 +1,11 @@
 """`taugate release list|show|verify|history`: which releases there are, what is in them, and their history."""
 
 import argparse
+import dataclasses
+import json
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +13,9 @@ from taugate.cli.terminal.options import add_action
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import calibration_state, current_id, find, pointed_id, release_ids
+from taugate.registry.catalog import calibration_state, current_id, find, match_id, pointed_id, release_ids
 from taugate.registry.signing import trusted_keys
+from taugate.registry.summary import ReleaseSummary, summarize
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
 from taugate.retrieval.release.verify import verify
 
@@ -20,12 +25,13 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
     actions: the subparsers of `taugate release`.
     """
-    add_action(
+    listing = add_action(
         actions,
         "list",
         list_releases,
-        "ids, oldest first; * marks the current one, ~ the shadow; provisional ones are marked as such",
+        "releases, oldest first: id, age, state, data, threshold and accuracy; * marks the current one, ~ the shadow",
     )
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
     show = add_action(actions, "show", show_manifest, "the manifest, as stored")
     show.add_argument("id", metavar="ID", nargs="?", help="release id; default the current one")
     check = add_action(actions, "verify", verify_releases, "check every digest; without ID, of all releases")
@@ -35,18 +41,51 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 
 
 def list_releases(arguments: argparse.Namespace) -> int:
-    """Print the ids, oldest first: * marks the current one, ~ the shadow, and a provisional one has the word behind."""
-    names = release_ids(arguments.releases)
+    """Print a row for each release, oldest first; the columns' names go to stderr, so that stdout has rows alone."""
     try:
         current = current_id(arguments.releases)
     except ReleaseError as error:
         current = None
         say(f"taugate: {error}")
-    marks = {pointed_id(arguments.releases, SHADOW): "~", current: "*"}
-    for name in names:
-        state = "  provisional" if calibration_state(arguments.releases, name) == "provisional" else ""
-        sys.stdout.write(f"{marks.get(name, ' ')} {name}{state}\n")
+    shadow = pointed_id(arguments.releases, SHADOW)
+    found = [summarize(arguments.releases, name) for name in release_ids(arguments.releases)]
+    if arguments.json:
+        rows = [_json_row(each, current, shadow) for each in found]
+        sys.stdout.write(json.dumps({"releases": rows}) + "\n")
+        return 0
+    marks = {shadow: "~", current: "*"}
+    now = datetime.now(UTC)
+    table = [(marks.get(each.release, " "), *_cells(each, now)) for each in found]
+    titles = (" ", "release", "age", "state", "data", "τ", "accuracy")
+    widths = [max(map(len, column)) for column in zip(titles, *table, strict=True)]
+    if table:
+        say(_row(titles, widths))
+        sys.stderr.flush()
+    for row in table:
+        sys.stdout.write(printable(_row(row, widths)) + "\n")
     return 0
+
+
+def _cells(release: ReleaseSummary, now: datetime) -> tuple[str, ...]:
+    """Format the columns of a release: id, age, state, data, threshold and accuracy."""
+    data = release.data or "–"
+    if release.split not in {None, "test"}:  # the default of `taugate calibrate`
+        data = f"{data}/{release.split}"
+    tau = "–" if release.tau is None else f"{release.tau:.3f}"
+    if release.policy not in {None, "similarity"}:
+        tau = f"{tau} ({release.policy})" if release.policy != "none" else "none"
+    accuracy = "–" if release.accuracy is None else f"{release.accuracy:.3f} @{release.k}"
+    return release.release, release.age(now), release.state or "unreadable", data, tau, accuracy
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    mark, *others = (f"{cell:{width}}" for cell, width in zip(cells, widths, strict=True))
+    return f"{mark} {'  '.join(others)}".rstrip()
+
+
+def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
+    marks = {"current": release.release == current, "shadow": release.release == shadow}
+    return {**dataclasses.asdict(release), **marks, "created": release.created.isoformat()}
 
 
 def show_manifest(arguments: argparse.Namespace) -> int:
@@ -60,7 +99,9 @@ def show_manifest(arguments: argparse.Namespace) -> int:
 
 def verify_releases(arguments: argparse.Namespace) -> int:
     """Check one release or all of them. Every one is checked, also after a failure; any failure is exit code 1."""
-    names = [arguments.id] if arguments.id else release_ids(arguments.releases)
+    names = release_ids(arguments.releases)
+    if arguments.id:
+        names = [match_id(names, arguments.id, str(arguments.releases))]
     failed, trusted = 0, trusted_keys(arguments.trusted_keys)
     for name in names:
         try:

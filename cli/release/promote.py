@@ -11,7 +11,7 @@ from taugate.cli.terminal.output import say
 from taugate.cli.terminal.promotion_rule import FORCE_HELP, RULE_HELP
 from taugate.errors import InputError
 from taugate.registry import promotion
-from taugate.registry.catalog import release_ids
+from taugate.registry.catalog import find, release_ids
 from taugate.registry.prune import KEEP, prune
 from taugate.registry.signing import trusted_keys
 
@@ -44,7 +44,7 @@ def promote_release(arguments: argparse.Namespace) -> int:
     promoted = promotion.promote(arguments.releases, arguments.id, trusted_keys(), **rules)
     if promoted.state == "provisional":
         say(PROVISIONAL)
-    sys.stdout.write(f"* {arguments.id}\n")
+    sys.stdout.write(f"* {promoted.release_id}\n")
     return 0
 
 
@@ -56,11 +56,11 @@ def _promote_if_rule_holds(arguments: argparse.Namespace) -> int:
     # Comparing needs the extra `calibration`, which the other actions do without.
     from taugate.calibration.comparison.decision import promote_if
 
-    rules = {"new_encoder": arguments.new_encoder}
-    decision = promote_if(arguments.releases, arguments.id, rule, trusted_keys(), **rules)
+    name = find(arguments.releases, arguments.id).name
+    decision = promote_if(arguments.releases, name, rule, trusted_keys(), new_encoder=arguments.new_encoder)
     code = report(decision, say)
     if decision.holds:
-        sys.stdout.write(f"* {arguments.id if decision.promoted else decision.current}\n")
+        sys.stdout.write(f"* {name if decision.promoted else decision.current}\n")
     return code
 
 
@@ -74,9 +74,10 @@ def set_shadow(arguments: argparse.Namespace) -> int:
     """Name the release that is tried beside the current one, or none."""
     if (arguments.id is None) != arguments.none:
         raise InputError("give either the ID of a release or --none")
-    promotion.shadow(arguments.releases, arguments.id, trusted_keys())
-    if arguments.id is not None:
-        sys.stdout.write(f"~ {arguments.id}\n")
+    name = None if arguments.none else find(arguments.releases, arguments.id).name
+    promotion.shadow(arguments.releases, name, trusted_keys())
+    if name is not None:
+        sys.stdout.write(f"~ {name}\n")
     return 0
 
 

@@ -35,8 +35,8 @@ def add_actions(actions: Any) -> None:  # noqa: ANN401 (argparse's own type is p
 def sign_release(arguments: argparse.Namespace) -> int:
     """Put a signature beside a release that verifies."""
     key = read_private_key(arguments.key)
-    signer = sign(find(arguments.releases, arguments.id), key)
-    sys.stdout.write(f"signed {arguments.id} {signer}\n")
+    release = find(arguments.releases, arguments.id)
+    sys.stdout.write(f"signed {release.name} {sign(release, key)}\n")
     return 0
 
 

@@ -10,6 +10,13 @@ from pydantic.fields import FieldInfo
 # How help names the value of an option that has no name of its own.
 _METAVARS = {int: "N", float: "X", str: "NAME"}
 Parser = argparse.ArgumentParser | argparse._ArgumentGroup  # argparse has no public name for a group
+# Settings of the service that are also flags, with what argparse is told beside their help.
+SETTING_FLAGS: Mapping[str, Mapping[str, Any]] = {
+    "releases": {"metavar": "DIR_OR_URL"},
+    "host": {},
+    "port": {"type": int},
+    "workers": {"type": int},
+}
 
 
 def add_option(
@@ -72,6 +79,23 @@ def variable_help(name: str) -> str:
     variable = VARIABLES[name]
     default = "" if variable.default == "–" else f", default {variable.default}"
     return f"{variable.info.description} ({variable.name}{default})"
+
+
+def add_setting_flags(parser: Parser) -> None:
+    """Add the flags that go before the service's variables, as `read_settings` takes them.
+
+    parser: of a command that reads the settings of the service.
+    """
+    for name, keywords in SETTING_FLAGS.items():
+        parser.add_argument(f"--{name}", help=variable_help(name), **keywords)
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the values of these flags, by the name of the setting; None for each that was not given.
+
+    arguments: the parsed command line.
+    """
+    return {name: getattr(arguments, name) for name in SETTING_FLAGS}
 
 
 def _choices(annotation: object) -> Iterator[str]:

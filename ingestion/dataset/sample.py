@@ -16,7 +16,7 @@ def write_sample(folder: Path) -> None:
     try:
         import zaragoza_construction_faq
     except ImportError as error:
-        raise InputError("the sample data set is not installed; pip install 'taugate[sample]'") from error
+        raise InputError("the sample data set is not installed; pip install 'taugate[calibration,sample]'") from error
     entries = zaragoza_construction_faq.load(lang="en")
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     documents = (

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from taugate.errors import ReleaseError
-from taugate.registry.catalog import current_id, find
+from taugate.registry.catalog import current_id, find, match_id
 from taugate.registry.promotion import promote
 from taugate.registry.remote.download import install_release, remote_current_id
 from taugate.retrieval.release.layout import CURRENT, MANIFEST, MANIFEST_BYTES, SIGNATURE, is_release_id
@@ -83,17 +83,16 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
     The current release of the URL is made current in the directory, too. A release that is named is put there and
     nothing else, for `promote` or `rollback`.
 
-    url: as in `push`. releases: the releases directory, made where needed. name: the release's id; by default that of
-    the URL's current one. trusted: as in `push`. Raises ReleaseError where the store holds no such release, where it
-    does not verify, or where another release is current in the directory, as nobody's promotion is taken back;
-    StoreError where the store does not answer, InputError where the URL cannot be used, OSError when the disk is full.
+    url: as in `push`. releases: the releases directory, made where needed. name: the release's id, or the beginning of
+    one; by default that of the URL's current one. trusted: as in `push`. Raises ReleaseError where the store holds no
+    such release, where it does not verify, or where another release is current in the directory, as nobody's promotion
+    is taken back; StoreError where the store does not answer, InputError where the URL cannot be used, OSError when the
+    disk is full.
     """
     store = Store(url)
-    wanted = remote_current_id(store) if name is None else name
+    wanted = remote_current_id(store) if name is None else _remote_id(store, name)
     if wanted is None:
         return None
-    if not is_release_id(wanted):
-        raise ReleaseError(f"{store.url}: holds no release {wanted!r}; give an id such as `taugate release list` shows")
     here = current_id(releases) if name is None and releases.is_dir() else None
     if here not in {None, wanted}:
         raise ReleaseError(
@@ -108,3 +107,10 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
     else:
         verify(find(releases, wanted), trusted)
     return wanted
+
+
+def _remote_id(store: Store, text: str) -> str:
+    """Return the id of the release that a user means; only an id that is not whole takes a listing of the store."""
+    if is_release_id(text):
+        return text
+    return match_id(sorted(name for name in store.folder_names() if is_release_id(name)), text, store.url)

@@ -37,7 +37,7 @@ OPTIONAL_FILES = frozenset(
         PROJECTION,  # where one was admitted
         VECTORS,  # of an index whose codes are not exact
         METADATA,  # where documents have metadata
-        OUTCOMES,  # of a calibration since 0.2
+        OUTCOMES,  # which promotion rules compare; 0.1 did not write it
         ABSTENTION,  # where queries are refused as a whole
         *(f"{FLOAT32_FOLDER}/{name}" for name in encoder.FILES),  # of an encoder in int8
     }

@@ -9,7 +9,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from cachetools import LRUCache
 
-from taugate.errors import InputError
 from taugate.retrieval.query import Query
 from taugate.retrieval.release.reader import Release
 from taugate.service.cache.redis_cache import CacheOutcome, RedisCache
@@ -159,13 +158,10 @@ class TieredCache:
 
 
 def open_cache(settings: Settings, metrics: Metrics) -> TieredCache:
-    """Build the cache that the settings ask for, without connecting yet. Raises InputError for a malformed URL."""
+    """Build the cache that the settings ask for, without connecting yet."""
     memory = MemoryCache(settings.cache.max_bytes)
     if settings.cache.redis_url is None:
         return TieredCache(memory, None)
     url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
-    try:
-        shared = RedisCache(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
-    except ValueError as error:
-        raise InputError("TAUGATE_REDIS_URL: no such URL; redis://, rediss:// and unix:// are understood") from error
+    shared = RedisCache(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))
     return TieredCache(memory, shared)

@@ -1,6 +1,7 @@
 """One process that serves: the application on uvicorn, with a socket that is listening already."""
 
 import logging
+import os
 import signal
 import socket
 
@@ -13,6 +14,7 @@ from taugate.service.process.connection import ConnectionProgress, HttpConnectio
 from taugate.service.runtime.logs import configure_logging
 from taugate.service.runtime.resources import freeze_objects, limit_blas_threads
 from taugate.service.settings import Settings
+from taugate.service.settings.reading import unknown_variables
 
 _log = logging.getLogger("taugate.serve")
 _ACCEPTS_PER_TURN = 8
@@ -76,9 +78,11 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 
 
 def log_listening(settings: Settings, listener: socket.socket) -> None:
-    """Log the address and the settings of the service.
+    """Log the address and the settings of the service, after variables that look like settings and are none.
 
     settings: of the service; listener: a listening socket.
     """
+    for name, nearest in unknown_variables(os.environ).items():
+        _log.warning("unknown setting ignored", extra={"fields": {"variable": name, "nearest": nearest}})
     host, port = listener.getsockname()[:2]
     _log.info("listening", extra={"fields": {"host": host, "port": port, "settings": settings.for_log()}})

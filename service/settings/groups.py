@@ -27,6 +27,11 @@ from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
+REFUSED = "refused_setting"  # type of the errors of this module's own rules, whose text is a whole message
+
+Count = Annotated[int, Field(ge=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,25 @@ def _collector(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query or parts.fragment:
         message = "must be http://HOST:PORT or https://…, and a key goes into OTEL_EXPORTER_OTLP_HEADERS"
-        raise PydanticCustomError("no_collector", message)
+        raise PydanticCustomError(REFUSED, message)
+    return url
+
+
+def _redis_url(url: SecretStr) -> SecretStr:
+    """Refuse a URL that redis-py cannot use. Its own messages are not shown: they may quote a part of the password."""
+    from redis import ConnectionPool  # takes 0.2 s
+
+    try:
+        parts = urlsplit(url.get_secret_value())
+        if parts.scheme != "unix" and (database := parts.path.strip("/")):
+            int(database)  # redis-py would use database 0 for what is not a number
+        ConnectionPool.from_url(url.get_secret_value()).make_connection()  # opens no connection yet
+    except (TypeError, ValueError):  # TypeError: an option that redis-py does not know
+        message = (
+            "must be redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], rediss://… for TLS, or unix:///PATH; "
+            "write special characters of a password as %XX"
+        )
+        raise PydanticCustomError(REFUSED, message) from None
     return url
 
 
@@ -122,31 +145,28 @@ class ComputeSettings(SettingGroup, title="Processes and threads"):
         ge=1,
         description="batches that one process encodes at the same time",
     )
-    search_threads: int = Field(
-        default=1, ge=1, description="threads of one search; more are faster only with a large flat index"
+    search_threads: Count = Field(
+        default=1, description="threads of one search; more are faster only with a large flat index"
     )
 
 
 class RequestSettings(SettingGroup, title="Limits of a request"):
     """The largest request that is answered."""
 
-    max_k: int = Field(default=100, ge=1, description="largest `k` that a search may ask for")
-    max_batch: int = Field(
-        default=64, ge=1, le=MOST_QUERIES, description=f"most queries in one /search/batch; at most {MOST_QUERIES}"
+    max_k: Count = Field(default=100, description="largest `k` that a search may ask for")
+    max_batch: Count = Field(
+        default=64, le=MOST_QUERIES, description=f"most queries in one /search/batch; at most {MOST_QUERIES}"
     )
-    max_query_chars: int = Field(
+    max_query_chars: Count = Field(
         default=8192,
-        ge=1,
         description="longest query, in characters: four times what an encoder of 512 tokens reads",
     )
-    max_body_bytes: int = Field(
+    max_body_bytes: Count = Field(
         default=64 << 10,
-        ge=1,
         description="largest request body; a query of MAX_QUERY_CHARS in UTF-8 takes half of it",
     )
-    max_batch_bytes: int = Field(
+    max_batch_bytes: Count = Field(
         default=1 << 20,
-        ge=1,
         description="largest body of /search/batch; a full batch of queries of 16 kB fits",
     )
 
@@ -154,12 +174,11 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
 class AdmissionSettings(SettingGroup, title="Queue"):
     """How many queries wait, and how long, before they are refused."""
 
-    queue_limit: int = Field(
+    queue_limit: Count = Field(
         default=256,
-        ge=1,
         description="queries waiting or in progress before the next is answered 429; at least MAX_BATCH",
     )
-    deadline_ms: int = Field(default=5000, ge=1, description="time after which a request is answered 504")
+    deadline_ms: Count = Field(default=5000, description="time after which a request is answered 504")
 
 
 class CacheSettings(SettingGroup, title="Cache and Redis"):
@@ -171,14 +190,14 @@ class CacheSettings(SettingGroup, title="Cache and Redis"):
         validation_alias="cache_bytes",
         description="memory for cached replies and vectors in each process, about 12,000 queries; 0 turns it off",
     )
-    redis_url: SecretStr | None = Field(
+    redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
         description="Redis that all replicas share, such as redis://127.0.0.1:6379/0: cache, rates, drift alarms",
     )
-    redis_timeout_ms: int = Field(
-        default=10, ge=1, description="longest wait for Redis; encoding a query takes about as long"
+    redis_timeout_ms: Count = Field(
+        default=10, description="longest wait for Redis; encoding a query takes about as long"
     )
-    redis_ttl_seconds: int = Field(default=86400, ge=1, description="how long Redis keeps a cached entry")
+    redis_ttl_seconds: Count = Field(default=86400, description="how long Redis keeps a cached entry")
 
 
 class DriftSettings(SettingGroup, title="Drift and feedback"):
@@ -199,10 +218,8 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         validation_alias="drift_window_seconds",
         description="age at which a query leaves that window",
     )
-    smallest_effect: float = Field(
+    smallest_effect: Share = Field(
         default=SMALLEST_EFFECT,
-        ge=0,
-        le=1,
         validation_alias="drift_smallest_effect",
         description="smallest shift that is worth an alarm, as Cohen's h",
     )
@@ -244,8 +261,8 @@ class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):
         ge=0,
         description="interval at which the current release is looked up; 0: only on /admin/reload and SIGHUP",
     )
-    shadow_share: float = Field(
-        default=0.05, ge=0, le=1, description="share of the queries that a shadow release answers too; 0 loads none"
+    shadow_share: Share = Field(
+        default=0.05, description="share of the queries that a shadow release answers too; 0 loads none"
     )
 
 
@@ -263,10 +280,9 @@ class AccessSettings(SettingGroup, title="Access"):
         validation_alias=AliasChoices("allow_unauthenticated", "allow_anyone"),
         description="whether the service listens beyond loopback addresses even without API keys",
     )
-    queries_per_second: float = Field(
+    queries_per_second: Finite = Field(
         default=0.0,
         ge=0,
-        allow_inf_nan=False,
         description="queries per second of a key without its own rate or, without keys, of all callers; 0: no limit",
     )
     allowed_hosts: str = Field(
@@ -278,16 +294,12 @@ class AccessSettings(SettingGroup, title="Access"):
 class ConnectionSettings(SettingGroup, title="Connections"):
     """How many connections are kept, and how long they may take."""
 
-    max_connections: int = Field(
+    max_connections: Count = Field(
         default=10_000,
-        ge=1,
         description="connections that a process keeps open; fewer where its limit of open files is lower",
     )
-    receive_seconds: float = Field(
-        default=10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="longest time for a client to send a request, and again to take its reply",
+    receive_seconds: Finite = Field(
+        default=10.0, gt=0, description="longest time for a client to send a request, and again to take its reply"
     )
     max_header_bytes: int = Field(
         default=32 << 10, ge=1024, description="longest request head, as in nginx; it has at most 100 headers"

@@ -26,13 +26,13 @@ from taugate.service.settings.groups import (
     TelemetrySettings,
 )
 
-_PREFIX = "TAUGATE_"
+PREFIX = "TAUGATE_"
 
 
 class Settings(BaseSettings):
     """Settings of the service, by group: TAUGATE_REDIS_URL is `settings.cache.redis_url`."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
     releases: ReleaseSettings
     listen: ListenSettings
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
         for variable in VARIABLES.values():
             given = [name for name in variable.names if name in values]
             if len(given) > 1:
-                new, old = (f"{_PREFIX}{name.upper()}" for name in given[:2])
+                new, old = (f"{PREFIX}{name.upper()}" for name in given[:2])
                 raise PydanticCustomError(
                     "set_twice",
                     "{new} and its older name {old} are both set; unset {old}",
@@ -112,12 +112,12 @@ class Settings(BaseSettings):
 
         environment: receives every variable that has a value, by its current name; others of ours are removed from it.
         """
-        for variable in [name for name in environment if name.lower().removeprefix(_PREFIX.lower()) in _GROUPS]:
+        for variable in [name for name in environment if name.lower().removeprefix(PREFIX.lower()) in _GROUPS]:
             del environment[variable]
         for name, value in self.by_variable().items():
             if value is not None:
                 text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-                environment[f"{_PREFIX}{name.upper()}"] = text
+                environment[f"{PREFIX}{name.upper()}"] = text
 
 
 class _FlatEnvironment(EnvSettingsSource):
@@ -125,7 +125,7 @@ class _FlatEnvironment(EnvSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         """Values by name, in lower case and without TAUGATE_; variables that are no settings are left out."""
-        prefix = _PREFIX.lower()
+        prefix = PREFIX.lower()
         named = {name.removeprefix(prefix): value for name, value in self.env_vars.items() if name.startswith(prefix)}
         return {name: value for name, value in named.items() if name in _GROUPS}
 
@@ -146,7 +146,7 @@ class Variable:
     @property
     def name(self) -> str:
         """The variable as it is set, such as TAUGATE_MAX_K."""
-        return f"{_PREFIX}{self.names[0].upper()}"
+        return f"{PREFIX}{self.names[0].upper()}"
 
     @property
     def default(self) -> str:

@@ -1,19 +1,22 @@
-"""The wheel has the whole of taugate, which it reaches through the links of src/taugate, and nothing else."""
+"""The wheel has the whole of taugate and nothing else; the sdist is the repository, and its tests pass."""
 
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "taugate"
-COPIED = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "pyproject.toml", "src", "tests")
 ROOMS = sorted(link.resolve().name for link in PACKAGE.iterdir() if link.is_symlink())
+FOLDERS = ["src", *re.findall(r"^graft (\S+)$", (ROOT / "MANIFEST.in").read_text(encoding="utf-8"), re.MULTILINE)]
 
 
 def build(kind: str, source: Path, target: Path) -> Path:
@@ -36,11 +39,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree: setuptools writes into the one that it builds."""
     copy = tmp_path_factory.mktemp("tree")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in (*COPIED, *ROOMS):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
-        else:
-            shutil.copy(ROOT / name, copy / name)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+    for path in ROOT.iterdir():
+        if path.is_file() and path.name not in {".git", ".env"}:
+            shutil.copy(path, copy)
     return copy
 
 
@@ -85,9 +88,84 @@ def test_it_has_the_files_that_modules_read(wheel: Path) -> None:
     assert read | {"taugate/py.typed"} <= names(wheel)
 
 
-def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def unpacked(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (unpacked,) = tmp_path.iterdir()
-    assert not (unpacked / "tests").exists()
+        archive.extractall(folder, filter="data")
+    (found,) = folder.iterdir()
+    return found
+
+
+def test_the_sdist_is_the_repository(unpacked: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("an sdist has no list of the repository's files")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    tracked = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+    assert {name for name in tracked if not (unpacked / name).exists()} == set(), "MANIFEST.in leaves them out"
+    assert {path.name for path in (unpacked / "src" / "taugate").iterdir() if path.is_symlink()} == set(ROOMS)
+    files = [path for path in unpacked.rglob("*") if path.is_symlink() or path.is_file()]
+    found = {path.relative_to(unpacked).as_posix() for path in files}
+    made = {name for name in found if name.startswith("src/taugate.egg-info/")} | {"PKG-INFO", "setup.cfg"}
+    assert found - made - tracked == set()
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
     assert names(build("wheel", unpacked, tmp_path / "again")) == names(wheel)
+
+
+def test_the_sdist_passes_its_tests(unpacked: Path) -> None:
+    """A few that read files of every kind; all of them are the repository's own, which CI runs."""
+    chosen = ["tests/retrieval/policy", "tests/cli/test_options.py", "tests/helm/test_made.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen]
+    environment = os.environ | {"PYTHONPATH": str(unpacked / "src")}
+    done = subprocess.run(command, cwd=unpacked, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_checkers_of_packages_find_nothing(wheel: Path, sdist: Path) -> None:
+    twine = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
+    contents = [sys.executable, "-m", "check_wheel_contents", str(wheel)]
+    for command in (twine, contents):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_metadata_says_what_it_is(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_bytes(archive.read(name))
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert len(str(metadata["Keywords"]).split(",")) >= 5
+    text = str(metadata.get_payload())
+    assert text.startswith("# Taugate")
+    assert re.findall(r"\]\((?!#|https?:)[^)]*\)", text) == [], "relative links lead nowhere on a package index"
+    assert re.findall(r'(?:src|srcset|href)="(?!#|https?:)', text) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        (None, "See docs/api.md and [below](#usage), or [PyPI](https://pypi.org). "),
+        (
+            "https://host/v1",
+            "See [docs/api.md](https://host/v1/docs/api.md) and [below](#usage), or [PyPI](https://pypi.org). "
+            '![plot](https://host/v1/a.svg)<picture><img src="https://host/v1/b.svg"></picture>',
+        ),
+    ],
+)
+def test_links_of_the_long_description(source: str | None, shown: str) -> None:
+    readme = (
+        "See [docs/api.md](docs/api.md) and [below](#usage), or [PyPI](https://pypi.org). ![plot](a.svg)"
+        '<picture><img src="b.svg"></picture>'
+    )
+    long_description = runpy.run_path(str(ROOT / "setup.py"))["long_description"]
+    assert long_description(readme, source) == shown

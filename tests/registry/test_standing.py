@@ -125,7 +125,11 @@ def test_a_rule_that_holds_makes_nothing_calibrated(copy: Path, first: str, rele
 
 def test_provisional_ones_are_called_so(copy: Path, first: str, release: Release) -> None:
     name = clone(copy / first, 0, provisional)
-    assert release("list")[1].splitlines() == [f"* {first}", f"  {name}  provisional"]
+    rows = release("list")[1].splitlines()
+    assert [(row[:31], "provisional" in row, "calibrated" in row) for row in rows] == [
+        (f"* {first}", False, True),
+        (f"  {name}", True, False),
+    ]
     code, out, error = release("show", name)
     assert (code, out.startswith("{")) == (0, True)
     assert error == f"{name} is provisional: calibration.reasons says why\n"

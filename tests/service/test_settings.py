@@ -1,5 +1,6 @@
 """Settings: each variable reaches its group, older names still work, and another process reads the same."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from taugate.cli.serve import read_settings
 from taugate.errors import InputError
-from taugate.service.settings import VARIABLES, Settings
+from taugate.service.settings import VARIABLES, Settings, read_settings
+from taugate.service.settings.reading import unknown_variables
 from tests.service.process.test_start import refusal
+from tests.service_process import ServiceProcess
 
 RENAMED = [
     ("drift_average_run_length", "TAUGATE_DRIFT_SELDOM", "1e12", 1e12),
@@ -81,11 +83,75 @@ def test_another_process_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None
     assert settings.compute.workers == 3
 
 
-def test_a_value_that_cannot_be_used_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable, text in {"MAX_K": "0", "DRIFT_BLOCK": "5", "DRIFT_SELDOM": "0", "REDIS_TIMEOUT_MS": "soon"}.items():
-        with monkeypatch.context() as patch:
-            patch.setenv(f"TAUGATE_{variable}", text)
-            with pytest.raises(InputError, match=f"^TAUGATE_{variable} .*, got '{text}'$"):
-                read_settings(releases="r")
+@pytest.mark.parametrize(
+    ("variable", "text", "allowed"),
+    [
+        ("MAX_K", "0", "a whole number of 1 or more"),
+        ("MAX_BATCH", "many", "a whole number from 1 to 1024"),
+        ("PORT", "99999", "a whole number from 0 to 65535"),
+        ("DRIFT", "maybe", "true or false"),
+        ("DRIFT_BLOCK", "5", "a whole number from 25 to 10000 or auto"),
+        ("DRIFT_SELDOM", "0", "a number above 1"),
+        ("SHADOW_SHARE", "2", "a number from 0 to 1"),
+        ("LOG_LEVEL", "loud", "debug, info, warning or error"),
+        ("REDIS_TIMEOUT_MS", "soon" * 99, "a whole number of 1 or more"),
+    ],
+)
+def test_an_error_names_the_variable_and_the_values_it_takes(
+    variable: str, text: str, allowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"TAUGATE_{variable}", text)
+    shown = text if len(text) < 60 else f"{text[:60]}…"
+    with pytest.raises(InputError, match=f"^{re.escape(f'TAUGATE_{variable}={shown}: must be {allowed}')}$"):
+        read_settings(releases="r")
+
+
+def test_an_error_names_the_flag_where_one_was_given() -> None:
+    with pytest.raises(InputError, match="^--workers=0: must be a whole number of 1 or more$"):
+        read_settings(releases="r", workers=0)
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         Settings(releases="r", max_kk=5)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:6379", "http://h", "redis://h:port", "redis://h/one", "redis://h?pause=1", "redis://[::1"]
+)
+def test_a_redis_url_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAUGATE_REDIS_URL", url)
+    with pytest.raises(InputError, match="^TAUGATE_REDIS_URL: must be redis://"):
+        read_settings(releases="r")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://", "redis://me:p%2Fw@h:1/2", "rediss://h/0?ssl_cert_reqs=none", "unix:///s?db=1"]
+)
+def test_a_redis_url_that_can_be_used(url: str) -> None:
+    redis_url = read_settings(releases="r", redis_url=url).cache.redis_url
+    assert redis_url is not None
+    assert redis_url.get_secret_value() == url
+
+
+def test_no_error_shows_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAUGATE_REDIS_URL", "redis://:hush/hush@h")
+    with pytest.raises(InputError) as refused:
+        read_settings(releases="r")
+    assert "hush" not in str(refused.value)
+
+
+def test_unknown_variables_come_with_the_nearest_setting() -> None:
+    known = ["TAUGATE_MAX_K", "taugate_port", "TAUGATE_DRIFT_SELDOM", "TAUGATE_CACHE", "PATH"]
+    of_kubernetes = ["TAUGATE_SERVICE_HOST", "TAUGATE_PORT_8000_TCP_ADDR"]
+    assert unknown_variables(known + of_kubernetes) == {}
+    assert unknown_variables(["TAUGATE_MAXK", "taugate_redis_uri", "TAUGATE_SOMETHING_ELSE"]) == {
+        "TAUGATE_MAXK": "TAUGATE_MAX_K",
+        "taugate_redis_uri": "TAUGATE_REDIS_URL",
+        "TAUGATE_SOMETHING_ELSE": None,
+    }
+
+
+def test_the_service_warns_of_an_unknown_variable(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAUGATE_MAXK", "3")
+    with ServiceProcess(releases).ready() as service:
+        log = [json.loads(line) for line in service.log().splitlines()]
+    (warning,) = [line for line in log if line["message"] == "unknown setting ignored"]
+    assert (warning["level"], warning["variable"], warning["nearest"]) == ("warning", "TAUGATE_MAXK", "TAUGATE_MAX_K")

@@ -160,7 +160,7 @@ def test_a_pointer_to_nothing_stops_neither_listing_nor_calibrating(
 def test_the_command_lists_shows_and_verifies(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = current_id(copy)
     assert cli.main(["release", "list", "--releases", str(copy)]) == 0
-    assert capfd.readouterr().out == f"* {name}\n"
+    assert capfd.readouterr().out.startswith(f"* {name}  ")
     assert cli.main(["release", "show", "--releases", str(copy)]) == 0
     assert json.loads(capfd.readouterr().out)["release_id"] == name
     assert cli.main(["release", "verify", "--releases", str(copy)]) == 0

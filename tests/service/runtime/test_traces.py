@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from taugate.cli.serve import listen, read_settings
+from taugate.cli.serve import listen
 from taugate.errors import InputError
 from taugate.service.pipeline.search import observing
 from taugate.service.runtime import traces
 from taugate.service.runtime.traces import SpanRef, Trace
+from taugate.service.settings import read_settings
 from tests.service.access.files import APP, ENTRIES, bearer, write
 from tests.service.runtime.collector import Collector, Span
 from tests.service_process import ServiceProcess
@@ -201,6 +202,7 @@ def test_it_needs_its_extra(releases: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "url", ["", "collector:4318", "grpc://collector:4317", "http://", "http://me:secret@collector", "http://c?key=a"]
 )
-def test_an_endpoint_that_is_none(releases: Path, url: str) -> None:
-    with pytest.raises(InputError, match=r"TAUGATE_OTLP_ENDPOINT .*OTEL_EXPORTER_OTLP_HEADERS"):
-        read_settings(releases=releases, otlp_endpoint=url)
+def test_an_endpoint_that_is_none(releases: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAUGATE_OTLP_ENDPOINT", url)
+    with pytest.raises(InputError, match=r"^TAUGATE_OTLP_ENDPOINT: .*OTEL_EXPORTER_OTLP_HEADERS"):
+        read_settings(releases=releases)

@@ -1,0 +1,60 @@
+"""`taugate settings`: values in force, their sources, and nothing that is secret."""
+
+import json
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.service.settings import VARIABLES
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings from every source: older names, other cases, secrets, and a name that is none."""
+    for name, value in {
+        "TAUGATE_REDIS_URL": "redis://:hush@h/0",
+        "TAUGATE_KEYS": '[{"name": "hush"}]',
+        "TAUGATE_DRIFT_SELDOM": "1e9",
+        "taugate_max_k": "7",
+        "TAUGATE_MAXK": "3",
+        "TAUGATE_HOST": "127.0.0.2",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("environment")
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["settings", "--releases", "s3://bucket/team", "--host", "127.0.0.3"]) == 0
+    printed = capsys.readouterr()
+    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in printed.out.splitlines()}
+    assert list(rows) == [variable.name for variable in VARIABLES.values()]
+    assert rows["TAUGATE_RELEASES"] == ["s3://bucket/team", "flag (--releases)"]
+    assert rows["TAUGATE_HOST"] == ["127.0.0.3", "flag (--host)"], "a flag goes before the environment"
+    assert rows["TAUGATE_MAX_K"] == ["7", "environment (taugate_max_k)"]
+    assert rows["TAUGATE_DRIFT_AVERAGE_RUN_LENGTH"] == ["1000000000.0", "environment (TAUGATE_DRIFT_SELDOM)"]
+    assert rows["TAUGATE_REDIS_URL"] == ["(hidden)", "environment"]
+    assert rows["TAUGATE_DRIFT"] == ["true", "default"]
+    assert "hush" not in printed.out + printed.err
+    assert printed.err == "warning: TAUGATE_MAXK is set, but there is no such setting; did you mean TAUGATE_MAX_K?\n"
+
+
+@pytest.mark.usefixtures("environment")
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["settings", "--json", "--port", "9000"]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["unknown"] == {"TAUGATE_MAXK": "TAUGATE_MAX_K"}
+    assert found["settings"]["TAUGATE_PORT"] == {"value": 9000, "source": "flag", "set_by": "--port"}
+    assert found["settings"]["TAUGATE_RELEASES"] == {"value": None, "source": "default", "set_by": None}
+    assert found["settings"]["TAUGATE_MAX_BATCH"] == {"value": 64, "source": "default", "set_by": None}
+    assert found["settings"]["TAUGATE_KEYS"]["value"] == "(hidden)"
+    assert "hush" not in printed.out + printed.err
+
+
+def test_a_value_that_cannot_be_used_is_exit_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TAUGATE_MAX_K", "0")
+    assert cli.main(["settings"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "taugate: TAUGATE_MAX_K=0: must be a whole number of 1 or more\n")

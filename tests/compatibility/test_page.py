@@ -1,0 +1,35 @@
+"""docs/compatibility.md names the versions that the code has, and every old name that still works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from taugate.drift.baseline import Baseline
+from taugate.retrieval.release.manifest import SCHEMA_VERSION
+from taugate.service.cache.cache import _SCHEMA as CACHE_SCHEMA
+from taugate.service.settings import VARIABLES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
+DRIFT_KEYS = re.search(r'"taugate:drift:(\d+):', (ROOT / "service" / "drift" / "fleet.py").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("row", "version"),
+    [
+        ("release", SCHEMA_VERSION),
+        ("baseline of drift", Baseline.model_fields["schema_version"].default),
+        ("cache in Redis", CACHE_SCHEMA),
+        ("drift alarms in Redis", int(DRIFT_KEYS[1]) if DRIFT_KEYS else None),
+    ],
+)
+def test_versions_are_those_of_the_code(row: str, version: int) -> None:
+    assert re.findall(rf"^\| {row}.*, now (\d+) \| (\d+) \|$", PAGE, re.MULTILINE) == [(str(version), str(version))]
+
+
+def test_every_old_name_is_listed_with_its_new_one() -> None:
+    old = {
+        (f"TAUGATE_{older.upper()}", variable.name) for variable in VARIABLES.values() for older in variable.names[1:]
+    }
+    assert set(re.findall(r"^\| `(TAUGATE_\w+)` \| `(TAUGATE_\w+)` \|", PAGE, re.MULTILINE)) == old

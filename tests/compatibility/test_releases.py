@@ -1,0 +1,95 @@
+"""Releases that earlier versions wrote: those of this schema are served with the same scores, others are refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.registry.catalog import current_id, find, release_ids
+from taugate.retrieval.release import golden
+from taugate.retrieval.release.layout import MANIFEST
+from taugate.retrieval.release.manifest import SCHEMA_VERSION
+from taugate.retrieval.release.reader import load
+from tests.compatibility.write import DATA, FOLDER
+from tests.service.process.test_start import refusal
+from tests.service_process import ServiceProcess
+
+RELEASES = FOLDER / "releases"
+READ = sorted(folder.name for folder in RELEASES.glob(f"schema-{SCHEMA_VERSION}-*"))
+QUESTION = "When does the last tram leave in Graz?"
+
+
+@pytest.fixture(params=READ)
+def releases(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a releases directory that an earlier version wrote, with a current release."""
+    copy = shutil.copytree(RELEASES / request.param, tmp_path / "releases")
+    if current_id(copy) is None:
+        assert cli.main(["release", "promote", release_ids(copy)[0], "--releases", str(copy)]) == 0
+    return copy
+
+
+def test_there_are_fixtures_of_every_kind() -> None:
+    assert READ == ["schema-2-baseline", "schema-2-early", "schema-2-everything"]
+    manifest = json.loads(next((RELEASES / "schema-2-everything").rglob(MANIFEST)).read_bytes())
+    assert (manifest["index"]["kind"], manifest["policy"]["kind"]) == ("hnsw", "relative")
+    assert manifest["projection"] is not None
+    assert manifest["abstention"] is not None
+
+
+def test_golden_queries_still_get_the_scores_that_were_recorded(releases: Path) -> None:
+    release = load(find(releases))
+    assert len(release.golden) > 0
+    golden.check(release.retriever, release.golden, release.manifest.golden_tolerance)
+
+
+def test_every_release_command_reads_it(releases: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    name = find(releases).name
+    for action, out in (("list", f"* {name}"), ("verify", f"ok {name}"), ("show", "{")):
+        assert cli.main(["release", action, "--releases", str(releases)]) == 0
+        assert capfd.readouterr().out.startswith(out)
+    document = json.loads((DATA / "corpus.jsonl").read_text().splitlines()[0])["_id"]
+    assert cli.main(["release", "erase", name, document, "--releases", str(releases)]) == 0
+    erased = capfd.readouterr().out.strip()
+    assert cli.main(["release", "diff", erased, "--releases", str(releases)]) == 0
+    assert cli.main(["release", "promote", erased, "--releases", str(releases)]) == 0
+    assert cli.main(["release", "rollback", "--releases", str(releases)]) == 0
+    assert current_id(releases) == name
+
+
+def test_it_is_served(releases: Path) -> None:
+    with ServiceProcess(releases).ready() as service:
+        reply = service.http.post("/search", json={"query": QUESTION, "min_results": 1}).json()
+        assert service.http.get("/release").json()["manifest"]["taugate_version"] == "0.1.0"
+    assert reply["release"] == find(releases).name
+    assert reply["results"][0]["id"] == "graz-tram"
+
+
+def test_a_calibration_continues_from_it(releases: Path, encoder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    before = current_id(releases)
+    assert cli.main(["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder)]) == 0
+    assert load(find(releases)).manifest.parent == before
+    if (releases / str(before) / "outcomes.safetensors").exists():
+        again = ["calibrate", str(DATA), "--releases", str(releases), "--encoder", str(encoder), "--seed", "1"]
+        assert cli.main([*again, "--promote-if", "accuracy not lower by more than 0.5"]) == 0
+
+
+def test_one_of_schema_1_is_refused_with_what_to_do(capfd: pytest.CaptureFixture[str]) -> None:
+    path = RELEASES / "schema-1"
+    name = release_ids(path)[0]
+    message = f"{path / name / MANIFEST}: schema version 1, this taugate reads {SCHEMA_VERSION}; calibrate with this"
+    assert message in refusal("--releases", str(path))
+    assert cli.main(["release", "verify", "--releases", str(path)]) == 1
+    assert message in capfd.readouterr().err
+    assert cli.main(["release", "list", "--releases", str(path)]) == 0
+    assert capfd.readouterr().out.startswith(f"* {name}")
+
+
+def test_one_of_a_later_schema_is_refused_as_well(tmp_path: Path) -> None:
+    releases = shutil.copytree(RELEASES / READ[0], tmp_path / "releases")
+    path = find(releases) / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"schema_version": SCHEMA_VERSION + 1}))
+    assert f"schema version {SCHEMA_VERSION + 1}, this taugate reads {SCHEMA_VERSION}" in refusal(
+        "--releases", str(releases)
+    )

@@ -1,0 +1,143 @@
+"""The list of releases, and ids that are given by their beginning."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from taugate.errors import ReleaseError
+from taugate.registry.catalog import current_id, find, match_id
+from taugate.registry.signing import read_private_key, sign
+from taugate.registry.summary import summarize
+from tests.keys import write_keys
+from tests.retrieval.release.clones import clone, without_a_cut
+
+Release = Callable[..., tuple[int, str, str]]
+IDS = ["20260101T000000Z-aaaa11112222", "20260102T000000Z-aabb11112222", "20260102T000001Z-202699999999"]
+
+
+@pytest.mark.parametrize(
+    ("text", "index"), [(IDS[0], 0), ("20260101", 0), ("aaaa", 0), ("aabb1", 1), ("20260102T000001", 2), ("20269", 2)]
+)
+def test_the_beginning_of_an_id_or_of_its_digest_will_do(text: str, index: int) -> None:
+    assert match_id(IDS, text, "DIR") == IDS[index]
+
+
+@pytest.mark.parametrize(("text", "count"), [("20260102", 2), ("2026", 3)])
+def test_several_that_fit_are_named(text: str, count: int) -> None:
+    with pytest.raises(
+        ReleaseError, match=f"^DIR: '{text}' fits {count} releases: .*; give more of the id$"
+    ) as refused:
+        match_id(IDS, text, "DIR")
+    assert [name in str(refused.value) for name in IDS] == [count == 3, True, True]
+
+
+@pytest.mark.parametrize("text", ["", "aaa", "20270101", f"{IDS[0]}0", "1111", "../.."])
+def test_none_that_fits_names_those_there_are(text: str) -> None:
+    with pytest.raises(ReleaseError, match="^DIR: holds no release ") as refused:
+        match_id(IDS, text, "DIR")
+    assert str(refused.value).endswith(f"it has {IDS[2]}, {IDS[1]}, {IDS[0]}")
+    many = [f"20260101T0000{second:02}Z-aaaa11112222" for second in range(9)]
+    with pytest.raises(ReleaseError, match=f"it has {many[8]}, .*{many[4]} and 4 older$"):
+        match_id(many, "bbbb", "DIR")
+    with pytest.raises(ReleaseError, match="it has no releases$"):
+        match_id([], "bbbb", "DIR")
+
+
+def test_every_action_takes_the_beginning_of_an_id(
+    copy: Path, first: str, three: list[str], release: Release, tmp_path: Path
+) -> None:
+    """Clones of one content share a digest: the minute tells them apart."""
+    name, short = three[1], three[1][:13]
+    private, public = write_keys(tmp_path)
+    assert find(copy, short).name == name
+    assert json.loads(release("show", short)[1])["release_id"] == name
+    assert release("verify", short)[:2] == (0, f"ok {name}\n")
+    assert release("diff", short)[0] == 0
+    assert release("sign", "--key", str(private), short)[1].startswith(f"signed {name} ")
+    assert release("shadow", short)[:2] == (0, f"~ {name}\n")
+    assert (copy / "shadow").read_text() == f"{name}\n"
+    assert release("promote", short)[:2] == (0, f"* {name}\n")
+    assert (copy / "current").read_text() == f"{name}\n"
+    assert release("rollback", first[:15])[:2] == (0, f"* {first}\n")
+    assert release("promote", short, "--if", "accuracy not lower")[:2] == (0, f"* {first}\n"), "of the same content"
+    store = f"file://{tmp_path / 'store'}"
+    assert release("push", "--to", store, short)[1] == f"  {store}/{name}\n"
+    assert release("pull", "--from", store, short)[:2] == (0, f"  {name}\n")
+    erased = release(
+        "erase", short, json.loads((copy / name / "golden.jsonl").read_text().splitlines()[0])["documents"][0]
+    )
+    assert (erased[0], find(copy, erased[1].strip()).is_dir()) == (0, True)
+    assert sign(find(copy, short), read_private_key(private))
+    assert public.exists()
+
+
+@pytest.mark.parametrize(
+    "action",
+    [["show"], ["verify"], ["diff"], ["promote"], ["promote", "--if", "accuracy not lower"], ["rollback"], ["shadow"]],
+)
+def test_an_id_that_is_ambiguous_or_unknown_is_exit_2_and_changes_nothing(
+    action: list[str], copy: Path, first: str, three: list[str], release: Release
+) -> None:
+    code, out, error = release(action[0], three[0][:10], *action[1:])
+    assert (code, out) == (2, "")
+    assert (
+        error == f"taugate: {copy}: '{three[0][:10]}' fits 3 releases: {', '.join(three[::-1])}; give more of the id\n"
+    )
+    code, out, error = release(action[0], "20990101", *action[1:])
+    assert (code, out) == (2, "")
+    assert f"{copy}: holds no release '20990101'; it has {three[2]}, {three[1]}, {three[0]}, {first}" in error
+    assert current_id(copy) == first
+    assert not (copy / "shadow").exists()
+
+
+def test_the_list_says_what_each_release_is(copy: Path, first: str, release: Release) -> None:
+    cut, damaged = clone(copy / first, 1, without_a_cut), clone(copy / first, 2)
+    (copy / damaged / "manifest.json").unlink()
+    (copy / damaged / "manifest.json").write_text('{"policy": []}')
+    manifest = json.loads((copy / first / "manifest.json").read_bytes())
+    code, out, error = release("list")
+    assert code == 0
+    assert error.split() == ["release", "age", "state", "data", "τ", "accuracy"]
+    rows = [line.split() for line in out.splitlines()]
+    assert [row[:2] for row in rows] == [["*", first], [cut, "0"], [damaged, "0"]]
+    tau, accuracy = manifest["policy"]["tau"], manifest["metrics"]["heldout"]["accuracy"]["mean"]
+    data, k = manifest["data"]["name"], manifest["policy"]["k"]
+    assert rows[0][4:] == ["calibrated", data, f"{tau:.3f}", f"{accuracy:.3f}", f"@{k}"]
+    assert rows[1][3:6] == ["calibrated", data, "none"]
+    assert rows[2][3:] == ["calibrated", "–", "–", "–"]
+
+
+def test_the_list_as_json(copy: Path, first: str, three: list[str], release: Release) -> None:
+    release("shadow", three[0])
+    code, out, error = release("list", "--json")
+    assert (code, error) == (0, "")
+    rows = json.loads(out)["releases"]
+    assert [row["release"] for row in rows] == [first, *three]
+    assert [(row["current"], row["shadow"]) for row in rows] == [(True, False), (False, True)] + 2 * [(False, False)]
+    manifest = json.loads((copy / first / "manifest.json").read_bytes())
+    assert rows[0] | {"current": None, "shadow": None} == {
+        "release": first,
+        "created": manifest["created_at"],
+        "state": "calibrated",
+        "data": manifest["data"]["name"],
+        "split": manifest["data"]["split"],
+        "policy": manifest["policy"]["kind"],
+        "tau": manifest["policy"]["tau"],
+        "k": manifest["policy"]["k"],
+        "accuracy": manifest["metrics"]["heldout"]["accuracy"]["mean"],
+        "current": None,
+        "shadow": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age"), [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "59 min"), (86399, "23 h"), (864000, "10 d")]
+)
+def test_ages(copy: Path, first: str, seconds: int, age: str) -> None:
+    found = summarize(copy, first)
+    assert found.created.tzinfo is UTC
+    assert found.age(found.created + timedelta(seconds=seconds)) == age
+    assert isinstance(found.age(datetime.now(UTC)), str)
