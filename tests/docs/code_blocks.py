@@ -29,9 +29,7 @@ from tests.helm.rendered import KEYS, Values, merged, render
 from tests.loopback import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = set(
-    tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-)
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 _READY_SECONDS = 120  # of which encoding the sample for the first time takes most
 _SERVES = re.compile(r"^(\w+=\S+ )*(taugate serve|taugate quickstart(?!.*--no-serve)|make quickstart$)")
 

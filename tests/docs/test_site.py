@@ -45,7 +45,9 @@ def test_the_python_api_is_made_from_docstrings(site: Path) -> None:
 
 def test_the_search_index_has_every_page(site: Path) -> None:
     index = (site / "search.json").read_text(encoding="utf-8")
-    assert {page for page in ("glossary.html", "how-to/rotate-a-key.html", "settings.html") if page not in index} == set()
+    assert {
+        page for page in ("glossary.html", "how-to/rotate-a-key.html", "settings.html") if page not in index
+    } == set()
 
 
 def test_no_page_names_another_host(site: Path) -> None:
@@ -113,7 +115,11 @@ def test_an_anchor_to_nothing_ends_the_build(site: Path, tmp_path: Path) -> None
         "site_name: One\ndocs_dir: pages\nvalidation: {invalid_link_anchors: true}\n", encoding="utf-8"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "zensical", "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode != 0
     assert "anchor does not exist" in done.stdout + done.stderr
