@@ -52,7 +52,7 @@ def stage() -> Path:
     file that does not exist.
     """
     configuration = read_configuration()
-    folder = ROOT / configuration["docs_dir"]
+    folder = ROOT / str(configuration["docs_dir"])
     sources = {place: source for source, place in _pages()}
     check_navigation(set(sources), list(_listed(configuration["nav"])))
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,12 +1,13 @@
 """The code blocks of a page, run in their order as a reader would run them.
 
-A block of `sh` is run by bash, one of `python` by Python, both in a folder of the page's own. A command that serves goes
-to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run here has
-a check in its place: an installation must name extras that exist, and Helm commands are rendered by the chart. A block
-after a comment `<!-- not run: reason -->` is left out. A block of `json` must have the fields of what the block before
-it printed.
+A block of `sh` is run by bash, one of `python` by Python, both in a folder of the page's own. A command that serves
+goes to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run
+here has a check in its place: an installation must name extras that exist, Helm commands are rendered by the chart, and
+docker commands must name profiles, services and targets that exist. A block after a comment `<!-- not run: reason -->`
+is left out. A block of `json` must have the fields of what the block before it printed.
 """
 
+import itertools
 import json
 import os
 import re
@@ -98,8 +99,8 @@ class PageRun:
 
     def _run_shell(self, text: str) -> None:
         commands = [line for line in _without_installations(text).replace("\\\n", " ").splitlines() if line.strip()]
-        if commands and all(command.startswith(("helm ", "kubectl ", "docker ")) for command in commands):
-            self._render(commands)
+        if any(command.startswith(("helm ", "kubectl ", "docker ")) for command in commands):
+            self._check(commands)
         elif commands and _SERVES.match(commands[-1]):
             self._execute(["bash", "-euo", "pipefail", "-c", self._local("\n".join(commands[:-1]))])
             self._serve(commands[-1])
@@ -146,26 +147,34 @@ class PageRun:
             time.sleep(0.1)
         raise AssertionError(f"the service did not become ready: {log.read_text(encoding='utf-8')}")
 
-    def _render(self, commands: list[str]) -> None:
-        """Check commands for a cluster: the chart renders their values, upgrades on top of what was installed."""
+    def _check(self, commands: list[str]) -> None:
+        """Check commands for a cluster or an engine of containers: the chart, the Dockerfile and compose know them."""
         for command in commands:
-            words = shlex.split(command)
+            words = shlex.split(command, comments=True)
             if words[0] == "helm":
-                assert str(words[words.index("taugate") + 1]) == "helm/taugate", command
+                assert words[words.index("taugate") + 1] == "helm/taugate", command
                 given = helm_values(words)
-                reused = "--reset-then-reuse-values" in words
-                self._helm = merged(self._helm, given) if reused else given
+                self._helm = merged(self._helm, given) if "--reset-then-reuse-values" in words else given
                 render(self._helm)
             elif words[:2] == ["docker", "build"]:
-                dockerfile = ROOT / words[words.index("-f") + 1]
                 target = words[words.index("--target") + 1]
+                dockerfile = ROOT / words[words.index("-f") + 1]
                 assert f" AS {target}\n" in dockerfile.read_text(encoding="utf-8"), command
+            elif "compose" in words:
+                services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+                profiles = {profile for each in services.values() for profile in each.get("profiles", ())}
+                if "--profile" in words:
+                    assert words[words.index("--profile") + 1] in profiles, command
+                if "run" in words:
+                    assert words[words.index("--rm") + 1] in services, command
+            elif words[0] == "sh":
+                assert (ROOT / words[1]).is_file(), command
 
 
 def helm_values(words: list[str]) -> Values:
     """Return the values that the options of a Helm command give."""
     values: Values = {}
-    for option, given in zip(words, words[1:], strict=False):
+    for option, given in itertools.pairwise(words):
         if option in ("--set", "--set-string", "--set-json"):
             path, _, text = given.partition("=")
             value: Any = yaml.safe_load(text) if option != "--set-string" else text
