@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+from deploy.site.plots import PlotError, with_plots
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGURATION = ROOT / "mkdocs.yml"
 # Pages that are kept where people look for them, with their places on the site.
@@ -38,7 +40,7 @@ def main() -> int:
     """Build the site; returns 0, or 1 after one line for each fault."""
     try:
         stage()
-    except SiteError as error:
+    except (SiteError, PlotError) as error:
         print(error, file=sys.stderr)  # noqa: T201 (a developer's command)
         return 1
     command = [sys.executable, "-m", "zensical", "build", "--clean", "--strict", "--config-file", str(CONFIGURATION)]
@@ -49,7 +51,7 @@ def stage() -> Path:
     """Copy every page to where the site is built from, and return that folder.
 
     Raises SiteError where the navigation lacks a page or names one that does not exist, and where a link leads to a
-    file that does not exist.
+    file that does not exist; PlotError where a page lacks the table of a plot.
     """
     configuration = read_configuration()
     folder = ROOT / str(configuration["docs_dir"])
@@ -59,6 +61,7 @@ def stage() -> Path:
     shutil.copytree(ROOT / "docs", folder, ignore=shutil.ignore_patterns("*.md"))
     for place, source in sources.items():
         text = rewritten((ROOT / source).read_text(encoding="utf-8"), source, place, folder)
+        text = with_plots(text, place)
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(text, encoding="utf-8")
     return folder

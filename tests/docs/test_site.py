@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.site import build
+from deploy.site.plots import PlotError, with_plots
 
 ROOT = Path(__file__).resolve().parents[2]
 # What makes the theme's scripts load a library from another host.
@@ -123,3 +124,18 @@ def test_an_anchor_to_nothing_ends_the_build(site: Path, tmp_path: Path) -> None
     )
     assert done.returncode != 0
     assert "anchor does not exist" in done.stdout + done.stderr
+
+
+def test_plots_are_drawn_from_their_tables(site: Path) -> None:
+    for name in ("serving", "drift", "calibration"):
+        assert (site / "benchmarks" / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
+
+
+def test_a_plot_has_a_line_for_each_series_and_needs_its_table() -> None:
+    table = "| clients | service | replies/s | p50 |\n| --- | --- | --- | --- |\n"
+    rows = "".join(f"| {n} | {name} | {rate} | 1 |\n" for name in ("a", "b") for n, rate in ((1, "10"), (4, "1,200")))
+    page = with_plots(f"# Serving\n\n{table}{rows}\nafter\n", "benchmarks/serving.md")
+    assert page.count('<path class="line plot-') == 2
+    assert page.endswith(f"{table}{rows}\nafter\n")
+    with pytest.raises(PlotError, match=r"has no table of clients, service, replies/s"):
+        with_plots("# Serving\n", "benchmarks/serving.md")
