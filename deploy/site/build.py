@@ -125,8 +125,11 @@ def _listed(navigation: object) -> Iterator[str]:
     """Yield the pages of a navigation, which nests lists and mappings of titles."""
     if isinstance(navigation, str):
         yield navigation
-    else:
-        for entry in navigation.values() if isinstance(navigation, dict) else navigation:  # type: ignore[attr-defined]
+    elif isinstance(navigation, dict):
+        for entry in navigation.values():
+            yield from _listed(entry)
+    elif isinstance(navigation, list):
+        for entry in navigation:
             yield from _listed(entry)
 
 

@@ -1,7 +1,7 @@
 """Plots of benchmark pages, drawn from the figures in their tables by the charts of the calibration's report.
 
 A plot is drawn when the site is built and stands above its table, so that the two never differ. It is inline SVG: its
-colours are those of docs/stylesheets/plots.css, in light and in dark.
+colours are those of docs/stylesheets/site.css, in light and in dark.
 """
 
 import re

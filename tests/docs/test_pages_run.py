@@ -1,4 +1,4 @@
-"""Every code block of the tutorial, the how-to guides and the site's first page runs, in the order of the page."""
+"""Every code block of the tutorial, the how-to guides and other pages for first steps runs, in the order of the page."""
 
 from pathlib import Path
 
@@ -11,6 +11,7 @@ DOCS = ROOT / "docs"
 SEQUENCES = {
     "index": [DOCS / "index.md"],
     "tutorial": [DOCS / "tutorial" / "first-ten-minutes.md", DOCS / "tutorial" / "your-own-data.md"],
+    "python": [DOCS / "reference" / "python.md"],
     **{page.stem: [page] for page in sorted((DOCS / "how-to").glob("*.md"))},
 }
 
