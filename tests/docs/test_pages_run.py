@@ -1,4 +1,4 @@
-"""Every code block of the tutorial, the how-to guides and other pages for first steps runs, in the order of the page."""
+"""Every code block of the tutorial, the how-to guides and the other first pages runs, in the order of the page."""
 
 from pathlib import Path
 
