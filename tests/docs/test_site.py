@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.site import build
+from deploy.site.parameters import listed
 from deploy.site.plots import PlotError, with_plots
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,3 +140,11 @@ def test_a_plot_has_a_line_for_each_series_and_needs_its_table() -> None:
     assert page.endswith(f"{table}{rows}\nafter\n")
     with pytest.raises(PlotError, match=r"has no table of clients, service, replies/s"):
         with_plots("# Serving\n", "benchmarks/serving.md")
+
+
+def test_the_parameters_of_a_docstring_become_a_list() -> None:
+    docstring = "Find it.\n\nx, y: its values; name: as in `a: b`; None for all. Raises InputError where there is none."
+    assert listed(docstring, {"x", "y", "name"}) == (
+        "Find it.\n\n- `x`, `y`: its values.\n- `name`: as in `a: b`; None for all.\n\nRaises InputError where there is none."
+    )
+    assert listed("Of two kinds: this and that.", {"kinds"}) == "Of two kinds: this and that."
