@@ -9,6 +9,7 @@ from tests.docs.code_blocks import ROOT, code_blocks, page_run
 DOCS = ROOT / "docs"
 # Pages that a reader goes through in one folder.
 SEQUENCES = {
+    "README": [ROOT / "README.md"],
     "index": [DOCS / "index.md"],
     "tutorial": [DOCS / "tutorial" / "first-ten-minutes.md", DOCS / "tutorial" / "your-own-data.md"],
     "python": [DOCS / "reference" / "python.md"],

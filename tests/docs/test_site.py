@@ -145,6 +145,7 @@ def test_a_plot_has_a_line_for_each_series_and_needs_its_table() -> None:
 def test_the_parameters_of_a_docstring_become_a_list() -> None:
     docstring = "Find it.\n\nx, y: its values; name: as in `a: b`; None for all. Raises InputError where there is none."
     assert listed(docstring, {"x", "y", "name"}) == (
-        "Find it.\n\n- `x`, `y`: its values.\n- `name`: as in `a: b`; None for all.\n\nRaises InputError where there is none."
+        "Find it.\n\n- `x`, `y`: its values.\n- `name`: as in `a: b`; None for all.\n\n"
+        "Raises InputError where there is none."
     )
     assert listed("Of two kinds: this and that.", {"kinds"}) == "Of two kinds: this and that."
