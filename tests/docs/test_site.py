@@ -85,7 +85,8 @@ def test_a_browser_asks_no_other_host(served: str, page: str, tmp_path: Path) ->
 
 def _is_the_browsers(host: str) -> bool:
     """Tell the hosts that Chromium itself asks at its start, such as its update service, from those of the page."""
-    return re.search(r"//[\w.-]*\b(google|googleapis|gvt1)\.com$", host) is not None
+    own = r"//((clients\d|accounts)\.google|(update|optimizationguide-pa)\.googleapis|redirector\.gvt1)\.com$"
+    return re.search(own, host) is not None
 
 
 def test_a_page_that_is_in_no_navigation_is_an_error() -> None:
