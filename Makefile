@@ -7,7 +7,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance guesses \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
-  lint format openapi settings dashboards chart constraints requirements audit clean
+  lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,12 @@ format: $(VENV)/.dev ## format the code and mend what ruff can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.test ## build the documentation site into build/site/html; broken links and unlisted pages are errors
+	$(BIN)/python -m deploy.site.build
+
+prose: $(VENV)/.test ## check spelling, grammar and readability of README and docs
+	$(BIN)/pytest tests/docs/test_prose.py $(ARGS)
+
 openapi: $(VENV)/.sample ## write docs/openapi.json from the code
 	$(BIN)/python -m taugate.service.api docs/openapi.json
 
@@ -117,8 +123,12 @@ $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*
 	$(PIP) --no-build-isolation --editable '.[calibration,sample]'
 	@touch $@
 
-$(VENV)/.test $(VENV)/.audit: $(VENV)/.%: $(VENV)/.sample
-	$(PIP) --editable '.[calibration,sample,$*]'
+$(VENV)/.test: $(VENV)/.sample
+	$(PIP) --editable '.[calibration,sample,test,docs]'
+	@touch $@
+
+$(VENV)/.audit: $(VENV)/.sample
+	$(PIP) --editable '.[calibration,sample,audit]'
 	@touch $@
 
 $(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test

@@ -1,0 +1,65 @@
+"""The prose of a page of Markdown, for checks of grammar, spelling and readability."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import textstat
+from markdown_it import MarkdownIt
+
+HERE = Path(__file__).parent
+DICTIONARY = HERE / "dictionary.txt"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A remark of the grammar checker: where, by which rule, about which words, and what it says."""
+
+    page: str
+    line: int
+    rule: str
+    words: str
+    message: str
+
+
+def findings(pages: Sequence[Path], ignored: Sequence[str]) -> list[Finding]:
+    """Check pages with Harper; ignored: names of its rules that do not fit these pages."""
+    command = [sys.executable, "-m", "harper", "lint", "--format", "json", "--quiet", "--no-color", "--dialect", "gb"]
+    command += ["--user-dict-path", str(DICTIONARY)]
+    command += [argument for rule in ignored for argument in ("--ignore", rule)]
+    done = subprocess.run([*command, *map(str, pages)], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout) if done.stdout.strip() else []
+    return [
+        Finding(file["file"], each["line"], each["rule"], each["matched_text"], each["message"])
+        for file in found
+        for each in file["lints"]
+    ]
+
+
+def sentences(page: str) -> str:
+    """Return the paragraphs and list items of a page; code, headings and tables are left out.
+
+    A name in code stands in its sentence as one short word: it is copied, not read aloud.
+    """
+    texts, heading = [], False
+    for token in MarkdownIt().enable("table").parse(page):
+        if token.type in ("heading_open", "table_open"):
+            heading = True
+        elif token.type in ("heading_close", "table_close"):
+            heading = False
+        elif token.type == "inline" and not heading:
+            words = [
+                "name" if child.type == "code_inline" else " " if child.type == "softbreak" else child.content
+                for child in token.children or ()
+                if child.type in ("text", "code_inline", "softbreak")
+            ]
+            texts.append("".join(words).strip().removesuffix(":").removesuffix(".") + ".")
+    return "\n".join(texts)
+
+
+def reading_ease(page: str) -> float:
+    """Return Flesch's reading ease of a page: 60 to 70 is plain English, below 50 is hard."""
+    return float(textstat.flesch_reading_ease(sentences(page)))

@@ -1,0 +1,152 @@
+"""The documentation site: it builds without a warning, has every page, and asks no other host for anything."""
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from deploy.site import build
+from deploy.site.parameters import listed
+from deploy.site.plots import PlotError, with_plots
+
+ROOT = Path(__file__).resolve().parents[2]
+# What makes the theme's scripts load a library from another host.
+LOADERS = re.compile(r'class="[^"]*\b(mermaid|glightbox|pyodide)\b')
+FOREIGN = re.compile(r"""<(?:script|link|img|iframe|source|video)\b[^>]*?\b(?:src|href|srcset)=["']?(?:https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    """The built site."""
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.site.build"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return ROOT / "build" / "site" / "html"
+
+
+def test_every_page_is_built(site: Path) -> None:
+    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    assert {page for page in pages if not (site / page).is_file()} == set()
+    assert (site / "reference" / "chart.html").is_file()
+    assert (site / "files" / "deploy" / "nginx" / "taugate.conf").is_file()
+
+
+def test_the_python_api_is_made_from_docstrings(site: Path) -> None:
+    page = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    for name in ("taugate.retrieval.release.reader.load", "taugate.retrieval.retriever.Retriever.search"):
+        assert f'id="{name}"' in page
+
+
+def test_the_search_index_has_every_page(site: Path) -> None:
+    index = (site / "search.json").read_text(encoding="utf-8")
+    assert {
+        page for page in ("glossary.html", "how-to/rotate-a-key.html", "settings.html") if page not in index
+    } == set()
+
+
+def test_no_page_names_another_host(site: Path) -> None:
+    pages = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    styles = {path: path.read_text(encoding="utf-8") for path in site.rglob("*.css")}
+    assert len(pages) > 40
+    assert [path for path, text in pages.items() if FOREIGN.search(text) or LOADERS.search(text)] == []
+    assert [path for path, text in styles.items() if re.search(r"(@import|url\()\s*[\"']?(https?:)?//", text)] == []
+
+
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    """The site on a loopback port."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("page", ["index.html", "benchmarks/drift.html", "reference/python.html"])
+def test_a_browser_asks_no_other_host(served: str, page: str, tmp_path: Path) -> None:
+    log = tmp_path / "network.json"
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", f"--log-net-log={log}", "--dump-dom", f"{served}/{page}"]
+    subprocess.run(command, capture_output=True, check=True, timeout=120)
+    asked = set(re.findall(r'"url":"(https?://[^/"]+)', log.read_text(encoding="utf-8")))
+    assert served in asked
+    assert {host for host in asked if host != served and not _is_the_browsers(host)} == set()
+
+
+def _is_the_browsers(host: str) -> bool:
+    """Tell the hosts that Chromium itself asks at its start, such as its update service, from those of the page."""
+    own = r"//((clients\d|accounts)\.google|(update|optimizationguide-pa)\.googleapis|redirector\.gvt1)\.com$"
+    return re.search(own, host) is not None
+
+
+def test_a_page_that_is_in_no_navigation_is_an_error() -> None:
+    with pytest.raises(build.SiteError, match=r"lost\.md: is not in the navigation"):
+        build.check_navigation({"index.md", "lost.md"}, ["index.md"])
+    with pytest.raises(build.SiteError, match=r"gone\.md: is in the navigation, and there is no such page"):
+        build.check_navigation({"index.md"}, ["index.md", "gone.md"])
+
+
+def test_links_out_of_the_docs_lead_to_pages_or_copies(tmp_path: Path) -> None:
+    text = "[chart](../helm/taugate/README.md#install) [a](access.md#keys) [conf](../deploy/nginx/taugate.conf) [x](#y)"
+    rewritten = build.rewritten(text, "docs/operations.md", "operations.md", tmp_path)
+    assert rewritten == (
+        "[chart](reference/chart.md#install) [a](access.md#keys) [conf](files/deploy/nginx/taugate.conf) [x](#y)"
+    )
+    assert (tmp_path / "files" / "deploy" / "nginx" / "taugate.conf").is_file()
+
+
+def test_a_link_to_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(build.SiteError, match=r"docs/api\.md: links to nowhere\.md"):
+        build.rewritten("[x](nowhere.md)", "docs/api.md", "api.md", tmp_path)
+
+
+def test_an_anchor_to_nothing_ends_the_build(site: Path, tmp_path: Path) -> None:
+    """The builder's own check, on a page of its own."""
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "index.md").write_text("# One\n\n[x](#nowhere)\n", encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text(
+        "site_name: One\ndocs_dir: pages\nvalidation: {invalid_link_anchors: true}\n", encoding="utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "anchor does not exist" in done.stdout + done.stderr
+
+
+def test_plots_are_drawn_from_their_tables(site: Path) -> None:
+    for name in ("serving", "drift", "calibration"):
+        assert (site / "benchmarks" / f"{name}.html").read_text(encoding="utf-8").count('<figure class="plot"') == 1
+
+
+def test_a_plot_has_a_line_for_each_series_and_needs_its_table() -> None:
+    table = "| clients | service | replies/s | p50 |\n| --- | --- | --- | --- |\n"
+    rows = "".join(f"| {n} | {name} | {rate} | 1 |\n" for name in ("a", "b") for n, rate in ((1, "10"), (4, "1,200")))
+    page = with_plots(f"# Serving\n\n{table}{rows}\nafter\n", "benchmarks/serving.md")
+    assert page.count('<path class="line plot-') == 2
+    assert page.endswith(f"{table}{rows}\nafter\n")
+    with pytest.raises(PlotError, match=r"has no table of clients, service, replies/s"):
+        with_plots("# Serving\n", "benchmarks/serving.md")
+
+
+def test_the_parameters_of_a_docstring_become_a_list() -> None:
+    docstring = "Find it.\n\nx, y: its values; name: as in `a: b`; None for all. Raises InputError where there is none."
+    assert listed(docstring, {"x", "y", "name"}) == (
+        "Find it.\n\n- `x`, `y`: its values.\n- `name`: as in `a: b`; None for all.\n\n"
+        "Raises InputError where there is none."
+    )
+    assert listed("Of two kinds: this and that.", {"kinds"}) == "Of two kinds: this and that."
