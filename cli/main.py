@@ -7,7 +7,7 @@ import argparse
 import signal
 from importlib.metadata import version
 
-from taugate.cli import calibrate, drift, key, quickstart, serve
+from taugate.cli import calibrate, drift, import_data, key, quickstart, serve
 from taugate.cli.release import command as release
 from taugate.cli.terminal.output import say
 from taugate.errors import NotPromoted, StoreError, TaugateError
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="taugate", description="Retrieval with a calibrated similarity threshold.")
     parser.add_argument("--version", action="version", version=f"taugate {version('taugate')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for subcommand in (quickstart, calibrate, release, drift, serve, key):
+    for subcommand in (quickstart, import_data, calibrate, release, drift, serve, key):
         subcommand.add_parser(commands)
     parsed = parser.parse_args(arguments)
     # A calibration that is told to end clears away what it spooled, as after Ctrl-C. The service has its own handlers.
