@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 
 from tokenizers import Tokenizer
@@ -36,11 +36,15 @@ class Chunk:
 
 @dataclass(slots=True)
 class _Section:
-    """Blocks under one heading. start: of its heading, where it has one, else of its first block."""
+    """Blocks under one heading. path: to it; titles: the headings that stand right before the blocks, as blocks."""
 
     path: tuple[str, ...]
-    start: int
+    titles: list[Block]
     blocks: list[Block]
+
+    def start(self, path: tuple[str, ...]) -> int:
+        """Return where the text begins of a chunk whose title is `path`: with the first heading that it leaves out."""
+        return next((each.start for each in self.titles if len(each.headings) > len(path)), self.blocks[0].start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +195,25 @@ class Chunker:
 
 def _sections(document: ParsedDocument) -> Iterator[_Section]:
     """Group blocks by their headings. A heading with nothing below it is text of its own where no other text is."""
-    content = [block for block in document.blocks if block.kind != "heading"]
-    if not content:
-        yield _Section((), document.blocks[0].start, list(document.blocks))
+    if all(block.kind == "heading" for block in document.blocks):
+        yield _Section((), [], list(document.blocks))
         return
-    start: int | None = None
+    titles: list[Block] = []
     for is_heading, group in groupby(document.blocks, key=lambda block: block.kind == "heading"):
-        found = list(group)
         if is_heading:
-            start = found[0].start
+            titles = list(group)
             continue
-        for path, same in groupby(found, key=lambda block: block.headings):
-            section = list(same)
-            yield _Section(path, section[0].start if start is None else start, section)
-            start = None
+        for path, same in groupby(group, key=lambda block: block.headings):
+            yield _Section(path, titles, list(same))
+            titles = []
 
 
 def _join(one: _Section, other: _Section) -> _Section:
     """Join two sections under the headings that both have; headings that differ become part of the text."""
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one.path, other.path, strict=False))
     common = tuple(heading for heading, _ in pairs)
-    start = one.blocks[0].start if common == one.path else one.start
-    first = Block(start, one.blocks[0].end, one.blocks[0].kind, common, one.blocks[0].page)
-    inner = Block(other.start, other.blocks[0].start, "heading", other.path, other.blocks[0].page)
-    headings = [inner] if other.start < other.blocks[0].start else []
-    return _Section(common, start, [first, *one.blocks[1:], *headings, *other.blocks])
+    first = replace(one.blocks[0], start=one.start(common))
+    return _Section(common, one.titles, [first, *one.blocks[1:], *other.titles, *other.blocks])
 
 
 def _split(text: str, start: int, end: int, boundary: re.Pattern[str]) -> Iterator[tuple[int, int]]:
