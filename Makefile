@@ -124,7 +124,7 @@ $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample
-	$(PIP) --editable '.[calibration,sample,test,docs]'
+	$(PIP) --editable '.[calibration,import,sample,test,docs]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample
@@ -132,5 +132,5 @@ $(VENV)/.audit: $(VENV)/.sample
 	@touch $@
 
 $(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test
-	$(PIP) --editable '.[calibration,sample,test,$*]'
+	$(PIP) --editable '.[calibration,import,sample,test,docs,$*]'
 	@touch $@

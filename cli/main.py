@@ -20,6 +20,10 @@ from taugate.errors import NotPromoted, StoreError, TaugateError
 COMMANDS = {
     "quickstart": ("calibrate on a sample data set, serve it, and ask two questions", "taugate.cli.quickstart"),
     "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
+    "import": (
+        "make a data set from text, Markdown, HTML, PDF, Word, CSV, JSON or Parquet files",
+        "taugate.cli.import_data",
+    ),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
     "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
@@ -28,7 +32,14 @@ COMMANDS = {
     "completion": ("print the completion script of a shell", "taugate.cli.completion"),
 }
 # Packages that are imported by another name than they are installed by, or that come with another one.
-_PACKAGE_OF = {"google": "protobuf", "markupsafe": "jinja2", "sklearn": "scikit-learn"}
+_PACKAGE_OF = {
+    "bs4": "beautifulsoup4",
+    "google": "protobuf",
+    "markdown_it": "markdown-it-py",
+    "markupsafe": "jinja2",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -21,7 +21,7 @@ _READY_SECONDS = 60  # loading the sample release takes about one; a machine tha
 
 
 @dataclass(frozen=True)
-class Reply:
+class QuestionOutcome:
     """What a question got.
 
     results: similarity and text of each result kept, best first; considered: results there were before the threshold;
@@ -82,17 +82,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _search_in_process(folder: Path) -> Callable[[list[str]], list[Reply]]:
+def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutcome]]:
     """Load a release, and return a function that asks it questions without a service."""
     from taugate.retrieval.query import Query
     from taugate.retrieval.release.reader import load
 
     release = load(folder)
 
-    def search(questions: list[str]) -> list[Reply]:
+    def search(questions: list[str]) -> list[QuestionOutcome]:
         k = release.manifest.policy.k
         return [
-            Reply(
+            QuestionOutcome(
                 [
                     (float(score), release.documents[int(position)].text)
                     for position, score in zip(answer.positions, answer.scores, strict=True)
@@ -118,9 +118,9 @@ def _search_over_http(base: str, data: Path, release: Path) -> None:
     else:
         return
 
-    def search(questions: list[str]) -> list[Reply]:
+    def search(questions: list[str]) -> list[QuestionOutcome]:
         return [
-            Reply(
+            QuestionOutcome(
                 [(result["score"], result["text"]) for result in reply["results"]],
                 reply["considered"],
                 reply["best_score"] or 0.0,
@@ -140,7 +140,7 @@ def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
         return json.load(reply)
 
 
-def _show(search: Callable[[list[str]], list[Reply]], data: Path, release: Path) -> None:
+def _show(search: Callable[[list[str]], list[QuestionOutcome]], data: Path, release: Path) -> None:
     """Ask a question that the sample answers and all off-topic ones, and print the first of each with what it got."""
     from taugate.ingestion.dataset.beir import off_topic_questions
     from taugate.retrieval.release.layout import REPORT
@@ -159,7 +159,7 @@ def _show(search: Callable[[list[str]], list[Reply]], data: Path, release: Path)
     _print(f"taugate calibrate {shlex.quote(str(data))} --releases {releases} --max-loss 0.02")
 
 
-def _print_reply(question: str, reply: Reply) -> None:
+def _print_reply(question: str, reply: QuestionOutcome) -> None:
     _print(question)
     if reply.results:
         score, text = reply.results[0]

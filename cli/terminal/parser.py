@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 
 def help_formatter(plain: type[argparse.HelpFormatter]) -> type[argparse.HelpFormatter]:
@@ -19,7 +19,7 @@ def help_formatter(plain: type[argparse.HelpFormatter]) -> type[argparse.HelpFor
     base: type[argparse.HelpFormatter] = RawDescriptionRichHelpFormatter if raw else RichHelpFormatter
     # Headings stay as argparse writes them, and brackets in a text are no markup.
     settings = {"group_name_formatter": str, "help_markup": False, "text_markup": False, "highlights": []}
-    return type("HelpFormatter", (base,), settings)
+    return cast("type[argparse.HelpFormatter]", type("HelpFormatter", (base,), settings))
 
 
 class CommandParser(argparse.ArgumentParser):

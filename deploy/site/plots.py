@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
-from taugate.calibration.charts.axis import Axis
-from taugate.calibration.charts.chart import Chart
+from taugate.calibration.charts.chart import Axis, Chart
 
 Points = tuple[list[float], list[float]]
 

@@ -1,0 +1,99 @@
+"""`taugate import`: a folder of files becomes a data set."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import orjson
+
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.cli.terminal.output import printable, say
+from taugate.errors import InputError
+
+_LISTED = 10  # skipped files that are named on the terminal; --json names all of them
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate import` to its parser."""
+    parser.description = "Make the corpus of a data set from files: each file that cannot be read is named."
+    parser.add_argument("sources", metavar="SOURCE", nargs="+", type=Path, help="file or folder")
+    parser.add_argument(
+        "--to", metavar="DATA", type=Path, required=True, help="folder of the data set; made where needed"
+    )
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME_OR_PATH",
+        default=DEFAULT_ENCODER,
+        help=f"whose tokenizer counts, and whose window the chunks fit (default: {DEFAULT_ENCODER})",
+    )
+    parser.add_argument(
+        "--chunks",
+        metavar="auto|off|TOKENS",
+        default="auto",
+        help="size of a chunk in tokens; auto: the encoder's window; off: one document a file (default: auto)",
+    )
+    parser.add_argument(
+        "--overlap",
+        metavar="TOKENS",
+        type=int,
+        default=0,
+        help="tokens that a chunk repeats from the one before (default: 0)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="read everything and say what would change; write nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Import, and say what was read and what was not. arguments: the parsed command line. Returns the exit code."""
+    from tokenizers import Tokenizer
+
+    from taugate.calibration.encoding.source import exported_encoder
+    from taugate.ingestion.chunks.chunker import Chunker
+    from taugate.ingestion.importers.importing import ImportRecord, import_files
+    from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
+
+    chunker = None
+    if arguments.chunks != "off":
+        size = _size(arguments.chunks)
+        folder = exported_encoder(arguments.encoder)
+        config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        chunker = Chunker(tokenizer, config.max_length, size, arguments.overlap, config.document_prompt)
+    record = ImportRecord(
+        sources=[str(source) for source in arguments.sources],
+        encoder=arguments.encoder,
+        chunk_tokens=chunker.size if chunker else None,
+        overlap=arguments.overlap,
+    )
+    result = import_files(arguments.sources, arguments.to, record, chunker, dry_run=arguments.dry_run)
+    for each in result.skipped[:_LISTED]:
+        say(f"skipped: {printable(each.path)} {each.reason}")
+    if len(result.skipped) > _LISTED:
+        say(f"skipped: {len(result.skipped) - _LISTED} more; --json names all of them")
+    if result.left_out:
+        say(f"left out: metadata fields beyond the first 256: {', '.join(sorted(result.left_out)[:5])}, …")
+    verb = "would hold" if arguments.dry_run else "holds"
+    say(
+        f"{arguments.to} {verb} {result.documents} documents in {result.chunks} chunks: {result.added} added, "
+        f"{result.changed} changed, {result.removed} removed; {len(result.skipped)} files skipped"
+    )
+    if arguments.json:
+        counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}
+        skipped = [{"path": each.path, "reason": each.reason} for each in result.skipped]
+        value = {"data": str(arguments.to), **counted, "skipped": skipped}
+        sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    return 0
+
+
+def _size(chunks: str) -> int | None:
+    """Parse `--chunks` as a number of tokens, None for auto. Raises InputError."""
+    if chunks == "auto":
+        return None
+    if not chunks.isdecimal() or int(chunks) < 1:
+        raise InputError(f"--chunks {chunks}: give auto, off, or a number of tokens")
+    return int(chunks)

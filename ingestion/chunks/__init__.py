@@ -1,0 +1,1 @@
+"""Documents divided into chunks that fit the encoder's window."""

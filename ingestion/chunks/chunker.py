@@ -1,0 +1,232 @@
+"""Divides a document into chunks that fit the encoder's window, at headings, paragraphs and sentences."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
+
+from tokenizers import Tokenizer
+
+from taugate.errors import InputError
+from taugate.ingestion.importers.parsed import Block, ParsedDocument
+
+# The end of a sentence, an empty line, or a line break before an item of a list; other line breaks only wrap lines.
+_SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")
+_LINE = re.compile(r"\n")
+_LONGEST_PIECE = 4_000  # characters: a longer "sentence" is none, and tokenizers take time that grows with its square
+_TITLE_SHARE = 4  # a title takes at most a quarter of the window
+_SMALL_SECTION = 4  # sections below a quarter of the window are joined with the next
+HEADING_SEPARATOR = " > "
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of a document.
+
+    start, end: its characters in the document's text. title: the document's title and the headings above the part.
+    heading: the last of them, empty where there is none. page: on which it begins, None without pages.
+    """
+
+    start: int
+    end: int
+    title: str
+    heading: str
+    page: int | None
+
+
+@dataclass(slots=True)
+class _Section:
+    """Blocks under one heading. path: to it; titles: the headings that stand right before the blocks, as blocks."""
+
+    path: tuple[str, ...]
+    titles: list[Block]
+    blocks: list[Block]
+
+    def start(self, path: tuple[str, ...]) -> int:
+        """Return where the text begins of a chunk whose title is `path`: with the first heading that it leaves out."""
+        return next((each.start for each in self.titles if len(each.headings) > len(path)), self.blocks[0].start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A run of text that is not divided further: a sentence, a line, or a whole table. tokens: its length."""
+
+    start: int
+    end: int
+    tokens: int
+    page: int | None
+
+
+class Chunker:
+    """Makes chunks of at most `size` tokens, the title and the special tokens included.
+
+    tokenizer: the encoder's own, without truncation and padding. window: the encoder's longest text, in tokens.
+    size: of a chunk in tokens, by default the window. overlap: tokens that a chunk repeats from the one before it,
+    where a section had to be divided. prompt: what the encoder puts in front of each document. Raises InputError where
+    the size is beyond the window, or the overlap is more than half of the size.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, window: int, size: int | None = None, overlap: int = 0, prompt: str = ""
+    ) -> None:
+        self.size = window if size is None else size
+        self.overlap = overlap
+        if self.size > window:
+            raise InputError(f"--chunks {size}: the encoder reads at most {window} tokens; give {window} or fewer")
+        if not 0 <= overlap <= self.size // 2:
+            raise InputError(f"--overlap {overlap}: give at most half of the chunk, {self.size // 2} tokens")
+        self._tokenizer = tokenizer
+        self._room = self.size - tokenizer.num_special_tokens_to_add(is_pair=False) - self._count(prompt)
+        if self._room < 16:
+            raise InputError(f"--chunks {self.size}: leaves fewer than 16 tokens for text; give a larger size")
+
+    def chunks(self, document: ParsedDocument) -> list[Chunk]:
+        """Divide a document; one that fits is one chunk. Returns its chunks in reading order."""
+        sections = list(_sections(document))
+        chunks: list[Chunk] = []
+        joined: _Section | None = None
+        for section in sections:
+            if joined is not None and self._joins(document, joined, section):
+                joined = _join(joined, section)
+                continue
+            if joined is not None:
+                chunks += self._divide(document, joined)
+            joined = section
+        return chunks + (self._divide(document, joined) if joined else [])
+
+    def _joins(self, document: ParsedDocument, one: _Section, other: _Section) -> bool:
+        """Tell whether two neighbouring sections become one chunk: the first is small, and both fit."""
+        both = _join(one, other)
+        if self._count(document.text[one.blocks[0].start : one.blocks[-1].end]) > self._room // _SMALL_SECTION:
+            return False
+        return self._fits(document, both)
+
+    def _fits(self, document: ParsedDocument, section: _Section) -> bool:
+        start, end = section.blocks[0].start, section.blocks[-1].end
+        if end - start > self._room * 16:  # characters: far longer than so many tokens, and slow to count
+            return False
+        return self._count(document.text[start:end]) <= self._room - self._title_tokens(document, section)
+
+    def _divide(self, document: ParsedDocument, section: _Section) -> list[Chunk]:
+        """Fill chunks with the pieces of one section; each begins with the end of the one before, by the overlap."""
+        title = self._title(document, section.path)
+        heading = section.path[-1] if section.path else ""
+        if self._fits(document, section):
+            return [Chunk(section.blocks[0].start, section.blocks[-1].end, title, heading, section.blocks[0].page)]
+        room = self._room - self._count(f"{title} " if title else "")
+        pieces = list(self._pieces(document.text, section.blocks, room))
+        total = sum(piece.tokens for piece in pieces)
+        # Chunks of about equal length: filled to the brim, the last one would often hold half a sentence.
+        target = total / -(-total // room)
+        chunks: list[list[_Piece]] = [[]]
+        length = 0
+        for piece in pieces:
+            if chunks[-1] and (length >= target or length + piece.tokens > room):
+                chunks.append(self._repeated(chunks[-1], room - piece.tokens))
+                length = sum(each.tokens for each in chunks[-1])
+            chunks[-1].append(piece)
+            length += piece.tokens
+        return [Chunk(part[0].start, part[-1].end, title, heading, part[0].page) for part in chunks if part]
+
+    def _repeated(self, pieces: Sequence[_Piece], room: int) -> list[_Piece]:
+        """Return the last pieces that fit in the overlap and in the room that the next piece leaves."""
+        limit = min(self.overlap, room)
+        kept: list[_Piece] = []
+        for piece in reversed(pieces):
+            limit -= piece.tokens
+            if limit < 0:
+                break
+            kept.insert(0, piece)
+        return kept
+
+    def _pieces(self, text: str, blocks: Sequence[Block], room: int) -> Iterator[_Piece]:
+        """Yield what chunks are filled with: tables and listings whole where they fit, else sentences and lines."""
+        for block in blocks:
+            if block.kind in {"table", "code", "heading"} and block.end - block.start <= _LONGEST_PIECE:
+                tokens = self._count(text[block.start : block.end])
+                if tokens <= room:
+                    yield _Piece(block.start, block.end, tokens, block.page)
+                    continue
+            boundary = _LINE if block.kind in {"table", "code"} else _SENTENCE
+            spans = list(_split(text, block.start, block.end, boundary))
+            # Each piece is counted with the space after it, so that a chunk is never longer than its pieces.
+            for (start, end), tokens in zip(
+                spans, self._counts([text[start:end] for start, end in spans]), strict=True
+            ):
+                if tokens <= room:
+                    yield _Piece(start, end, tokens, block.page)
+                else:
+                    yield from self._cut(text, start, end, room, block.page)
+
+    def _cut(self, text: str, start: int, end: int, room: int, page: int | None) -> Iterator[_Piece]:
+        """Cut what is longer than a chunk and has no sentences, between two words where there are any."""
+        while start < end:
+            offsets = self._tokenizer.encode(text[start:end], add_special_tokens=False).offsets
+            if len(offsets) <= room:
+                yield _Piece(start, end, len(offsets), page)
+                return
+            cut = start + offsets[room - 1][1]
+            space = text.rfind(" ", start + 1, cut)
+            cut = space + 1 if space > start + (cut - start) // 2 else cut
+            yield _Piece(start, cut, self._count(text[start:cut]), page)
+            start = cut
+
+    def _title(self, document: ParsedDocument, path: Sequence[str]) -> str:
+        """Join title and headings; of those that are too long, the outermost are left out, then words of the last."""
+        names = [document.title, *path] if document.title and (not path or path[0] != document.title) else [*path]
+        names = [name for name in names if name]
+        most = self._room // _TITLE_SHARE
+        while len(names) > 1 and self._count(HEADING_SEPARATOR.join(names)) > most:
+            names.pop(0)
+        title = HEADING_SEPARATOR.join(names)[:_LONGEST_PIECE]
+        offsets = self._tokenizer.encode(title, add_special_tokens=False).offsets
+        return title if len(offsets) <= most else title[: offsets[most - 1][1]]
+
+    def _title_tokens(self, document: ParsedDocument, section: _Section) -> int:
+        title = self._title(document, section.path)
+        return self._count(f"{title} ") if title else 0
+
+    def _count(self, text: str) -> int:
+        return len(self._tokenizer.encode(text, add_special_tokens=False).ids) if text else 0
+
+    def _counts(self, texts: list[str]) -> list[int]:
+        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)]
+
+
+def _sections(document: ParsedDocument) -> Iterator[_Section]:
+    """Group blocks by their headings. A heading with nothing below it is text of its own where no other text is."""
+    if all(block.kind == "heading" for block in document.blocks):
+        yield _Section((), [], list(document.blocks))
+        return
+    titles: list[Block] = []
+    for is_heading, group in groupby(document.blocks, key=lambda block: block.kind == "heading"):
+        if is_heading:
+            titles = list(group)
+            continue
+        for path, same in groupby(group, key=lambda block: block.headings):
+            yield _Section(path, titles, list(same))
+            titles = []
+
+
+def _join(one: _Section, other: _Section) -> _Section:
+    """Join two sections under the headings that both have; headings that differ become part of the text."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one.path, other.path, strict=False))
+    common = tuple(heading for heading, _ in pairs)
+    first = replace(one.blocks[0], start=one.start(common))
+    return _Section(common, one.titles, [first, *one.blocks[1:], *other.titles, *other.blocks])
+
+
+def _split(text: str, start: int, end: int, boundary: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    """Yield the spans between boundaries, each with the boundary after it, cut where they are very long."""
+    begin = start
+    for found in boundary.finditer(text, start, end):
+        if found.end() > begin:
+            yield from _slices(begin, found.end())
+            begin = found.end()
+    if begin < end:
+        yield from _slices(begin, end)
+
+
+def _slices(start: int, end: int) -> Iterator[tuple[int, int]]:
+    for begin in range(start, end, _LONGEST_PIECE):
+        yield begin, min(begin + _LONGEST_PIECE, end)

@@ -1,0 +1,186 @@
+"""One file to its documents, by kind, in a process of its own.
+
+A parser reads what anybody may have written. In its own process it can neither take the importer's memory nor its
+time, and where it crashes, one file is lost.
+"""
+
+import gzip
+import io
+import multiprocessing
+import os
+import resource
+import zlib
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as ParserTimeout
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pebble import ProcessExpired, ProcessPool
+
+from taugate.ingestion.importers.html import parse_html
+from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.parsed import ParsedDocument, UnreadableFile
+from taugate.ingestion.importers.pdf import parse_pdf
+from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
+from taugate.ingestion.importers.records import parse_csv, parse_json, parse_json_lines, parse_parquet
+from taugate.ingestion.importers.word import parse_docx
+from taugate.storage.files import open_regular
+
+MAX_FILE_BYTES = 64 << 20  # of a file, unpacked: the longest book is a tenth of it
+_MAX_SECONDS = 60  # for one file; pdfium reads 2,000 pages in five
+_MAX_MEMORY = 800 << 20  # of the parser's process, so that importer and parser stay below 1 GiB
+_OUT_OF_MEMORY = 77  # exit status of the parser's process; any that no signal and no library uses
+
+Parser = Callable[[bytes], list[ParsedDocument]]
+
+
+def _text(raw: bytes) -> list[ParsedDocument]:
+    return [parse_plain_text(decode_text(raw))]
+
+
+def _markdown(raw: bytes) -> list[ParsedDocument]:
+    return [parse_markdown(decode_text(raw))]
+
+
+def _one(parse: Callable[[bytes], ParsedDocument]) -> Parser:
+    return lambda raw: [parse(raw)]
+
+
+# By suffix. A file without a suffix, such as README, is read as text where it is text.
+PARSERS: dict[str, Parser] = {
+    ".txt": _text,
+    ".text": _text,
+    ".rst": _text,
+    ".md": _markdown,
+    ".markdown": _markdown,
+    ".html": _one(parse_html),
+    ".htm": _one(parse_html),
+    ".xhtml": _one(parse_html),
+    ".pdf": _one(parse_pdf),
+    ".docx": _one(parse_docx),
+    ".csv": lambda raw: parse_csv(decode_text(raw)),
+    ".tsv": lambda raw: parse_csv(decode_text(raw)),
+    ".json": parse_json,
+    ".jsonl": parse_json_lines,
+    ".ndjson": parse_json_lines,
+    ".parquet": parse_parquet,
+    "": _text,
+}
+
+
+def kind_of(path: Path) -> str | None:
+    """Return the suffix by which a file is read, that before `.gz` in compressed ones; None where it is not read."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] == [".gz"]:
+        suffixes.pop()
+    kind = suffixes[-1] if suffixes else ""
+    return kind if kind in PARSERS else None
+
+
+def parse_file(path: Path) -> list[ParsedDocument]:
+    """Read one file as documents, in this process.
+
+    path: a file of a kind that `kind_of` knows. Raises UnreadableFile, whose message is the reason, or OSError.
+    """
+    kind = kind_of(path)
+    if kind is None:
+        raise UnreadableFile(f"is of a kind that is not read: {path.suffix}")
+    with open_regular(path) as (file, size):
+        if size > MAX_FILE_BYTES:
+            raise UnreadableFile(f"is larger than {MAX_FILE_BYTES >> 20} MiB; divide it")
+        raw = file.read(MAX_FILE_BYTES + 1)
+    if path.suffix.lower() == ".gz":
+        raw = _unpack(raw)
+    if not raw.strip():
+        raise UnreadableFile("is empty")
+    try:
+        documents = [document for document in PARSERS[kind](raw) if document.text]
+    except RecursionError as error:
+        raise UnreadableFile("is nested too deeply") from error
+    if not documents:
+        raise UnreadableFile("holds no text")
+    return documents
+
+
+def _unpack(raw: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        content = unpacker.decompress(raw, MAX_FILE_BYTES + 1)
+    except zlib.error as error:
+        raise UnreadableFile("is not a gzip file, or a damaged one") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise UnreadableFile(f"unpacks to more than {MAX_FILE_BYTES >> 20} MiB; divide it")
+    return content if unpacker.eof and not unpacker.unused_data else _unpack_members(raw)
+
+
+def _unpack_members(raw: bytes) -> bytes:
+    """Unpack a gzip file of several members, or one that is cut off."""
+    try:
+        content = gzip.GzipFile(fileobj=io.BytesIO(raw)).read(MAX_FILE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableFile("is not a gzip file, or a damaged one") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise UnreadableFile(f"unpacks to more than {MAX_FILE_BYTES >> 20} MiB; divide it")
+    return content
+
+
+class IsolatedParser:
+    """Parses files in one process beside this one, with a limit on its memory and on the time for a file."""
+
+    def __enter__(self) -> Self:
+        self._pool = _pool()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        self._pool.stop()  # type: ignore[no-untyped-call]  # the one method of pebble without types
+        self._pool.join()
+
+    def _restart(self) -> None:
+        self._stop()
+        self._pool = _pool()
+
+    def parse(self, path: Path) -> list[ParsedDocument]:
+        """Read one file as `parse_file` does; raises UnreadableFile also where the parser crashes or takes too long."""
+        try:
+            documents: list[ParsedDocument] = self._pool.schedule(
+                parse_file, args=[path], timeout=_MAX_SECONDS
+            ).result()
+        except ParserTimeout as error:
+            raise UnreadableFile(f"takes longer than {_MAX_SECONDS} s to read") from error
+        except ProcessExpired as error:
+            if error.exitcode == _OUT_OF_MEMORY:
+                raise UnreadableFile("takes too much memory to read") from error
+            raise UnreadableFile("makes its parser crash; it may be damaged") from error
+        except MemoryError as error:
+            self._restart()
+            raise UnreadableFile("takes too much memory to read") from error
+        except (UnreadableFile, OSError):
+            raise
+        except Exception as error:  # a parser's own fault with a file that nobody has foreseen: the others go on
+            raise UnreadableFile(f"cannot be read ({type(error).__name__})") from error
+        return documents
+
+
+def _pool() -> ProcessPool:
+    """Start a fresh interpreter: a fork would count this process's libraries against the limit of memory."""
+    spawn: Any = multiprocessing.get_context("spawn")  # pebble's type of it is that of Unix and Windows at once
+    return ProcessPool(max_workers=1, initializer=_limit_memory, context=spawn)
+
+
+def _parse_or_exit(path: Path) -> list[ParsedDocument]:
+    """Parse in the pool's process, which ends where it runs out of memory: what is left of that does not come back."""
+    try:
+        return parse_file(path)
+    except MemoryError:
+        os._exit(_OUT_OF_MEMORY)
+
+
+def _limit_memory() -> None:
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # its own allocators reserve more than they use
+    resource.setrlimit(resource.RLIMIT_DATA, (_MAX_MEMORY, _MAX_MEMORY))

@@ -1,0 +1,100 @@
+"""The files below what the user named: each is found, or named with the reason why it is not read."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from taugate.errors import InputError
+from taugate.ingestion.importers.parse import PARSERS, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to read.
+
+    path: where it is. name: its path below its source, which becomes the document's id; what no id may hold (control
+    characters, and bytes that are not UTF-8) is percent-encoded.
+    """
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file or folder that is not read.
+
+    path: where it is; bytes that are not UTF-8 are replaced. reason: why, as the rest of a sentence about it.
+    """
+
+    path: str
+    reason: str
+
+    @classmethod
+    def of(cls, path: Path | str, reason: str) -> Self:
+        """Make one from a path of any bytes."""
+        return cls(os.fsencode(path).decode("utf-8", "replace"), reason)
+
+
+def find_files(sources: Sequence[Path]) -> Iterator[SourceFile | Skipped]:
+    """Yield the files of each source, in the order of their names.
+
+    A link below a source is not followed, so that nothing outside is read and no circle is walked; hidden files and
+    folders are passed over. With several sources, each name begins with that of its source.
+
+    sources: files and folders. Raises InputError where one does not exist.
+    """
+    for source in sources:
+        if not source.exists():
+            raise InputError(f"{source}: no such file or folder; name what is to be imported")
+    for source in sources:
+        name = source.resolve().name
+        if source.is_dir():
+            yield from _below(source, f"{name}/" if len(sources) > 1 else "")
+        else:
+            yield _classify(source.resolve(), name)
+
+
+def _below(root: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
+    unreadable: list[OSError] = []
+    for folder, folders, files in os.walk(root, onerror=unreadable.append):
+        folders.sort()
+        here = Path(folder)
+        for name in [each for each in folders if each.startswith(".") or (here / each).is_symlink()]:
+            folders.remove(name)  # os.walk follows no link, but lists it
+            yield Skipped.of(here / name, "is hidden" if name.startswith(".") else "is a link to a folder")
+        for name in sorted(files):
+            path = here / name
+            yield _classify(path, prefix + path.relative_to(root).as_posix())
+        for error in unreadable:
+            yield Skipped.of(error.filename, f"cannot be opened ({error.strerror})")
+        unreadable.clear()
+
+
+def _classify(path: Path, name: str) -> SourceFile | Skipped:
+    try:
+        mode = path.lstat().st_mode
+    except OSError as error:
+        return Skipped.of(path, f"cannot be opened ({error.strerror})")
+    if path.name.startswith("."):
+        return Skipped.of(path, "is hidden")
+    if stat.S_ISLNK(mode):
+        return Skipped.of(path, "is a link to another file")
+    if not stat.S_ISREG(mode):
+        return Skipped.of(path, "is not a plain file")
+    if kind_of(path) is None:
+        kinds = ", ".join(kind[1:] for kind in PARSERS if kind)
+        return Skipped.of(path, f"is of a kind that is not read; these are: {kinds}")
+    return SourceFile(path, _document_id(name))
+
+
+def _document_id(name: str) -> str:
+    """Return a path as an id that can stand in one field of a tab-separated line, in UTF-8."""
+    if name.isprintable() and "\ufffd" not in name:
+        return name
+    raw = os.fsencode(name)
+    return quote(raw, safe="/ !#$&'()*+,;=:@[]~")

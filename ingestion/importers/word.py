@@ -1,0 +1,44 @@
+"""Word files (.docx) to Markdown, with mammoth, which reads styles as headings, lists and tables."""
+
+import dataclasses
+import io
+import re
+import zipfile
+
+import mammoth
+
+from taugate.ingestion.importers.html import to_markdown
+from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.parsed import ParsedDocument, UnreadableFile
+from taugate.retrieval.documents.store import Scalar
+
+_MAX_UNPACKED = 512 << 20  # a .docx is a zip archive, and a small one may unpack to any size
+_PROPERTIES = "docProps/core.xml"
+
+
+def parse_docx(raw: bytes) -> ParsedDocument:
+    """Read a Word file as text.
+
+    raw: its bytes. Raises UnreadableFile where it is no Word file, or unpacks to more than 512 MiB.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > _MAX_UNPACKED:
+                raise UnreadableFile("unpacks to more than 512 MiB")
+            names = archive.namelist()
+            properties = archive.read(_PROPERTIES).decode("utf-8", "replace") if _PROPERTIES in names else ""
+        html = mammoth.convert_to_html(io.BytesIO(raw)).value
+    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise UnreadableFile("is not a Word file, or a damaged one") from error
+    document = parse_markdown(to_markdown(html))
+    return dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_dates(properties))
+
+
+def _property(xml: str, name: str) -> str:
+    found = re.search(rf"<{name}\b[^>]*>([^<]*)</{name}>", xml)
+    return found[1].strip() if found else ""
+
+
+def _dates(xml: str) -> dict[str, Scalar]:
+    dates = {name: _property(xml, f"dcterms:{name}")[:10] for name in ("created", "modified")}
+    return {name: date for name, date in dates.items() if re.fullmatch(r"\d{4}-\d\d-\d\d", date)}
