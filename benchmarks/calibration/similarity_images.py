@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import get_args
 
-from taugate.retrieval.release.reference import Reference
+from taugate.retrieval.release.query_arrays import Reference
 
 from benchmarks.checkout import ROOT
 from taugate.calibration.charts.standalone import Scheme, standalone
