@@ -28,7 +28,7 @@ COMMANDS = {
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
     "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
     "drift": ("look for drift in recorded queries", "taugate.cli.drift"),
-    "key": ("make API keys", "taugate.cli.key"),
+    "key": ("make and remove API keys", "taugate.cli.key"),
     "completion": ("print the completion script of a shell", "taugate.cli.completion"),
 }
 # Packages that are imported by another name than they are installed by, or that come with another one.

@@ -12,7 +12,7 @@ ApiError
 ├── RateLimited        429 rate_limited, with Retry-After
 ├── HeadersTooLarge    431 headers_too_large
 ├── ClientGone         499 client_gone, in the log and the metrics: nobody is there to read it
-├── NotReady           503 not_ready
+├── NotReady           503 not_ready, with Retry-After
 └── DeadlineExceeded   504 deadline_exceeded
 
 Any room of the service raises these; service/api/replies.py turns them into replies. That file also answers what the
@@ -113,9 +113,9 @@ class ClientGone(ApiError):
 
 
 class NotReady(ApiError):
-    """No release is loaded, or the service is shutting down."""
+    """No release is loaded, or the service is shutting down. Retry-After is one second: loading takes a few."""
 
-    status, code = 503, "not_ready"
+    status, code, headers = 503, "not_ready", {"Retry-After": "1"}
 
 
 class DeadlineExceeded(ApiError):

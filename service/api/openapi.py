@@ -143,4 +143,4 @@ def _add_refusals(operation: dict[str, Any], rule: PathRule | None) -> None:
 
 
 def _error_headers(status: int) -> dict[str, Any]:
-    return _REQUEST_ID | (_RETRY_AFTER if status == 429 else {})
+    return _REQUEST_ID | (_RETRY_AFTER if status in {429, 503} else {})

@@ -105,7 +105,7 @@ def test_nobody_adds_a_key_between_reading_and_writing(
         return parse_entries(content, where)
 
     monkeypatch.setattr(command, "parse_entries", overtaken)
-    monkeypatch.setattr(command, "_OTHERS_SECONDS", 0, raising=False)
+    monkeypatch.setattr(command, "_LOCK_SECONDS", 0)
     codes["slow"] = new("--name", "slow", "--scopes", "search", "--file", str(file))
     added = {"first", *(name for name, code in codes.items() if code == 0)}
     assert named(file) == added
@@ -116,8 +116,25 @@ def test_nobody_adds_a_key_between_reading_and_writing(
 
 def test_all_that_are_added_at_once_are_there(tmp_path: Path) -> None:
     file, names = tmp_path / "keys.json", {f"app-{number}" for number in range(12)}
+
+    def add(name: str) -> None:
+        command._change_file(file, lambda entries: [*entries, entry(name, name, "search")])
+
     with ThreadPoolExecutor(len(names)) as pool:
-        for added in [pool.submit(command._add_entry, entry(name, name, "search"), file) for name in names]:
+        for added in [pool.submit(add, name) for name in names]:
             added.result()
     assert named(file) == names
     assert [*tmp_path.iterdir()] == [file]
+
+
+def test_keys_are_removed_all_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "keys.json"
+    for name in ("one", "two", "three"):
+        assert new("--name", name, "--scopes", "search", "--file", str(file)) == 0
+    assert cli.main(["key", "remove", "one", "three", "--file", str(file)]) == 0
+    assert named(file) == {"two"}
+    before = file.read_bytes()
+    capsys.readouterr()
+    assert cli.main(["key", "remove", "two", "four", "--file", str(file)]) == 2
+    assert capsys.readouterr().err == f"taugate: {file}: has no key four; it has two\n"
+    assert (file.read_bytes(), [*tmp_path.iterdir()]) == (before, [file])
