@@ -11,8 +11,6 @@ import tempfile
 from pathlib import Path
 from typing import get_args
 
-from taugate.retrieval.release.query_arrays import Reference
-
 from benchmarks.checkout import ROOT
 from taugate.calibration.charts.standalone import Scheme, standalone
 from taugate.calibration.report.figures import densities_figure
@@ -20,6 +18,7 @@ from taugate.cli import main as cli
 from taugate.ingestion.dataset.sample import write_sample
 from taugate.registry.catalog import current_id
 from taugate.retrieval.release.layout import REFERENCE
+from taugate.retrieval.release.query_arrays import Reference
 from taugate.retrieval.release.verify import verify
 
 _LEGEND = {
