@@ -1,4 +1,4 @@
-"""`taugate key`: make an API key, which is shown once, with the entry that the service checks it against; remove one."""
+"""`taugate key`: make an API key, which is shown once, with its entry for the service; remove one."""
 
 import argparse
 import secrets
