@@ -1,5 +1,6 @@
 """The cache of one process: replies and vectors in memory, Redis behind it for what replicas can share."""
 
+import math
 import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -161,6 +162,7 @@ def open_cache(settings: Settings, metrics: Metrics) -> TieredCache:
     """Build the cache that the settings ask for, without connecting yet."""
     memory = MemoryCache(settings.cache.max_bytes)
     if settings.cache.redis_url is None:
+        metrics.redis_up.set(math.nan)  # neither up nor down, so that no alert takes it for an outage
         return TieredCache(memory, None)
     url, timeout = settings.cache.redis_url.get_secret_value(), settings.cache.redis_timeout_ms / 1000
     shared = RedisCache(url, timeout, settings.cache.redis_ttl_seconds, lambda up: metrics.redis_up.set(int(up)))

@@ -67,6 +67,7 @@ class PageRun:
         self.port = free_port()
         self.printed = ""  # by the last block that was run
         self._service: subprocess.Popen[bytes] | None = None
+        self._files: dict[str, Values] = {}  # blocks of YAML that begin with the name of a file
         self._helm: Values = dict(KEYS)  # what an upgrade finds: the installation of how-to/kubernetes.md
         programs = folder / "programs"
         programs.mkdir()
@@ -93,7 +94,10 @@ class PageRun:
                 printed = shape(json.loads(self.printed))
                 assert shape(json.loads(block.text)) == printed, f"the reply has other fields: {self.printed}"
             case "yaml":
-                yaml.safe_load(block.text)
+                name = re.match(r"# (\S+\.yaml)\n", block.text)
+                documents = list(yaml.safe_load_all(block.text))
+                if name is not None:
+                    self._files[name[1]] = documents[0]
             case other:
                 raise AssertionError(f"blocks of {other!r} are not known; use sh, python, json, yaml or text")
 
@@ -151,9 +155,12 @@ class PageRun:
         """Check commands for a cluster or an engine of containers: the chart, the Dockerfile and compose know them."""
         for command in commands:
             words = shlex.split(command, comments=True)
-            if words[0] == "helm":
+            if words[:2] == ["helm", "test"]:
+                assert self._helm["tests"]["key"]["existingSecret"], "the test of the chart needs a key"
+            elif words[0] == "helm":
                 assert words[words.index("taugate") + 1] == "helm/taugate", command
-                given = helm_values(words)
+                files = [self._files[file] for option, file in itertools.pairwise(words) if option == "--values"]
+                given = merged(*files, helm_values(words))
                 self._helm = merged(self._helm, given) if "--reset-then-reuse-values" in words else given
                 render(self._helm)
             elif words[:2] == ["docker", "build"]:
