@@ -20,7 +20,7 @@ class ReleaseVolume(Group):
     storage_class: Name | None = value(None, "null: the cluster's default")
     size: Quantity = value(
         "10Gi",
-        "ten releases, as `taugate release prune` keeps, of 1 GB: 500,000 documents, 384 dimensions, float32",
+        "room for ten releases of 1 GB, as many as `taugate release prune` keeps when you run it: 500,000 documents, 384 dimensions, float32",
     )
     keep: bool = value(
         True, "true: the claim outlives `helm uninstall`, because its releases cannot be made again exactly"
