@@ -40,7 +40,7 @@ class Image(Group):
     """An image by tag, or by digest where there is one."""
 
     repository: str = value("taugate/service", "registry and name", min_length=1)
-    tag: str | None = value(None, "tag of the image; null: the version of Taugate (the chart's appVersion), for its own images")
+    tag: str | None = value(None, "null: the version of Taugate (the chart's appVersion), for its own images")
     digest: str | None = value(
         None, "digest of the image, such as sha256:…; used in place of the tag", pattern="^sha256:[0-9a-f]{64}$"
     )
