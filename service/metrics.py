@@ -69,7 +69,9 @@ class Metrics:
         )
         outcomes = ("hit", "miss", "error", "bypass")  # all from 0, so that the first of a kind is an increase
         self._cache_outcomes = {outcome: self.cache_requests.labels(outcome) for outcome in outcomes}
-        self.redis_up = self._gauge("taugate_redis_up", "Whether Redis answers; NaN where none is configured.", "livemin")
+        self.redis_up = self._gauge(
+            "taugate_redis_up", "Whether Redis answers; NaN where none is configured.", "livemin"
+        )
         self.queue_depth = self._gauge("taugate_queue_depth", "Queries waiting or at work.", "livesum")
         self.results = Counter(
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry

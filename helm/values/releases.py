@@ -20,8 +20,8 @@ class ReleaseVolume(Group):
     storage_class: Name | None = value(None, "null: the cluster's default")
     size: Quantity = value(
         "10Gi",
-        "room for ten releases of 1 GB (500,000 documents, 384 dimensions, float32), as many as `taugate release prune` "
-        "keeps when you run it",
+        "room for ten releases of 1 GB (500,000 documents, 384 dimensions, float32), as many as `taugate release "
+        "prune` keeps when you run it",
     )
     keep: bool = value(
         True, "true: the claim outlives `helm uninstall`, because its releases cannot be made again exactly"

@@ -1,8 +1,8 @@
 """The cache of one process: replies and vectors in memory, Redis behind it for what replicas can share."""
 
-import math
 import asyncio
 import hashlib
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
