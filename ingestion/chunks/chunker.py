@@ -8,7 +8,7 @@ from itertools import groupby, takewhile
 from tokenizers import Tokenizer
 
 from taugate.errors import InputError
-from taugate.ingestion.importers.parsed import Block, ParsedDocument
+from taugate.ingestion.parsed import Block, ParsedDocument
 
 # The end of a sentence, an empty line, or a line break before an item of a list; other line breaks only wrap lines.
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")

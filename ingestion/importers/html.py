@@ -12,7 +12,7 @@ from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 from markdownify import markdownify
 
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.parsed import ParsedDocument, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import Scalar
 
 # XHTML is HTML to whoever reads it.

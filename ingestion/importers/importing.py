@@ -17,8 +17,8 @@ from taugate.ingestion.chunks.chunker import Chunk, Chunker
 from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.lines import read_objects
 from taugate.ingestion.importers.parse import IsolatedParser
-from taugate.ingestion.importers.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.source_files import Skipped, SourceFile, find_files
+from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MOST_FIELDS
 from taugate.storage.files import atomic_write
 from taugate.storage.locks import exclusive_lock

@@ -8,7 +8,7 @@ import yaml
 from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 
-from taugate.ingestion.importers.parsed import BlockKind, ParsedDocument, TextBuilder
+from taugate.ingestion.parsed import BlockKind, ParsedDocument, TextBuilder
 from taugate.retrieval.documents.store import Scalar
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)

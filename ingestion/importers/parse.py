@@ -20,11 +20,11 @@ from pebble import ProcessExpired, ProcessPool
 
 from taugate.ingestion.importers.html import parse_html
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.parsed import ParsedDocument, UnreadableFile
 from taugate.ingestion.importers.pdf import parse_pdf
 from taugate.ingestion.importers.plain_text import decode_text, parse_plain_text
 from taugate.ingestion.importers.records import parse_csv, parse_json, parse_json_lines, parse_parquet
 from taugate.ingestion.importers.word import parse_docx
+from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.storage.files import open_regular
 
 MAX_FILE_BYTES = 64 << 20  # of a file, unpacked: the longest book is a tenth of it

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pypdfium2
 
-from taugate.ingestion.importers.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import Scalar
 
 _SOFT_HYPHENS = re.compile("[\ufffe\u00ad\x02]\r?\n?")  # pdfium's marks for a word that is divided at the end of a line

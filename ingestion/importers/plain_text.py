@@ -4,7 +4,7 @@ import re
 
 from charset_normalizer import from_bytes
 
-from taugate.ingestion.importers.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f]")
 _SAMPLE = 1 << 18  # what the encoding is guessed from

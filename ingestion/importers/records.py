@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from taugate.ingestion.importers.parsed import ParsedDocument, TextBuilder, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
 from taugate.retrieval.documents.store import Scalar
 
 _TEXT_FIELDS = ("text", "content", "body", "page_content")

@@ -9,7 +9,7 @@ import mammoth
 
 from taugate.ingestion.importers.html import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.parsed import ParsedDocument, UnreadableFile
+from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import Scalar
 
 _MAX_UNPACKED = 512 << 20  # a .docx is a zip archive, and a small one may unpack to any size

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunk, Chunker
 from taugate.ingestion.importers.markdown import parse_markdown
-from taugate.ingestion.importers.parsed import ParsedDocument
 from taugate.ingestion.importers.plain_text import parse_plain_text
+from taugate.ingestion.parsed import ParsedDocument
 
 SENTENCE = "The pump starts when the pressure in the tank falls below two bars."
 

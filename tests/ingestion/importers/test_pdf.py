@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from taugate.ingestion.importers.parsed import UnreadableFile
 from taugate.ingestion.importers.pdf import parse_pdf
+from taugate.ingestion.parsed import UnreadableFile
 
 
 def pdf(pages: Sequence[Sequence[str]], outline: Sequence[tuple[str, int]] = ()) -> bytes:
