@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taugate.cli import calibrate
 from taugate.cli.serve import listen, serve
 from taugate.service.settings import read_settings
 
@@ -56,9 +55,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     arguments: the parsed command line. Returns the exit code. Raises TaugateError as `calibrate` and `serve` do.
     """
+    from taugate.ingestion.dataset.sample import check_installed, write_sample
+
+    check_installed()  # before any other package that may be missing: its message names both extras
     import taugate.calibration.job.job  # noqa: F401 (a package that is missing is found out before anything is written)
     from taugate.calibration.encoding.source import DEFAULT_ENCODER
-    from taugate.ingestion.dataset.sample import write_sample
+    from taugate.cli import calibrate
     from taugate.registry.catalog import find
 
     data, releases = arguments.directory / "data", arguments.releases or arguments.directory / "releases"

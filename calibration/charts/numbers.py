@@ -1,12 +1,7 @@
-"""Write numbers and rules one way in a terminal and on every page, never −0; load the templates of the pages."""
-
-from typing import TYPE_CHECKING
+"""Numbers and rules, written one way in a terminal and on every page, never −0."""
 
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval, Method, Statement
-
-if TYPE_CHECKING:  # comes with the extra `calibration`; the other commands write numbers without it
-    from jinja2 import Template
 
 NOTHING = "–"
 
@@ -72,23 +67,3 @@ def rule_name(method: Method, statement: Statement | None) -> str:
     if method == "non-inferiority":
         return "Paired non-inferiority"
     return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")
-
-
-def template(package: str, name: str) -> "Template":
-    """Load a page's template, with the macros, the style sheet and the number filters that all pages share.
-
-    Everything that is filled in is escaped: queries and documents are other people's text.
-
-    package: dotted name of the package that holds the template; name: of its file there.
-    """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("taugate.calibration.charts", ".")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {each.__name__: each for each in (fixed, percent, count, signed, spread)}
-    return environment.get_template(name)

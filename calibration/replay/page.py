@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taugate.calibration.charts.chart import Figure
-from taugate.calibration.charts.numbers import template
+from taugate.calibration.charts.template import template
 from taugate.calibration.replay.figures import best_similarity_figure, block_means_figure, evidence_figure
 from taugate.calibration.replay.log import AnsweredLog
 from taugate.calibration.replay.replayed import SIGNALS, AlarmChange, ReplayedLog, StreamCourse, format_utc

@@ -7,7 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
-from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, spread, template
+from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, spread
+from taugate.calibration.charts.template import template
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities

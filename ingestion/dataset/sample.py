@@ -1,5 +1,6 @@
 """The sample data set: zaragoza-construction-faq in the BEIR layout, for a first try."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import orjson
@@ -8,15 +9,20 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS, HEADER, QUERIES, qrels_of
 
 
+def check_installed() -> None:
+    """Raise InputError where the extra with the sample data set is not installed."""
+    if find_spec("zaragoza_construction_faq") is None:
+        raise InputError("the sample data set is not installed; pip install 'taugate[calibration,sample]'")
+
+
 def write_sample(folder: Path) -> None:
     """Write zaragoza-construction-faq (503 questions and answers, English, CC BY 4.0) into a folder.
 
     folder: of the data set, made where needed. Raises InputError where the extra is not installed.
     """
-    try:
-        import zaragoza_construction_faq
-    except ImportError as error:
-        raise InputError("the sample data set is not installed; pip install 'taugate[calibration,sample]'") from error
+    check_installed()
+    import zaragoza_construction_faq
+
     entries = zaragoza_construction_faq.load(lang="en")
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     documents = (

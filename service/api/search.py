@@ -130,11 +130,17 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     caller = asyncio.current_task()
     assert caller is not None  # noqa: S101 (for the type checker: a coroutine runs in a task)
     watching: asyncio.Task[None] | None = None
+    answered = False
+
+    def cancel_work(closed: asyncio.Task[None]) -> None:
+        # A connection may close in the very turn of the loop in which the work ends: what the caller does next goes on.
+        if not closed.cancelled() and not answered:
+            caller.cancel()
 
     def watch() -> None:
         nonlocal watching
         watching = asyncio.ensure_future(_closed(request))
-        watching.add_done_callback(lambda closed: closed.cancelled() or caller.cancel())
+        watching.add_done_callback(cancel_work)
 
     later = asyncio.get_running_loop().call_later(_SOON, watch)
     try:
@@ -144,6 +150,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
             raise ClientGone("the connection was closed before there was an answer") from None
         raise
     finally:
+        answered = True
         later.cancel()
         if watching is not None:
             watching.cancel()

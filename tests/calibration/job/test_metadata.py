@@ -83,7 +83,9 @@ def test_names_that_vary_are_refused_with_their_line(tmp_path: Path, capfd: pyte
     data, encoder = small(tmp_path, 150)
     with_metadata(data, [{f"{row}-{name}": 1 for name in range(5)} for row in range(60)])
     said = refusal(arguments(data, tmp_path / "r", encoder), tmp_path / "r", capfd)
-    assert said.startswith(f"{data / 'corpus.jsonl'}:{MOST_FIELDS // 5 + 1}: metadata has over {MOST_FIELDS} fields")
+    assert said.startswith(
+        f"{data / 'corpus.jsonl'}:{MOST_FIELDS // 5 + 1}: metadata has over {MOST_FIELDS} field names"
+    )
 
 
 def test_as_many_fields_as_there_may_be(tmp_path: Path, run: Capture) -> None:

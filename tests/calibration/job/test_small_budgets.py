@@ -136,7 +136,7 @@ def test_a_provisional_release_leaves_a_calibrated_one_in_force(
     enough, encoder = small(tmp_path, 60)
     code, _, error = calibrate(few, tmp_path / "r", encoder)
     assert code == 0
-    assert error.splitlines()[-1].startswith("promotion: the current release is provisional now")
+    assert any(line.startswith("promotion: the current release is provisional now") for line in error.splitlines())
     code, second, _ = calibrate(few, tmp_path / "r", encoder, "--seed", "1")
     assert (code, current_id(tmp_path / "r")) == (0, second["release_id"]), "one provisional release follows another"
     code, calibrated, _ = calibrate(enough, tmp_path / "r", encoder)
