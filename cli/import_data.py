@@ -51,10 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     from tokenizers import Tokenizer
 
     from taugate.calibration.encoding.source import exported_encoder
+    from taugate.calibration.progress import Stopwatch
+    from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportRecord, import_files
     from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
 
+    if arguments.chunks == "off" and arguments.overlap:
+        raise InputError("--overlap: --chunks off makes no chunks; leave one of the two out")
     chunker = None
     if arguments.chunks != "off":
         size = _size(arguments.chunks)
@@ -70,17 +74,27 @@ def run(arguments: argparse.Namespace) -> int:
         chunk_tokens=chunker.size if chunker else None,
         overlap=arguments.overlap,
     )
-    result = import_files(arguments.sources, arguments.to, record, chunker, dry_run=arguments.dry_run)
+    watch = Stopwatch()
+    with ProgressDisplay(watch), watch.task("reading files") as task:
+
+        def count(_name: str) -> None:
+            task.done += 1
+
+        result = import_files(
+            arguments.sources, arguments.to, record, chunker, dry_run=arguments.dry_run, progress=count
+        )
     for each in result.skipped[:_LISTED]:
         say(f"skipped: {printable(each.path)} {each.reason}")
     if len(result.skipped) > _LISTED:
         say(f"skipped: {len(result.skipped) - _LISTED} more; --json names all of them")
     if result.left_out:
-        say(f"left out: metadata fields beyond the first 256: {', '.join(sorted(result.left_out)[:5])}, …")
+        names = sorted(result.left_out)
+        more = ", …" if len(names) > _LISTED else ""
+        say(f"left out: metadata fields beyond the first 256: {printable(', '.join(names[:_LISTED]))}{more}")
     verb = "would hold" if arguments.dry_run else "holds"
     say(
-        f"{arguments.to} {verb} {result.documents} documents in {result.chunks} chunks: {result.added} added, "
-        f"{result.changed} changed, {result.removed} removed; {len(result.skipped)} files skipped"
+        f"{arguments.to} {verb} documents: {result.documents}, chunks: {result.chunks} ({result.added} added, "
+        f"{result.changed} changed, {result.removed} removed); files skipped: {len(result.skipped)}"
     )
     if arguments.json:
         counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}

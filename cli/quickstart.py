@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from taugate.cli.serve import listen, serve
+from taugate.cli.terminal.output import say
 from taugate.service.settings import read_settings
 
 _ANSWERED = "Who is liable for hidden defects when I buy a house?"
@@ -130,7 +131,10 @@ def _search_over_http(base: str, data: Path, release: Path) -> None:
             for reply in _post(f"{base}/search/batch", {"queries": questions})["responses"]
         ]
 
-    _show(search, data, release)
+    try:
+        _show(search, data, release)
+    except OSError as error:  # the service needs a key, say
+        say(f"warning: the two questions could not be asked: {error}")
     _print(f"\nServing on {base}; Ctrl-C stops it. Ask it something in another terminal:")
     body = shlex.quote(json.dumps({"query": _ANSWERED}))
     _print(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")

@@ -51,10 +51,13 @@ def match_id(ids: Sequence[str], text: str, where: str) -> str:
     """Return the one id that begins with a text, or whose digest does.
 
     ids: of all releases, oldest first. text: from a user, four characters or more. where: the place that has them, for
-    the error. Raises ReleaseError, which names the candidates, where none or several fit.
+    the error. Raises ReleaseError, which names the candidates, where none or several fit, or the text is too short.
     """
-    enough = len(text) >= _SHORTEST
-    found = [name for name in ids if enough and any(part.startswith(text) for part in (name, name.partition("-")[2]))]
+    if len(text) < _SHORTEST:
+        raise ReleaseError(
+            f"{where}: {text!r} is too short; give at least {_SHORTEST} characters of an id; it has {newest(ids)}"
+        )
+    found = [name for name in ids if any(part.startswith(text) for part in (name, name.partition("-")[2]))]
     if len(found) == 1:
         return found[0]
     if found:

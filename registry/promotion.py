@@ -178,16 +178,14 @@ def _target(releases: Path, name: str | None) -> str:
         return before[0]
     if name is not None and name in before:
         return name
-    which = "no release that is still there" if name is None else f"{name} is none that"
+    which = "no earlier release is left to go back to from" if name is None else f"{name} was never current before"
     was = f"; before it were {newest(before[::-1])}" if before else ""
-    raise ReleaseError(
-        f"{releases}: {which} was current before {current}{was}; promote one ({_others(releases, current)})"
-    )
+    raise ReleaseError(f"{releases}: {which} {current}{was}; promote one ({_others(releases, current)})")
 
 
 def _others(releases: Path, current: str | None) -> str:
     names = [name for name in release_ids(releases) if name != current]
-    return newest(names) if names else "there is no other"
+    return newest(names) if names else "calibrate one first"
 
 
 def _move_pointer(

@@ -21,7 +21,7 @@ class ReleaseSummary:
     """
 
     release: str
-    created: datetime
+    created: datetime | None
     state: str | None
     data: str | None
     split: str | None
@@ -31,10 +31,12 @@ class ReleaseSummary:
     accuracy: float | None
 
     def age(self, now: datetime) -> str:
-        """Return the time since the release was written, in its largest unit, such as "3 h".
+        """Return the time since the release was written, in its largest unit, such as "3 h"; "–" where it is unknown.
 
         now: with a time zone.
         """
+        if self.created is None:
+            return "–"
         seconds = max(0.0, (now - self.created).total_seconds())
         for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
             if seconds >= length:
@@ -51,7 +53,7 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
     heldout = _number(manifest, "metrics", "heldout", "accuracy", "mean")
     return ReleaseSummary(
         release=name,
-        created=datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC),
+        created=_created(name),
         state=calibration_state(releases, name),
         data=_text(manifest, "data", "name"),
         split=_text(manifest, "data", "split"),
@@ -60,6 +62,14 @@ def summarize(releases: Path, name: str) -> ReleaseSummary:
         k=int(k) if (k := _number(manifest, "policy", "k")) is not None else None,
         accuracy=heldout if heldout is not None else _number(manifest, "metrics", "calibration", "accuracy", "mean"),
     )
+
+
+def _created(name: str) -> datetime | None:
+    """Return the time in a release's id; None where it is no date."""
+    try:
+        return datetime.strptime(name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 def _text(manifest: object, *keys: str) -> str | None:

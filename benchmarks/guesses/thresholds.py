@@ -43,7 +43,7 @@ The first row is search without a threshold: what it answers wrongly, the encode
 it can only lose fewer.
 
 {len(outcomes) - len(none)} of the {len(outcomes)} cases have enough labels to certify a loss of 2 %. In the others Taugate passes on every result, says how
-many labels it takes, and exits with status 3. Of the queries that calibrate, it needs: {"; ".join(needed) or "no more anywhere"}.
+many labels it takes, and exits with status 3. Calibration queries needed: {"; ".join(needed) or "no more anywhere"}.
 
 A cut judges results, not questions. The certified one answers questions that have no answer, too. A high threshold refuses
 some of them, and loses right answers on the way. To refuse questions, set a limit on both errors with `--max-answered` and
@@ -96,7 +96,7 @@ def _percent(figure: float) -> str:
 
 def _needed(outcome: SetOutcome) -> str:
     certificate = outcome.policy.certificates[0]
-    return f"{outcome.name} {certificate.queries_needed:,} and has {certificate.queries:,}"
+    return f"{outcome.name} {certificate.queries_needed:,} (it has {certificate.queries:,})"
 
 
 def _by_set(outcomes: Sequence[SetOutcome], encoder: str) -> str:

@@ -1,7 +1,4 @@
-"""Find an encoder by name, as a sentence-transformers folder, or as an encoder exported before.
-
-and make one in int8.
-"""
+"""Find an encoder by name or path, export it once, and make an int8 version of it."""
 
 import shutil
 from collections.abc import Callable

@@ -5,22 +5,8 @@ from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
-from taugate.retrieval.release.manifest import DataRecord, Manifest, MetricsRecord, PolicyRecord
+from taugate.retrieval.release.manifest import Manifest, MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import AbstentionRecord
-
-
-def measured(data: DataRecord, part: str) -> str:
-    """Say what was measured on what.
-
-    data: the data set; part: "heldout" where the figures come from queries that had no say in the threshold, else
-    "calibration".
-    """
-    held = " held-out" if part == "heldout" else ""
-    questions = f"{data.answerable:,} questions with a known answer"
-    if data.unanswerable:
-        questions += f" and {data.unanswerable:,} without one"
-    apart = f" The figures come from{held} questions that had no say in the threshold." if held else ""
-    return f"Measured on {data.name}: {data.documents:,} documents, {questions}.{apart}"
 
 
 def cost(policy: PolicyRecord, metrics: MetricsRecord, *, refusing: bool) -> str:

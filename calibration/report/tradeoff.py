@@ -203,11 +203,12 @@ def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
 
 
 def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return positions of the lost queries, and the rank, from 0, of the best relevant document.
+    """Return positions of the lost queries, and the rank, from 0, of each one's best relevant document.
 
-    the most similar first.
+    The query whose relevant document is most similar comes first. A query that is refused as a whole is not lost to the
+    threshold.
 
-    A query that is refused as a whole is not lost to the cut. found: findings of the study.
+    found: findings of the study.
     """
     judged = found.scored.judged
     kept = found.scored.kept(found.policy.kind, found.threshold)

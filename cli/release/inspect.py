@@ -85,7 +85,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _json_row(release: ReleaseSummary, current: str | None, shadow: str | None) -> dict[str, object]:
     marks = {"current": release.release == current, "shadow": release.release == shadow}
-    return {**dataclasses.asdict(release), **marks, "created": release.created.isoformat()}
+    return {**dataclasses.asdict(release), **marks, "created": release.created and release.created.isoformat()}
 
 
 def show_manifest(arguments: argparse.Namespace) -> int:

@@ -82,10 +82,11 @@ class ProgressDisplay:
 def progress_bar(task: Task, seconds: float, width: int) -> str:
     """Draw a task as one line for a terminal: a bar with rate and remaining time where its size is known.
 
-    seconds: since it began; width: columns of the terminal.
+    task: what is under way; seconds: since it began; width: columns of the terminal.
     """
     if not task.total:
-        return f"{task.name} … {tqdm.format_interval(seconds)}"[:width]
+        count = f" {task.done:,}" if task.done else ""
+        return f"{task.name}{count} … {tqdm.format_interval(seconds)}"[:width]
     bar: str = tqdm.format_meter(
         task.done, task.total, seconds, ncols=width, prefix=task.name, unit="", initial=task.known
     )
@@ -95,11 +96,12 @@ def progress_bar(task: Task, seconds: float, width: int) -> str:
 def progress_line(task: Task, seconds: float) -> str:
     """Write a task as one line of a log, such as "encoding documents: 3,200 of 57,638 (6 %), 41.2/s, 22:01 left".
 
-    seconds: since it began.
+    task: what is under way; seconds: since it began.
     """
     elapsed = tqdm.format_interval(seconds)
     if not task.total:
-        return f"{task.name}: {elapsed} so far"
+        count = f"{task.done:,} in " if task.done else ""
+        return f"{task.name}: {count}{elapsed} so far"
     line = f"{task.name}: {task.done:,} of {task.total:,} ({task.done / task.total:.0%})".replace("%", " %")
     worked = task.done - task.known
     if not worked or not seconds:

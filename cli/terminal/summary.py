@@ -57,7 +57,12 @@ def _measured(manifest: Manifest) -> str:
 
 
 def _threshold(manifest: Manifest) -> str:
+    from taugate.calibration.report.terminal import cost  # loaded once a release is written
+
     policy, metrics = manifest.policy, [*manifest.metrics.values()][-1]
+    if manifest.abstention is not None:  # whose refusals are part of what is kept and lost
+        rule = "None." if policy.tau is None else _DROPPED[policy.kind].format(tau=policy.tau)
+        return f"{rule} {cost(policy, metrics, refusing=True)}"
     found = _percent(metrics.accuracy.mean)
     if policy.tau is None:
         return f"None. Every result is kept, and {found} of the queries find a relevant document."
@@ -82,7 +87,9 @@ def _promotion(release: CalibratedRelease) -> tuple[bool, str]:
     if not release.request.wanted:
         return False, f"Not promoted, as --no-promote asks. {stays}"
     if previous is None:
-        return True, "Promoted: it is the first release here."
+        return True, "Promoted: no release was current before."
+    if release.request.force:
+        return True, f"Promoted in place of {previous}, as --force asks."
     why = (
         "it has a threshold, and no --promote-if sets a rule."
         if decision is None

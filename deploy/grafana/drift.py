@@ -54,17 +54,17 @@ _CONTENT: list[Content] = [
         aggregated("sum", "taugate_drift_alarm", "job", "signal"),
     ),
     lines(
-        "Blocks weighed",
+        "Blocks completed",
         "An hour, by replica; evidence moves with each.",
         {"{{instance}}": f"rate({selected('taugate_drift_blocks_total')}[1h]) * 3600"},
     ),
     number(
         "Queries in a block",
-        "Distinct ones; evidence is weighed when there are as many.",
+        "Distinct queries; the evidence is updated when a block is full.",
         f"max({selected('taugate_drift_block_queries')})",
         {None: NEUTRAL},
     ),
-    # No baseline is no fault: without one, ordinary swings are weighed as everything else is.
+    # A missing baseline is no fault: without one, ordinary swings are tested like everything else.
     number(
         "Drift baseline",
         "Of ordinary traffic. In force: in every replica; refused: in one at least (TaugateDriftBaselineRefused).",
@@ -72,11 +72,11 @@ _CONTENT: list[Content] = [
         {None: "red", 0: NEUTRAL, 1: "green"},
         texts={-1: "refused", 0: "none", 1: "in force"},
     ),
-    # Without Redis each replica weighs its own traffic, as it should; whether Redis is down is on the other
+    # Without Redis each replica tests its own traffic, as it should; whether Redis is down is on the other
     # dashboard.
     number(
         "Shared evidence",
-        "Yes where all replicas weigh their traffic together, through Redis.",
+        "Yes where all replicas pool their traffic through Redis.",
         f"min({selected('taugate_drift_shared')})",
         {None: NEUTRAL, 1: "green"},
         texts={0: "no", 1: "yes"},

@@ -79,8 +79,8 @@ _CONTENT: list[Content] = [
     ),
     number(
         "Redis",
-        "Up where every replica has it; nothing where none is wanted.",
-        f"min({selected('taugate_redis_up')})",
+        "Up where every replica reaches Redis; no data where none is configured.",
+        f"min({selected('taugate_redis_up')} >= 0)",
         {None: "red", 1: "green"},
         texts={0: "down", 1: "up"},
     ),

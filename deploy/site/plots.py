@@ -16,7 +16,7 @@ Points = tuple[list[float], list[float]]
 
 
 class PlotError(Exception):
-    """A page has not the table that a plot is drawn from; the message says which."""
+    """A page lacks the table that a plot is drawn from; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plot:
         """Return a page with the plot above its table; raises PlotError where the page has no such table."""
         start = re.search(rf"^\| {re.escape(' | '.join(self.columns))} \|", text, re.MULTILINE)
         if start is None:
-            raise PlotError(f"{self.page}: has no table of {', '.join(self.columns)}; mend deploy/site/plots.py")
+            raise PlotError(f"{self.page}: has no table of {', '.join(self.columns)}; correct deploy/site/plots.py")
         lines = text[start.start() :].split("\n\n", 1)[0].splitlines()
         columns, _, *rows = ([cell.strip() for cell in line.strip("| ").split(" |")] for line in lines)
         return text[: start.start()] + self._figure(self.series(Table(columns, rows))) + text[start.start() :]

@@ -74,7 +74,7 @@ class Chunker:
         if self.size > window:
             raise InputError(f"--chunks {size}: the encoder reads at most {window} tokens; give {window} or fewer")
         if not 0 <= overlap <= self.size // 2:
-            raise InputError(f"--overlap {overlap}: give at most half of the chunk, {self.size // 2} tokens")
+            raise InputError(f"--overlap {overlap}: give 0 to {self.size // 2} tokens, half of the chunk at most")
         self._tokenizer = tokenizer
         self._room = self.size - tokenizer.num_special_tokens_to_add(is_pair=False) - self._count(prompt)
         if self._room < 16:
@@ -117,7 +117,7 @@ class Chunker:
         pieces = list(self._pieces(document.text, section.blocks, room))
         total = sum(piece.tokens for piece in pieces)
         # Chunks of about equal length: filled to the brim, the last one would often hold half a sentence.
-        target = total / -(-total // room)
+        target = total / max(1, -(-total // room))
         chunks: list[list[_Piece]] = [[]]
         length = 0
         for piece in pieces:

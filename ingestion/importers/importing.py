@@ -3,7 +3,7 @@
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +50,7 @@ class ImportResult:
 
     documents: files and records with text. chunks: lines of the corpus. added, changed, removed: documents, compared
     with the corpus before. skipped: files that were not read. left_out: names of metadata fields beyond the most that a
-    corpus may have. divided: documents that became more than one chunk.
+    corpus may have.
     """
 
     documents: int = 0
@@ -58,7 +58,6 @@ class ImportResult:
     added: int = 0
     changed: int = 0
     removed: int = 0
-    divided: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     left_out: set[str] = field(default_factory=set)
 
@@ -85,6 +84,8 @@ def import_files(
     result = ImportResult()
     with ExitStack() as stack:
         if not dry_run:
+            if not data.exists():
+                stack.callback(_remove_unused, data)
             data.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_alone_in(data))
         before = _digests(data / CORPUS)
@@ -131,7 +132,6 @@ def _documents(
                 metadata = {"modified": modified} | _known_fields(document, fields, result.left_out)
                 chunks = chunker.chunks(document) if chunker else [_whole(document)]
                 result.chunks += len(chunks)
-                result.divided += len(chunks) > 1
                 yield identifier, _lines(identifier, found, document, chunks, metadata)
 
 
@@ -170,8 +170,22 @@ def _lines(
     return b"".join(lines)
 
 
-def _check_target(data: Path, sources: Iterable[Path]) -> None:
-    """Raise InputError where the folder holds another corpus, or is one of the sources."""
+def _remove_unused(data: Path) -> None:
+    """Remove a folder that this import made, and wrote no corpus into."""
+    if not (data / CORPUS).exists():
+        with suppress(OSError):
+            (data / _LOCK).unlink(missing_ok=True)
+            data.rmdir()
+
+
+def _check_target(data: Path, sources: Sequence[Path]) -> None:
+    """Raise InputError where the folder holds another corpus or is a source, or two sources have one name."""
+    names = [source.resolve().name for source in sources]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(
+            f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder that "
+            "holds both"
+        )
     if data.exists() and not data.is_dir():
         raise InputError(f"{data}: is a file; --to names a folder")
     for source in sources:
@@ -191,7 +205,7 @@ def _check_target(data: Path, sources: Iterable[Path]) -> None:
 def _alone_in(data: Path) -> Iterator[None]:
     with exclusive_lock(data / _LOCK, seconds=0) as holder:
         if holder is not None:
-            raise InputError(f"{data}: {holder} imports into it at this moment; wait for its end")
+            raise InputError(f"{data}: another import ({holder}) is writing to it; wait until it ends")
         yield
 
 
@@ -201,7 +215,7 @@ def _digests(corpus: Path) -> dict[str, str]:
         return {}
     lines: dict[str, list[bytes]] = {}
     for _, line in read_objects(corpus):
-        identifier = str(line.get("parent") or line["_id"])
+        identifier = str(line.get("parent") or line.get("_id", ""))
         lines.setdefault(identifier, []).append(orjson.dumps(line) + b"\n")
     return {identifier: hashlib.sha256(b"".join(each)).hexdigest() for identifier, each in lines.items()}
 

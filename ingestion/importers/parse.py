@@ -4,6 +4,7 @@ A parser reads what anybody may have written. In its own process it can neither 
 time, and where it crashes, one file is lost.
 """
 
+import csv
 import gzip
 import io
 import multiprocessing
@@ -60,7 +61,7 @@ PARSERS: dict[str, Parser] = {
     ".pdf": _one(parse_pdf),
     ".docx": _one(parse_docx),
     ".csv": lambda raw: parse_csv(decode_text(raw)),
-    ".tsv": lambda raw: parse_csv(decode_text(raw)),
+    ".tsv": lambda raw: parse_csv(decode_text(raw), csv.excel_tab),
     ".json": parse_json,
     ".jsonl": parse_json_lines,
     ".ndjson": parse_json_lines,
@@ -141,15 +142,11 @@ class IsolatedParser:
         self._pool.stop()  # type: ignore[no-untyped-call]  # the one method of pebble without types
         self._pool.join()
 
-    def _restart(self) -> None:
-        self._stop()
-        self._pool = _pool()
-
     def parse(self, path: Path) -> list[ParsedDocument]:
         """Read one file as `parse_file` does; raises UnreadableFile also where the parser crashes or takes too long."""
         try:
             documents: list[ParsedDocument] = self._pool.schedule(
-                parse_file, args=[path], timeout=_MAX_SECONDS
+                _parse_or_exit, args=[path], timeout=_MAX_SECONDS
             ).result()
         except ParserTimeout as error:
             raise UnreadableFile(f"takes longer than {_MAX_SECONDS} s to read") from error
@@ -157,9 +154,6 @@ class IsolatedParser:
             if error.exitcode == _OUT_OF_MEMORY:
                 raise UnreadableFile("takes too much memory to read") from error
             raise UnreadableFile("makes its parser crash; it may be damaged") from error
-        except MemoryError as error:
-            self._restart()
-            raise UnreadableFile("takes too much memory to read") from error
         except (UnreadableFile, OSError):
             raise
         except Exception as error:  # a parser's own fault with a file that nobody has foreseen: the others go on

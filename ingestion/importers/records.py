@@ -16,13 +16,16 @@ _ID_FIELDS = ("_id", "id")
 csv.field_size_limit(1 << 26)  # the default, 128 KiB, is less than a long article
 
 
-def parse_csv(text: str) -> list[ParsedDocument]:
-    """Read one document a row; the first row names the columns. text: of the file. Raises UnreadableFile."""
-    sample = text[: 1 << 16]
-    try:
-        dialect: Any = csv.Sniffer().sniff(sample, delimiters=",;\t|")
-    except csv.Error:
-        dialect = csv.excel
+def parse_csv(text: str, dialect: Any = None) -> list[ParsedDocument]:  # noqa: ANN401 (csv has no one type for it)
+    """Read one document per row; the first row names the columns.
+
+    text: of the file. dialect: of the csv module, None to detect it. Raises UnreadableFile.
+    """
+    if dialect is None:
+        try:
+            dialect = csv.Sniffer().sniff(text[: 1 << 16], delimiters=",;\t|")
+        except csv.Error:
+            dialect = csv.excel
     try:
         rows = list(csv.DictReader(io.StringIO(text, newline=""), dialect=dialect, restkey="more"))
     except csv.Error as error:
@@ -116,7 +119,8 @@ def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDoc
 def _is_unique(name: str, rows: list[Mapping[str, Any]]) -> bool:
     values = [row.get(name) for row in rows]
     usable = all(isinstance(value, str | int) and not isinstance(value, bool) and value != "" for value in values)
-    return usable and len({str(value) for value in values}) == len(rows)
+    printable = usable and all(str(value).isprintable() for value in values)  # others cannot stand in qrels
+    return printable and len({str(value) for value in values}) == len(rows)
 
 
 def _scalar(value: object) -> Scalar:

@@ -1,6 +1,7 @@
 """Word files (.docx) to Markdown, with mammoth, which reads styles as headings, lists and tables."""
 
 import dataclasses
+import html
 import io
 import re
 import zipfile
@@ -27,16 +28,16 @@ def parse_docx(raw: bytes) -> ParsedDocument:
                 raise UnreadableFile("unpacks to more than 512 MiB")
             names = archive.namelist()
             properties = archive.read(_PROPERTIES).decode("utf-8", "replace") if _PROPERTIES in names else ""
-        html = mammoth.convert_to_html(io.BytesIO(raw)).value
+        page = mammoth.convert_to_html(io.BytesIO(raw)).value
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise UnreadableFile("is not a Word file, or a damaged one") from error
-    document = parse_markdown(to_markdown(html))
+    document = parse_markdown(to_markdown(page))
     return dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_dates(properties))
 
 
 def _property(xml: str, name: str) -> str:
     found = re.search(rf"<{name}\b[^>]*>([^<]*)</{name}>", xml)
-    return found[1].strip() if found else ""
+    return html.unescape(found[1]).strip() if found else ""
 
 
 def _dates(xml: str) -> dict[str, Scalar]:

@@ -110,7 +110,10 @@ def pull(url: str, releases: Path, name: str | None = None, trusted: TrustedKeys
 
 
 def _remote_id(store: Store, text: str) -> str:
-    """Return the id of the release that a user means; only an id that is not whole takes a listing of the store."""
+    """Return the full id of a release; lists the store only for an abbreviated one.
+
+    store: where the releases are. text: an id, or the beginning of one. Raises as `match_id` and `Store.folder_names`.
+    """
     if is_release_id(text):
         return text
     return match_id(sorted(name for name in store.folder_names() if is_release_id(name)), text, store.url)

@@ -20,7 +20,8 @@ from taugate.storage.tensors import read_tensors, write_tensors
 
 Scalar = str | int | float | bool | None
 TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
-# Of metadata in one corpus. Its column takes 4 bytes a document: so many take less than a vector of 384 dimensions.
+# The most metadata fields of one corpus. Each takes 4 bytes per document; all of them take less than a vector of 384
+# dimensions.
 MOST_FIELDS = 256
 
 

@@ -78,7 +78,7 @@ class SearchRoutes:
         return sent
 
     def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease) -> None:
-        """Notify metrics, drift and the shadow of a reply that goes out. None of them can change or delay it."""
+        """Notify metrics, drift and the shadow of a reply that goes out. None of them changes it."""
         self._metrics.observe_reply(reply.kept, reply.considered, reply.reason)
         if active.drift is not None:
             active.drift.observe(query_id, query.text, reply)

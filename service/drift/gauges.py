@@ -85,7 +85,7 @@ class DriftGauges:
         self._threshold = self._gauge("drift_alarm_threshold", "Natural logarithm of the evidence of an alarm.")
         self._alarm = self._gauge("drift_alarm", "Whether there is an alarm.", "livemax", ["signal"])
         self._block = self._gauge("drift_block_queries", "Distinct queries in a block.", "livemax")
-        self._blocks = Counter("taugate_drift_blocks", "Blocks of queries that were weighed.", registry=registry)
+        self._blocks = Counter("taugate_drift_blocks", "Blocks of queries that were completed.", registry=registry)
         self._shared = self._gauge(
             "drift_shared", "Whether evidence is shared with other processes at the moment.", "livemin"
         )

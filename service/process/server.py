@@ -78,7 +78,7 @@ def serve_here(settings: Settings, listener: socket.socket) -> None:
 
 
 def log_listening(settings: Settings, listener: socket.socket) -> None:
-    """Log the address and the settings of the service, after variables that look like settings and are none.
+    """Log the address and the settings of the service, after warnings of variables that look like settings but are not.
 
     settings: of the service; listener: a listening socket.
     """

@@ -119,7 +119,7 @@ class _Supervisor:
                     self._start()
         _log.info("stopped")
         if failed:
-            raise ReleaseError("no worker could start; its message is above")
+            raise ReleaseError("no worker could start; the messages above say why")
 
     def _start(self) -> None:
         worker = self._context.Process(target=_run_worker, args=(self._listener,))

@@ -20,6 +20,9 @@ def main() -> int:
         code = run_command()
         leave_when_interrupted()  # the work is done: what is left is the interpreter's own end
         return code
+    except OSError as error:  # what was printed cannot be written out, as on a full disk
+        os.write(2, f"taugate: {error}\n".encode())
+        os._exit(1)
     except KeyboardInterrupt:  # during the few milliseconds before there is a handler, or outside of a subcommand
         os.write(2, b"taugate: interrupted\n")
         os._exit(_INTERRUPTED)

@@ -35,7 +35,7 @@ def test_the_first_release(first: CalibratedRelease) -> None:
         f"the results stay, and {100 * part.accuracy_at_tau.mean:.1f} % of the queries find a relevant document "
         f"({100 * part.accuracy.mean:.1f} % without a threshold)."
     )
-    assert lines["Promotion"] == "Promoted: it is the first release here."
+    assert lines["Promotion"] == "Promoted: no release was current before."
     assert lines["Report"] == f"my releases/{manifest.release_id}/report.html"
     assert lines["Next"] == "taugate serve --releases 'my releases'"
     assert [*summary(first, with_next_steps=False)] == ["Measured", "Threshold", "Promotion"]

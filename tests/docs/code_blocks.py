@@ -3,7 +3,7 @@
 A block of `sh` is run by bash, one of `python` by Python, both in a folder of the page's own. A command that serves
 goes to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run
 here has a check in its place: an installation must name extras that exist, Helm commands are rendered by the chart, and
-docker commands must name profiles, services and targets that exist. A block after a comment `<!-- not run: reason -->`
+docker commands must name profiles, services and targets that exist; kubectl commands are not checked. A block after a comment `<!-- not run: reason -->`
 is left out. A block of `json` must have the fields of what the block before it printed.
 """
 
@@ -176,6 +176,8 @@ class PageRun:
                     assert words[words.index("--rm") + 1] in services, command
             elif words[0] == "sh":
                 assert (ROOT / words[1]).is_file(), command
+            elif words and words[0] != "kubectl":
+                raise AssertionError(f"nothing checks {command!r}; add a check, or move it to a block of its own")
 
 
 def helm_values(words: list[str]) -> Values:

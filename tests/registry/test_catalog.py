@@ -34,7 +34,13 @@ def test_several_that_fit_are_named(text: str, count: int) -> None:
     assert [name in str(refused.value) for name in IDS] == [count == 3, True, True]
 
 
-@pytest.mark.parametrize("text", ["", "aaa", "20270101", f"{IDS[0]}0", "1111", "../.."])
+@pytest.mark.parametrize("text", ["", "aaa"])
+def test_what_is_too_short_is_refused(text: str) -> None:
+    with pytest.raises(ReleaseError, match="^DIR: .* is too short; give at least 4 characters of an id; it has "):
+        match_id(IDS, text, "DIR")
+
+
+@pytest.mark.parametrize("text", ["20270101", f"{IDS[0]}0", "1111", "../.."])
 def test_none_that_fits_names_those_there_are(text: str) -> None:
     with pytest.raises(ReleaseError, match="^DIR: holds no release ") as refused:
         match_id(IDS, text, "DIR")

@@ -6,7 +6,7 @@ import pytest
 
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.report.page import page_warnings
-from taugate.calibration.report.terminal import cost, measured, promise, statement, table
+from taugate.calibration.report.terminal import cost, promise, statement, table
 from tests.calibration.report.html_page import check
 from tests.calibration.report.studies import Studied
 
@@ -73,17 +73,6 @@ def test_the_promise_is_that_of_the_policy(papers: Studied, probability: Studied
     assert both.endswith("threshold and at most 5 % of the questions with an answer get no result.")
     none = policy.model_copy(update={"kind": "none", "tau": None})
     assert promise(none) == "No threshold could be shown to be safe with these labels."
-
-
-def test_the_data_are_named_first(papers: Studied) -> None:
-    data = papers.manifest().data
-    assert measured(data, "heldout") == (
-        f"Measured on {data.name}: 443 documents, 443 questions with a known answer and 60 without one. The figures "
-        "come from held-out questions that had no say in the threshold."
-    )
-    assert measured(data.model_copy(update={"unanswerable": 0}), "calibration").endswith(
-        "443 questions with a known answer."
-    )
 
 
 def test_the_table_ends_with_what_drift_is_found(papers: Studied) -> None:

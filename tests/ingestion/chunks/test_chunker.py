@@ -110,7 +110,7 @@ def test_tables_and_code_stay_whole_where_they_fit(tokenizer: Tokenizer, kind: s
 
 @pytest.mark.parametrize(
     ("size", "overlap", "message"),
-    [(300, 0, "at most 256 tokens"), (128, 65, "at most half of the chunk, 64"), (10, 0, "fewer than 16 tokens")],
+    [(300, 0, "at most 256 tokens"), (128, 65, "give 0 to 64 tokens"), (10, 0, "fewer than 16 tokens")],
 )
 def test_sizes_that_cannot_be_are_refused(tokenizer: Tokenizer, size: int, overlap: int, message: str) -> None:
     with pytest.raises(InputError, match=message):
