@@ -89,12 +89,11 @@ def _promotion(release: CalibratedRelease) -> tuple[bool, str]:
     if previous is None:
         return True, "Promoted: no release was current before."
     if release.request.force:
-        return True, f"Promoted in place of {previous}, as --force asks."
-    why = (
-        "it has a threshold, and no --promote-if sets a rule."
-        if decision is None
-        else "the rule of --promote-if holds."
-    )
+        why = "--force asks for it."
+    elif decision is None:
+        why = "it has a threshold, and no --promote-if sets a rule."
+    else:
+        why = "the rule of --promote-if holds."
     return True, f"Promoted in place of {previous}: {why}"
 
 

@@ -183,8 +183,8 @@ def _check_target(data: Path, sources: Sequence[Path]) -> None:
     names = [source.resolve().name for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(
-            f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder that "
-            "holds both"
+            f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder "
+            "that holds both"
         )
     if data.exists() and not data.is_dir():
         raise InputError(f"{data}: is a file; --to names a folder")

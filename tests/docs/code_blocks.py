@@ -3,8 +3,9 @@
 A block of `sh` is run by bash, one of `python` by Python, both in a folder of the page's own. A command that serves
 goes to the background until the next one, or the end of the page. Port 8000 becomes a free port. What cannot be run
 here has a check in its place: an installation must name extras that exist, Helm commands are rendered by the chart, and
-docker commands must name profiles, services and targets that exist; kubectl commands are not checked. A block after a comment `<!-- not run: reason -->`
-is left out. A block of `json` must have the fields of what the block before it printed.
+docker commands must name profiles, services and targets that exist; kubectl commands are not checked. A block after a
+comment `<!-- not run: reason -->` is left out. A block of `json` must have the fields of what the block before it
+printed.
 """
 
 import itertools

@@ -193,8 +193,36 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     for name in ("own", "other"):
         Path(name, "corpus.jsonl").write_text('{"_id": "1", "text": "mine"}\n')
     Path("other/import.json").write_text('{"schema_version": 9}')
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json*") if path.is_file()}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert cli.main(["import", *arguments]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said and "\n" not in said
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.json*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "docs").mkdir(parents=True)
+        (tmp_path / name / "docs" / "x.txt").write_text("text")
+    sources = [str(tmp_path / name / "docs") for name in ("a", "b")]
+    assert cli.main(["import", *sources, "--to", str(tmp_path / "data")]) == 2
+    assert "two sources are named 'docs'" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_takes_all_memory_is_named_and_the_next_one_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "s"
+    source.mkdir()
+    (source / "a.html").write_text("<p>hello world</p>" * (3 << 20))
+    (source / "b.txt").write_text("text")
+    found = imported(capsys, source, "--to", tmp_path / "data")
+    assert [each["reason"] for each in found["skipped"]] == ["takes too much memory to read"]
+    assert [*corpus(tmp_path / "data")] == ["b.txt"]
+
+
+def test_a_tab_separated_file_keeps_its_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "t.tsv").write_text("text\nHello, world, one\nGood, bye, two\n")
+    imported(capsys, tmp_path / "t.tsv", "--to", tmp_path / "data")
+    assert [line["text"] for line in corpus(tmp_path / "data").values()] == ["Hello, world, one", "Good, bye, two"]
