@@ -31,7 +31,7 @@ def test_each_rollback_goes_one_further_back(copy: Path, first: str, three: list
     code, out, error = release("rollback")
     assert (code, out) == (2, "")
     assert error == (
-        f"taugate: {copy}: no release that is still there was current before {first}; promote one ({c}, {b}, {a})\n"
+        f"taugate: {copy}: no earlier release is left to go back to from {first}; promote one ({c}, {b}, {a})\n"
     )
 
 
@@ -53,7 +53,7 @@ def test_a_rollback_can_skip(copy: Path, first: str, three: list[str], release: 
     assert rollback_targets(copy) == [first]
     code, _, error = release("rollback", c)
     assert code == 2
-    assert f"{c} is none that was current before {a}; before it were {first}; promote one ({c}, {b}, {first})" in error
+    assert f"{c} was never current before {a}; before it were {first}; promote one ({c}, {b}, {first})" in error
 
 
 @pytest.mark.parametrize("name", ["nonsense", "../../etc", "20200101T000000Z-000000000000", ""])
