@@ -154,6 +154,7 @@ class PageRun:
 
     def _check(self, commands: list[str]) -> None:
         """Check commands for a cluster or an engine of containers: the chart, the Dockerfile and compose know them."""
+        built: set[str] = set()
         for command in commands:
             words = shlex.split(command, comments=True)
             if words[:2] == ["helm", "test"]:
@@ -168,6 +169,9 @@ class PageRun:
                 target = words[words.index("--target") + 1]
                 dockerfile = ROOT / words[words.index("-f") + 1]
                 assert f" AS {target}\n" in dockerfile.read_text(encoding="utf-8"), command
+                built.add(words[words.index("-t") + 1])
+            elif words[:2] == ["docker", "push"]:
+                assert words[2] in built, f"{words[2]} was not built before"
             elif "compose" in words:
                 services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
                 profiles = {profile for each in services.values() for profile in each.get("profiles", ())}
