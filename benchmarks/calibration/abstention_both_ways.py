@@ -184,7 +184,7 @@ def _gains(experiment: Experiment, name: str, world: World) -> list[list[str]]:
 def _trial(
     world: World, score: str, rule: AbstentionRule, seed: int, number: int
 ) -> tuple[AbstentionRecord, bool, bool]:
-    """The limits certified on one draw of documents, and whether both hold in the world and on the rest."""
+    """Certify both limits on one draw of documents, and check them on the whole population and on the other documents."""
     rng = np.random.default_rng([seed, number])
     names = np.unique(world.labels)
     drawn = rng.choice(names, round(_SHARE * len(names)), replace=True)

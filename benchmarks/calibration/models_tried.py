@@ -25,7 +25,7 @@ _CUTS = ("similarity", *(f"score / best^{share(a, 2)}" for a in _EXPONENTS), "re
 
 @dataclass(frozen=True)
 class Tried:
-    """The figures of one split: log loss of the logistic model and of the trees, and share kept, (cuts, losses)."""
+    """Hold the figures of one split: log loss of the logistic model and of the trees, and shares kept, (cuts, losses)."""
 
     log_losses: tuple[float, float]
     kept: np.ndarray

@@ -22,8 +22,8 @@ _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
 
 
-class WrittenJson(Response):
-    """A reply whose body is JSON that is written already, in UTF-8."""
+class EncodedJsonResponse(Response):
+    """A reply whose body is JSON that has already been encoded, in UTF-8."""
 
     media_type = "application/json"
 
@@ -33,7 +33,7 @@ def json_reply(value: Mapping[str, Any], status: int = 200, headers: Mapping[str
 
     value: what orjson can write; status: HTTP status; headers: further headers.
     """
-    return WrittenJson(orjson.dumps(value), status, headers)
+    return EncodedJsonResponse(orjson.dumps(value), status, headers)
 
 
 def error_body(code: str, message: str, request_id: str) -> dict[str, Any]:

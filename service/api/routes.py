@@ -12,7 +12,7 @@ from starlette.routing import Route
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import WrittenJson, json_reply
+from taugate.service.api.replies import EncodedJsonResponse, json_reply
 from taugate.service.api.request_context import may_judge, permitted
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, Health, ReleaseResponse, ReloadResponse
 from taugate.service.errors import ApiError, Invalid, NotReady
@@ -127,7 +127,7 @@ def add_openapi_route(app: FastAPI) -> None:
         request.scope["route"] = route
         if document is None:  # made for whoever asks first, in a thread, since it takes some 25 ms
             document = asyncio.ensure_future(asyncio.to_thread(lambda: orjson.dumps(app.openapi())))
-        return WrittenJson(await asyncio.shield(document))
+        return EncodedJsonResponse(await asyncio.shield(document))
 
     route = Route("/openapi.json", openapi)
     app.router.routes.append(route)

@@ -13,7 +13,7 @@ from taugate.retrieval.query import Query
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
-from taugate.service.api.replies import WrittenJson
+from taugate.service.api.replies import EncodedJsonResponse
 from taugate.service.api.request_context import permitted, reply_id, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
@@ -42,7 +42,7 @@ class SearchRoutes:
         with active.in_flight:
             task = search_task(body, active, self._settings, permitted(request.scope))
             (reply,) = await self._answer(request, [task], active)
-        return WrittenJson(reply)
+        return EncodedJsonResponse(reply)
 
     async def search_batch(self, request: Request, body: BatchRequest) -> Response:
         """Several searches under the same admission rules as single ones, answered in their order."""
@@ -57,7 +57,7 @@ class SearchRoutes:
                 for position, each in enumerate(body.queries)
             ]
             replies = await self._answer(request, tasks, active)
-        return WrittenJson(b'{"responses":[' + b",".join(replies) + b"]}")
+        return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
         """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
@@ -133,7 +133,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
     answered = False
 
     def cancel_work(closed: asyncio.Task[None]) -> None:
-        # A connection may close in the very turn of the loop in which the work ends: what the caller does next goes on.
+        # The connection may close just as the work finishes; then nothing is cancelled any more.
         if not closed.cancelled() and not answered:
             caller.cancel()
 

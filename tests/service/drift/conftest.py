@@ -10,7 +10,7 @@ from taugate.registry.catalog import find
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.metrics import SHARED_FOLDER
 from tests.redis_process import RedisProcess
-from tests.service.drift.processes import InFile, InRedis, Place
+from tests.service.drift.processes import InFile, InRedis, StateStore
 from tests.service.drift.traffic import enough, foreign, observed
 
 
@@ -38,7 +38,7 @@ def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InFile:
 
 
 @pytest.fixture(params=["in_redis", "in_file"])
-def place(request: pytest.FixtureRequest) -> Place:
+def place(request: pytest.FixtureRequest) -> StateStore:
     return request.getfixturevalue(request.param)
 
 

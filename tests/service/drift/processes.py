@@ -42,8 +42,8 @@ class Process:
         return self._registry.get_sample_value(f"taugate_drift_{name}", labels)
 
 
-class Place(Protocol):
-    """Where processes share their state, which anybody can write to."""
+class StateStore(Protocol):
+    """The store through which processes share their drift state; anybody can write to it."""
 
     def join(self, release: Release, **settings: Any) -> Process: ...
     def states(self) -> list[bytes]: ...

@@ -8,11 +8,13 @@ import pytest
 
 from taugate.drift.observations import Observations
 from taugate.retrieval.release.reader import Release
-from tests.service.drift.processes import ALARM, InFile, Place, Process, thirds, with_a_baseline
+from tests.service.drift.processes import ALARM, InFile, Process, StateStore, thirds, with_a_baseline
 from tests.service.drift.traffic import NO_ALARM, SIGNAL
 
 
-def test_three_that_see_a_third_each_alarm_when_one_would(place: Place, release: Release, seen: Observations) -> None:
+def test_three_that_see_a_third_each_alarm_when_one_would(
+    place: StateStore, release: Release, seen: Observations
+) -> None:
     replicas = [place.join(release) for _ in range(3)]
     last = len(seen) - 1
     for each, part in zip(replicas, thirds(seen.take(slice(last))), strict=True):
@@ -26,7 +28,7 @@ def test_three_that_see_a_third_each_alarm_when_one_would(place: Place, release:
     assert min(evidence) >= 1
 
 
-def test_the_deployment_completes_a_block_once(place: Place, release: Release, seen: Observations) -> None:
+def test_the_deployment_completes_a_block_once(place: StateStore, release: Release, seen: Observations) -> None:
     replicas = [place.join(release) for _ in range(3)]
     for each, part in zip(replicas, thirds(seen.take(slice(250))), strict=True):
         each.weighs(part)
@@ -36,7 +38,7 @@ def test_the_deployment_completes_a_block_once(place: Place, release: Release, s
     assert [each.shows("block_queries") for each in replicas] == [200] * 3
 
 
-def test_all_at_the_same_moment_lose_nothing(place: Place, release: Release, seen: Observations) -> None:
+def test_all_at_the_same_moment_lose_nothing(place: StateStore, release: Release, seen: Observations) -> None:
     """Each is in the way of two others at most, and gives way to them."""
     for _ in range(5):
         replicas = [place.join(release) for _ in range(3)]
@@ -57,7 +59,9 @@ def test_all_at_the_same_moment_lose_nothing(place: Place, release: Release, see
         replicas[0].alarms.forget()
 
 
-def test_one_that_comes_later_knows_with_its_first_look(place: Place, release: Release, seen: Observations) -> None:
+def test_one_that_comes_later_knows_with_its_first_look(
+    place: StateStore, release: Release, seen: Observations
+) -> None:
     place.join(release).weighs(seen)
     late = place.join(release)
     assert late.told == NO_ALARM
@@ -65,7 +69,7 @@ def test_one_that_comes_later_knows_with_its_first_look(place: Place, release: R
 
 
 def test_an_alarm_is_said_once_by_each(
-    place: Place, release: Release, seen: Observations, caplog: pytest.LogCaptureFixture
+    place: StateStore, release: Release, seen: Observations, caplog: pytest.LogCaptureFixture
 ) -> None:
     replicas = [place.join(release) for _ in range(2)]
     replicas[0].weighs(seen)
@@ -76,7 +80,7 @@ def test_an_alarm_is_said_once_by_each(
 
 
 def test_only_those_with_the_same_alarms_share(
-    place: Place, release: Release, seen: Observations, tmp_path: Path
+    place: StateStore, release: Release, seen: Observations, tmp_path: Path
 ) -> None:
     clone = replace(release, manifest=release.manifest.model_copy(update={"release_id": "another"}))
     wider = with_a_baseline(release, tmp_path, 0.4, 0.6)
@@ -96,7 +100,7 @@ def test_only_those_with_the_same_alarms_share(
     assert one.weighs() == ALARM
 
 
-def test_a_release_that_has_left_begins_anew(place: Place, release: Release, seen: Observations) -> None:
+def test_a_release_that_has_left_begins_anew(place: StateStore, release: Release, seen: Observations) -> None:
     before = place.join(release)
     before.weighs(seen)
     before.alarms.forget()
@@ -106,7 +110,9 @@ def test_a_release_that_has_left_begins_anew(place: Place, release: Release, see
     assert again.shows("evidence", signal=SIGNAL) == pytest.approx(0)
 
 
-def test_while_others_still_serve_it_it_is_not_forgotten(place: Place, release: Release, seen: Observations) -> None:
+def test_while_others_still_serve_it_it_is_not_forgotten(
+    place: StateStore, release: Release, seen: Observations
+) -> None:
     leaves, stays = place.join(release), place.join(release)
     leaves.weighs(seen)
     stays.weighs()

@@ -69,8 +69,8 @@ def test_without_its_folder_a_worker_goes_on_alone(in_file: InFile, release: Rel
     assert one.shows("shared") == 0
 
 
-class Again:
-    """A place in which another process is always a little faster, the first time."""
+class ConflictingStore:
+    """A store in which another process always writes first, so that each change is tried twice."""
 
     def __init__(self) -> None:
         self.state: bytes | None = None
@@ -86,7 +86,7 @@ class Again:
 
 def test_what_is_added_again_is_counted_once(release: Release, seen: Observations) -> None:
     one, alone = Process(release, None), Process(release, None)
-    one.alarms._shared = Again()
+    one.alarms._shared = ConflictingStore()
     for part in thirds(seen.take(slice(230))):
         one.weighs(part)
         alone.weighs(part)
@@ -94,7 +94,7 @@ def test_what_is_added_again_is_counted_once(release: Release, seen: Observation
     assert one.alarms.monitor.pack() == alone.alarms.monitor.pack()
 
 
-class TooLate(Again):
+class TooLate(ConflictingStore):
     """A place that is out of reach when the work is done."""
 
     def change(self, work: Callable[[bytes | None], bytes | None]) -> bool:

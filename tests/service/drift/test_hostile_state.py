@@ -10,7 +10,7 @@ from safetensors.numpy import save as save_tensors
 from taugate.drift.observations import Observations
 from taugate.retrieval.release.reader import Release
 from tests.drift.watched import replaced
-from tests.service.drift.processes import ALARM, InRedis, Place
+from tests.service.drift.processes import ALARM, InRedis, StateStore
 from tests.service.drift.traffic import SIGNAL, foreign, observed
 
 
@@ -48,7 +48,7 @@ STRANGE: dict[str, Callable[[bytes], bytes]] = {
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("strange", STRANGE.values(), ids=STRANGE.keys())
 def test_what_strangers_write_is_replaced_by_what_one_knows(
-    place: Place, release: Release, needed: int, strange: Callable[[bytes], bytes]
+    place: StateStore, release: Release, needed: int, strange: Callable[[bytes], bytes]
 ) -> None:
     """As if nobody had written anything: the states are equal to the last bit."""
     asked = observed(release, foreign(needed + 600))  # with a block in the past, and one that is open
@@ -67,7 +67,7 @@ def test_what_strangers_write_is_replaced_by_what_one_knows(
     assert SIGNAL in place.join(release).weighs()["signals"]
 
 
-def test_what_could_be_a_state_is_taken_and_breaks_nothing(place: Place, release: Release, needed: int) -> None:
+def test_what_could_be_a_state_is_taken_and_breaks_nothing(place: StateStore, release: Release, needed: int) -> None:
     """Counts that no service reaches in a thousand years, and blocks after them that ask for the same."""
     asked = observed(release, foreign(needed + 600))
     one = place.join(release)
