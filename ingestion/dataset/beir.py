@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text
@@ -20,25 +20,41 @@ _GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mist
 _OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
 
 
+# Who asked a query: a person, a rule that crops documents, a language model, or a user of the running service.
+Origin = Literal["human", "crop", "llm", "traffic"]
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+
+
+class Query(NamedTuple):
+    """A query of queries.jsonl.
+
+    text: what is asked. origin: who asked it.
+    """
+
+    text: str
+    origin: Origin = "human"
+
+
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
     """A query of the split.
 
     id: its `_id`. text: what is asked. relevant: document positions with their grades, 1 or more; empty where the query
     is unanswerable. judged: positions of the documents that an unanswerable query was judged against, all with a score
-    of 0; empty where it is answerable.
+    of 0; empty where it is answerable. origin: who asked it.
     """
 
     id: str
     text: str
     relevant: Mapping[int, int]
     judged: tuple[int, ...] = ()
+    origin: Origin = "human"
 
     @classmethod
-    def of(cls, identifier: str, text: str, grades: Mapping[int, int]) -> Self:
+    def of(cls, identifier: str, query: Query, grades: Mapping[int, int]) -> Self:
         """Make a labelled query from the grades of every judged document, by its position."""
         relevant = {position: grade for position, grade in grades.items() if grade >= 1}
-        return cls(identifier, text, relevant, () if relevant else tuple(grades))
+        return cls(identifier, query.text, relevant, () if relevant else tuple(grades), query.origin)
 
 
 @dataclass(frozen=True)
@@ -88,9 +104,9 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
     corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
     positions = _spool_corpus(corpus, spool)
-    texts = _read_queries(queries)
-    grades = read_qrels(qrels, texts, positions)
-    labelled = [LabelledQuery.of(name, text, grades[name]) for name, text in texts.items() if name in grades]
+    asked = read_queries(queries)
+    grades = read_qrels(qrels, asked, positions)
+    labelled = [LabelledQuery.of(name, query, grades[name]) for name, query in asked.items() if name in grades]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
@@ -153,7 +169,8 @@ def _spool_corpus(path: Path, spool: Path) -> dict[str, int]:
         for line, record in read_objects(path):
             identifier = required_id(path, line, record, positions)
             text = required_text(path, line, record, "text")
-            writer.append(Document(identifier, text, _title(path, line, record), _metadata(path, line, record, fields)))
+            title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
+            writer.append(Document(identifier, text, title, metadata, *_origin_of_chunk(path, line, record)))
     finally:
         writer.close()
     if not positions:
@@ -166,6 +183,25 @@ def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
     if title is not None and not isinstance(title, str):
         raise LineError(path, line, '"title" is not a string', "put it in quotes or leave it out")
     return title or None
+
+
+def _origin_of_chunk(path: Path, line: int, record: dict[str, Any]) -> tuple[str | None, tuple[int, int] | None]:
+    """Return the parent and the span of a chunk; both None for a whole document."""
+    parent, span = record.get("parent"), record.get("span")
+    if parent is None:
+        return None, None
+    if not isinstance(parent, str) or not parent:
+        raise LineError(path, line, '"parent" is not the id of a document', "put it in quotes or leave it out")
+    if span is None:
+        return parent, None
+    if not isinstance(span, list) or len(span) != 2 or not all(type(place) is int for place in span):
+        raise LineError(
+            path, line, '"span" is not [start, end] in characters', "give two whole numbers or leave it out"
+        )
+    start, end = span
+    if not 0 <= start <= end:
+        raise LineError(path, line, f'"span" [{start}, {end}] ends before it starts', "correct it or leave it out")
+    return parent, (start, end)
 
 
 def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -> dict[str, Any]:
@@ -187,13 +223,25 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
     return metadata
 
 
-def _read_queries(path: Path) -> dict[str, str]:
-    """Return the text of each query by id, in the order of the file."""
+def read_queries(path: Path) -> dict[str, Query]:
+    """Return each query by its id, in the order of the file.
+
+    path: of queries.jsonl. Raises InputError or LineError.
+    """
     seen: dict[str, int] = {}
-    texts = {
-        required_id(path, line, record, seen): required_text(path, line, record, "text")
+    queries = {
+        required_id(path, line, record, seen): Query(
+            required_text(path, line, record, "text"), _origin(path, line, record)
+        )
         for line, record in read_objects(path)
     }
-    if not texts:
+    if not queries:
         raise InputError(f"{path}: holds no query; write one JSON object per line")
-    return texts
+    return queries
+
+
+def _origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
+    origin: Any = record.get("origin", "human")
+    if origin not in ORIGINS:
+        raise LineError(path, line, f'"origin" {str(origin)[:20]!r} is none of {", ".join(ORIGINS)}', "correct it")
+    return cast(Origin, origin)

@@ -14,6 +14,7 @@ from typing import overload
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from taugate.errors import ReleaseError
 from taugate.storage.tensors import read_tensors, write_tensors
@@ -27,15 +28,24 @@ MOST_FIELDS = 256
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A passage of the corpus.
+    """A passage of the corpus: a whole document, or one chunk of a longer one.
 
     id: its `_id`. text, title: its words; an empty title is None. metadata: a flat mapping of scalars.
+    parent: id of the document that a chunk was cut from; None where the passage is a whole document. span: where the
+    chunk lies in that document's text, [start, end) in characters.
     """
 
     id: str
     text: str
     title: str | None = None
     metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    parent: str | None = None
+    span: tuple[int, int] | None = None
+
+    @property
+    def document_id(self) -> str:
+        """The id of the document that this passage belongs to: the parent's, else its own."""
+        return self.parent or self.id
 
     @property
     def encoded_text(self) -> str:
@@ -53,17 +63,32 @@ class DocumentWriter:
         self._folder = folder
         self._file = (folder / TEXTS).open("wb")
         self._offsets = array("q", [0])
+        self._parents = array("i")
+        self._first_chunks: dict[str, int] = {}
 
     def append(self, document: Document) -> None:
         """Add one document at the next position."""
-        record = {"_id": document.id, "title": document.title, "text": document.text, "metadata": document.metadata}
+        record: dict[str, object] = {
+            "_id": document.id,
+            "title": document.title,
+            "text": document.text,
+            "metadata": document.metadata,
+        }
+        if document.parent is not None:
+            record |= {"parent": document.parent, "span": document.span}
+            self._parents.append(self._first_chunks.setdefault(document.parent, len(self._parents)))
+        else:
+            self._parents.append(len(self._parents))
         written = self._file.write(orjson.dumps(record) + b"\n")
         self._offsets.append(self._offsets[-1] + written)
 
     def close(self) -> None:
         """Finish the texts, and write the offsets."""
         self._file.close()
-        write_tensors(self._folder / OFFSETS, {"offsets": np.array(self._offsets, dtype=np.int64)})
+        arrays: dict[str, NDArray[np.generic]] = {"offsets": np.array(self._offsets, dtype=np.int64)}
+        if self._first_chunks:  # a corpus without chunks keeps the bytes that it always had
+            arrays["parents"] = np.array(self._parents, dtype=np.int32)
+        write_tensors(self._folder / OFFSETS, arrays)
 
 
 class DocumentStore(Sequence[Document]):
@@ -76,9 +101,12 @@ class DocumentStore(Sequence[Document]):
 
     def __init__(self, folder: Path) -> None:
         arrays = read_tensors(folder / OFFSETS)
-        if {*arrays} != {"offsets"}:
+        if not {"offsets"} <= {*arrays} <= {"offsets", "parents"}:
             raise ReleaseError(f"{folder / OFFSETS}: not an array of offsets; calibrate again")
         self._offsets = arrays["offsets"]
+        # (N,) int32: for each passage the position of the first chunk of its document, which is its own for a whole
+        # document. None where the corpus has no chunks.
+        self.parents: NDArray[np.int32] | None = arrays.get("parents")
         self._path = folder / TEXTS
         with self._path.open("rb") as file:
             try:
@@ -95,6 +123,16 @@ class DocumentStore(Sequence[Document]):
         )
         if not rising or offsets[0] != 0 or offsets[-1] != len(self._bytes):
             raise ReleaseError(f"{folder / TEXTS}: does not match {OFFSETS}; calibrate again")
+        parents = self.parents
+        if parents is not None:
+            positions = np.arange(len(self))
+            # the first chunk of a document is its own parent, and comes before the others
+            if (
+                parents.dtype != np.int32
+                or parents.shape != positions.shape
+                or not bool(((parents >= 0) & (parents <= positions)).all() and (parents[parents] == parents).all())
+            ):
+                raise ReleaseError(f"{folder / TEXTS}: does not match {OFFSETS}; calibrate again")
         for position in {0, len(self) // 2, len(self) - 1}:
             self[position]
 
@@ -113,8 +151,16 @@ class DocumentStore(Sequence[Document]):
             raise IndexError(position)
         try:
             record = orjson.loads(self._bytes[self._offsets[position] : self._offsets[position + 1]])
-            found = Document(record["_id"], record["text"], record["title"], record["metadata"])
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            span = record.get("span")
+            found = Document(
+                record["_id"],
+                record["text"],
+                record["title"],
+                record["metadata"],
+                record.get("parent"),
+                None if span is None else (span[0], span[1]),
+            )
+        except (orjson.JSONDecodeError, IndexError, KeyError, TypeError) as error:
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again") from error
         if not _has_valid_types(found):
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again")
@@ -127,7 +173,8 @@ class DocumentStore(Sequence[Document]):
 def _has_valid_types(document: Document) -> bool:
     """Tell whether the fields have the types that the class declares."""
     texts = isinstance(document.id, str) and isinstance(document.text, str) and isinstance(document.title, str | None)
+    chunk = isinstance(document.parent, str | None) and all(isinstance(place, int) for place in document.span or ())
     scalars = isinstance(document.metadata, dict) and all(
         isinstance(value, str | int | float | None) for value in document.metadata.values()
     )
-    return texts and scalars
+    return texts and chunk and scalars
