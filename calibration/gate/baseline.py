@@ -47,7 +47,7 @@ class RankingOutcomes:
         """
         grades = grades_of(queries, positions)
         found = np.ones(grades.shape, dtype=np.bool_)
-        ideal = np.array([ideal_dcg(query.relevant.values(), DEPTH) for query in queries])
+        ideal = np.array([ideal_dcg(query.answers().values(), DEPTH) for query in queries])
         deep = slice(None), slice(DEPTH)
         return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], found[deep], ideal))
 

@@ -68,7 +68,7 @@ class JudgedQueries:
         return cls(
             top=top,
             grades=grades_of(queries, top.positions),
-            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in queries]),
+            ideal=np.array([ideal_dcg(query.answers().values(), k) for query in queries]),
             correct=_correct_similarity(queries, vectors, index),
         )
 
@@ -189,10 +189,12 @@ class ScoredQueries:
 def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Look up the qrels' grade of each result, 0 where it is not relevant.
 
+    Of a document that the qrels name as a whole, only the best chunk has its grade (`LabelledQuery.grades`).
+
     queries: q of them; positions: (q, K) of their results. Returns (q, K) int64.
     """
     rows = zip(queries, positions.tolist(), strict=True)
-    return np.array([[query.relevant.get(position, 0) for position in row] for query, row in rows], dtype=np.int64)
+    return np.array([query.grades(row) for query, row in rows], dtype=np.int64)
 
 
 def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable) -> Float32:

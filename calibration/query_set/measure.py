@@ -47,7 +47,8 @@ def measure_query_set(
     accuracy = judged.accuracy()
     correlation = intra_cluster_correlation(accuracy, labels)
     effective = effective_sample_size(labels, correlation)
-    relevant = document_vectors[sorted({position for query in queries for position in query.relevant})]
+    # One chunk of each document that is named as a whole: its others would make any topic look dense.
+    relevant = document_vectors[sorted({answer for query in queries for answer in query.answers()})]
     distance, whole = cosine_distance(relevant), cosine_distance(document_vectors)
     found = topic_clusters(relevant, seed)
     repeated = duplicates(query.text for query in queries)

@@ -2,11 +2,11 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text
@@ -39,9 +39,11 @@ class Query(NamedTuple):
 class LabelledQuery:
     """A query of the split.
 
-    id: its `_id`. text: what is asked. relevant: document positions with their grades, 1 or more; empty where the query
-    is unanswerable. judged: positions of the documents that an unanswerable query was judged against, all with a score
-    of 0; empty where it is answerable. origin: who asked it.
+    id: its `_id`. text: what is asked. relevant: positions of the relevant passages with their grades, 1 or more; empty
+    where the query is unanswerable. A document that the qrels name as a whole has all of its chunks here. judged:
+    positions of the passages that an unanswerable query was judged against, all with a score of 0; empty where it is
+    answerable. origin: who asked it. documents: for each chunk in `relevant` or `judged`, the position of the first
+    chunk of its document; whole documents are left out. named: those documents that the qrels name as a whole.
     """
 
     id: str
@@ -49,12 +51,39 @@ class LabelledQuery:
     relevant: Mapping[int, int]
     judged: tuple[int, ...] = ()
     origin: Origin = "human"
+    documents: Mapping[int, int] = field(default_factory=dict)
+    named: frozenset[int] = frozenset()
 
-    @classmethod
-    def of(cls, identifier: str, query: Query, grades: Mapping[int, int]) -> Self:
-        """Make a labelled query from the grades of every judged document, by its position."""
-        relevant = {position: grade for position, grade in grades.items() if grade >= 1}
-        return cls(identifier, query.text, relevant, () if relevant else tuple(grades), query.origin)
+    def grades(self, ranking: Sequence[int]) -> list[int]:
+        """Return the grade of each passage of a ranking, 0 where it is not relevant.
+
+        Of a document that the qrels name as a whole, the best chunk is the hit: the first in the ranking has the grade
+        of the document, and its other chunks have 0, as one document is found only once.
+
+        ranking: positions, best first.
+        """
+        if not self.named:
+            return [self.relevant.get(position, 0) for position in ranking]
+        found: set[int] = set()
+        grades = []
+        for position in ranking:
+            answer = self.answer(position)
+            grades.append(0 if answer in found else self.relevant.get(position, 0))
+            found.add(answer)
+        return grades
+
+    def answers(self) -> dict[int, int]:
+        """Return the grade of each answer: of each document named as a whole, and of each other relevant passage."""
+        return {self.answer(position): grade for position, grade in self.relevant.items()}
+
+    def answer(self, position: int) -> int:
+        """Return what a passage stands for: the first chunk of a document that is named as a whole, else itself."""
+        document = self.documents.get(position, position)
+        return document if document in self.named else position
+
+    def about(self) -> set[int]:
+        """Return the documents that the query is about: the relevant ones, else those that it was judged against."""
+        return {self.documents.get(position, position) for position in self.relevant or self.judged}
 
 
 @dataclass(frozen=True)
@@ -103,10 +132,10 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
     corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
-    positions = _spool_corpus(corpus, spool)
+    passages = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
-    grades = read_qrels(qrels, asked, positions)
-    labelled = [LabelledQuery.of(name, query, grades[name]) for name, query in asked.items() if name in grades]
+    judgements = read_qrels(qrels, asked, passages)
+    labelled = [passages.label(name, query, judgements[name]) for name, query in asked.items() if name in judgements]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
@@ -120,17 +149,63 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     )
 
 
-def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Read the judgements of a split: document positions with their grades, by query id.
+@dataclass
+class PassageIds:
+    """The ids of a corpus, as qrels name them: a passage by its `_id`, a whole document by the `parent` of its chunks.
+
+    positions: of each passage, by id. chunks: positions of the chunks of each document, by the document's id.
+    documents: position of the first chunk of its document, by the position of each chunk.
+    """
+
+    positions: dict[str, int] = field(default_factory=dict)
+    chunks: dict[str, list[int]] = field(default_factory=dict)
+    documents: dict[int, int] = field(default_factory=dict)
+
+    def add(self, position: int, parent: str | None) -> None:
+        """Add a chunk to its document; position: of the chunk. parent: id of the document, None for a whole one."""
+        if parent is not None:
+            siblings = self.chunks.setdefault(parent, [])
+            siblings.append(position)
+            self.documents[position] = siblings[0]
+
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self.positions or identifier in self.chunks
+
+    def label(self, name: str, query: Query, judgements: Mapping[str, int]) -> LabelledQuery:
+        """Make a labelled query.
+
+        An id that a passage has means that passage, also where it is the id of a parent. Where a document and some of
+        its chunks are judged, the highest of their grades is the document's.
+
+        name: id of the query. query: its text and origin. judgements: grades by the ids of the qrels, all known.
+        """
+        named = {self.chunks[each][0]: self.chunks[each] for each in judgements if each not in self.positions}
+        grades: dict[int, int] = {}
+        for identifier, grade in judgements.items():
+            position = self.positions.get(identifier)
+            if position is None:
+                meant = self.chunks[identifier]
+            else:
+                meant = named.get(self.documents.get(position, position), [position])
+            for each in meant:
+                grades[each] = max(grade, grades.get(each, 0))
+        relevant = {position: grade for position, grade in grades.items() if grade >= 1}
+        judged = () if relevant else tuple(grades)
+        documents = {each: self.documents[each] for each in relevant or judged if each in self.documents}
+        return LabelledQuery(name, query.text, relevant, judged, query.origin, documents, frozenset(named))
+
+
+def read_qrels(path: Path, queries: Collection[str], passages: Container[str]) -> dict[str, dict[str, int]]:
+    """Read the judgements of a split: grades by the id of a passage or document, by query id.
 
     A query listed with zero scores only is unanswerable.
 
-    path: of the file. queries: ids of all queries. positions: of the documents, by id. Raises InputError or LineError.
+    path: of the file. queries: ids of all queries. passages: ids that may be judged. Raises InputError or LineError.
     """
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
-    grades: dict[str, dict[int, int]] = {}
+    judgements: dict[str, dict[str, int]] = {}
     rows = read_lines(path)
     if next(rows, (0, ""))[1] != HEADER:
         raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
@@ -138,15 +213,15 @@ def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int
         query, document, grade = _parse_judgement(path, line, text)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
-        if document not in positions:
+        if document not in passages:
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
-        judged = grades.setdefault(query, {})
-        if positions[document] in judged:
+        judged = judgements.setdefault(query, {})
+        if document in judged:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged[positions[document]] = grade
-    if not grades:
+        judged[document] = grade
+    if not judgements:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
-    return grades
+    return judgements
 
 
 def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
@@ -160,22 +235,24 @@ def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
     return query, document, int(score)
 
 
-def _spool_corpus(path: Path, spool: Path) -> dict[str, int]:
-    """Copy the documents to the spool; returns their positions by id."""
-    positions: dict[str, int] = {}
+def _spool_corpus(path: Path, spool: Path) -> PassageIds:
+    """Copy the documents to the spool; returns their ids."""
+    passages = PassageIds()
     fields: set[str] = set()
     writer = DocumentWriter(spool)
     try:
         for line, record in read_objects(path):
-            identifier = required_id(path, line, record, positions)
+            identifier = required_id(path, line, record, passages.positions)
             text = required_text(path, line, record, "text")
             title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
-            writer.append(Document(identifier, text, title, metadata, *_origin_of_chunk(path, line, record)))
+            parent, span = _origin_of_chunk(path, line, record)
+            passages.add(len(passages.positions) - 1, parent)
+            writer.append(Document(identifier, text, title, metadata, parent, span))
     finally:
         writer.close()
-    if not positions:
+    if not passages.positions:
         raise InputError(f"{path}: holds no document; write one JSON object per line")
-    return positions
+    return passages
 
 
 def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
