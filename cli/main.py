@@ -18,12 +18,13 @@ from taugate.errors import NotPromoted, StoreError, TaugateError
 
 # Each subcommand with its line of help and the module that adds its arguments, which is loaded when it is asked for.
 COMMANDS = {
-    "quickstart": ("calibrate on a sample data set, serve it, and ask two questions", "taugate.cli.quickstart"),
+    "quickstart": ("calibrate on a sample data set or on your files, and serve it", "taugate.cli.quickstart"),
     "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
     "import": (
         "make a data set from text, Markdown, HTML, PDF, Word, CSV, JSON or Parquet files",
         "taugate.cli.import_data",
     ),
+    "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
     "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),

@@ -19,7 +19,7 @@ from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import study
-from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.dataset.beir import TEST, read_dataset
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex
 from taugate.retrieval.release.evidence import Interval
@@ -76,7 +76,7 @@ class SetOutcome:
         model = OnnxEncoder.load(exported_encoder(source))
         cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
         with tempfile.TemporaryDirectory() as spool:
-            dataset = read_dataset(data / folder, settings.split, Path(spool))
+            dataset = read_dataset(data / folder, settings.split or TEST, Path(spool))
             encoded = encode_dataset(dataset, model, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
             units = SamplingUnits.from_labels(clusters(dataset.answerable))
             drawn = DrawnQueries.draw(units, len(dataset.documents), settings)

@@ -21,7 +21,7 @@ from taugate.calibration.study.study import study
 from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.location import local_folder
+from taugate.ingestion.dataset.location import default_split, local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
@@ -86,8 +86,9 @@ def calibrate(
     _check_releases(releases, say)
     asked.check_name(releases)
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        with watch.stage("read"), local_folder(data, settings.split) as folder:
-            dataset = read_dataset(folder, settings.split, Path(spool))
+        split = settings.split or default_split(data)
+        with watch.stage("read"), local_folder(data, split) as folder:
+            dataset = read_dataset(folder, split, Path(spool))
         check_sizes(dataset, settings)
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)

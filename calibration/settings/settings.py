@@ -101,8 +101,11 @@ class CalibrationSettings(Options):
     Constructors raise InputError for a value that cannot be used.
     """
 
-    split: Annotated[str, AfterValidator(_file_name), Advice("give the name of a file in qrels/, without .tsv")] = (
-        Field(default="test", description="file in qrels/, without .tsv")
+    split: Annotated[
+        Annotated[str, AfterValidator(_file_name)] | None, Advice("give the name of a file in qrels/, without .tsv")
+    ] = Field(
+        default=None,
+        description="file in qrels/, without .tsv (default: test where there is one, else human, else generated)",
     )
     k: Annotated[int, _POSITIVE] = Field(default=5, ge=1, description="K, documents retrieved for each query")
     bootstraps: Annotated[int, _POSITIVE] = Field(default=500, ge=1, description="m, number of bootstrap samples")

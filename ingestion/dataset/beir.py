@@ -14,6 +14,7 @@ from taugate.retrieval.documents.store import MOST_FIELDS, Document, DocumentSto
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
+TEST, HUMAN, GENERATED = "test", "human", "generated"  # splits with a meaning
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
 _GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
 # Everyday questions, each of another field: no one corpus answers them.

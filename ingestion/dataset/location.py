@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, qrels_of
+from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HUMAN, QUERIES, TEST, qrels_of
 from taugate.storage.object_store import Store
 
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
@@ -17,6 +17,34 @@ _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
 def is_url(data: str) -> bool:
     """Tell whether a data set is named by a URL; any other name is that of a folder."""
     return "://" in data
+
+
+def default_split(data: str) -> str:
+    """Choose the split where none is named: test where there is one, else human, else generated.
+
+    data: a folder or a URL. Raises InputError where there is none of the three, or the URL cannot be used; StoreError
+    where the store does not answer.
+    """
+    others: list[str] = []
+    if is_url(data):
+        with _refusals_as_input_errors():
+            store = Store(data)
+            for split in (TEST, HUMAN, GENERATED):
+                if store.size(qrels_of(split)) is not None:
+                    return split
+    else:
+        if not Path(data).is_dir():
+            return TEST  # reading it says what is wrong
+        for split in (TEST, HUMAN, GENERATED):
+            if (Path(data) / qrels_of(split)).exists():
+                return split
+        others = sorted(file.stem for file in Path(data).glob("qrels/*.tsv"))
+    if others:
+        raise InputError(f"{data}/{qrels_of(TEST)}: no such file; --split names one of: {', '.join(others)}")
+    raise InputError(
+        f"{data}: no {qrels_of(TEST)}, so no query is labelled; label some, or make queries from the documents: "
+        f"taugate queries {data} --method crop"
+    )
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +16,14 @@ from taugate.errors import InputError
 from taugate.ingestion.chunks.chunker import Chunk, Chunker
 from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.lines import read_objects
+from taugate.ingestion.dataset.lock import LOCK, sole_writer
 from taugate.ingestion.importers.parse import IsolatedParser
 from taugate.ingestion.importers.source_files import Skipped, SourceFile, find_files
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
 from taugate.retrieval.documents.store import MOST_FIELDS
 from taugate.storage.files import atomic_write
-from taugate.storage.locks import exclusive_lock
 
 RECORD = "import.json"
-_LOCK = ".import.lock"
 _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
 
 
@@ -87,7 +86,7 @@ def import_files(
             if not data.exists():
                 stack.callback(_remove_unused, data)
             data.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_alone_in(data))
+            stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
         spool = stack.enter_context(tempfile.TemporaryFile(dir=None if dry_run else data))
         after: dict[str, str] = {}
@@ -174,7 +173,7 @@ def _remove_unused(data: Path) -> None:
     """Remove a folder that this import made, and wrote no corpus into."""
     if not (data / CORPUS).exists():
         with suppress(OSError):
-            (data / _LOCK).unlink(missing_ok=True)
+            (data / LOCK).unlink(missing_ok=True)
             data.rmdir()
 
 
@@ -199,14 +198,6 @@ def _check_target(data: Path, sources: Sequence[Path]) -> None:
         ImportRecord.model_validate_json((data / RECORD).read_bytes())
     except ValidationError as error:
         raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
-
-
-@contextmanager
-def _alone_in(data: Path) -> Iterator[None]:
-    with exclusive_lock(data / _LOCK, seconds=0) as holder:
-        if holder is not None:
-            raise InputError(f"{data}: another import ({holder}) is writing to it; wait until it ends")
-        yield
 
 
 def _digests(corpus: Path) -> dict[str, str]:

@@ -1,0 +1,54 @@
+"""Queries by independent cropping: a span of a document's words, some of which are deleted.
+
+The rule-based method of "Unsupervised Domain Adaption for Neural Information Retrieval" (section 3, Table 1), which is
+Contriever's (Izacard et al. 2022) with the defaults of its code: a span of 10 % to 50 % of the words, placed anywhere,
+then each word deleted with a probability of 10 %.
+"""
+
+import hashlib
+from itertools import pairwise
+
+import numpy as np
+import regex
+
+SHORTEST, LONGEST = 0.1, 0.5  # of a span, as shares of the document's words
+DELETED = 0.1  # probability that a word of the span is deleted
+# Chinese, Japanese and the languages of South-East Asia put no spaces between words: there each letter, with the marks
+# on it, stands for a word, as in the vocabularies of most encoders.
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_WORD = regex.compile(rf"(?V1){_UNSPACED}\p{{M}}*|(?:(?!{_UNSPACED})\S)+")
+
+_SPACE = regex.compile(r"\s")
+
+
+def crop(text: str, identifier: str, seed: int) -> str:
+    """Crop a query from a document.
+
+    Each document has random numbers of its own, so that no other document changes its query.
+
+    text: of the document. identifier: its id. seed: of the whole run. Returns the query; empty where the text is so
+    short that nothing is left.
+    """
+    words = list(_WORD.finditer(text))
+    rng = np.random.default_rng(_digest(seed, identifier))
+    length = int(len(words) * rng.uniform(SHORTEST, LONGEST))
+    start = int(rng.integers(0, len(words) - length + 1))
+    span = words[start : start + length]
+    kept = [word for word, draw in zip(span, rng.random(length), strict=True) if draw >= DELETED]
+    # Only where the text has a space has the query one: letters of Chinese stay together.
+    spaces = [_SPACE.search(text, one.end(), other.start()) is not None for one, other in pairwise(kept)]
+    return "".join(
+        f" {word.group()}" if spaced else word.group() for word, spaced in zip(kept, [False, *spaces], strict=False)
+    )
+
+
+def sampling_key(identifier: str, seed: int) -> int:
+    """Return a random number that belongs to a document: those with the lowest are a sample without regard to order.
+
+    identifier: of the document. seed: of the whole run.
+    """
+    return _digest(seed, identifier, "sample")
+
+
+def _digest(seed: int, *names: str) -> int:
+    return int.from_bytes(hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()[:16], "big")

@@ -1,0 +1,160 @@
+"""Queries by cropping, against the recipe they follow, and what becomes of the data set's files."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.queries.crop import crop
+from taugate.ingestion.queries.generate import generate_crops
+
+WORDS = [f"w{number}" for number in range(200)]
+TEXT = " ".join(WORDS)
+
+
+@given(seed=st.integers(0, 2**31), words=st.integers(0, 60))
+def test_a_crop_is_a_span_with_words_left_out(seed: int, words: int) -> None:
+    query = crop(" ".join(WORDS[:words]), "d", seed).split()
+    places = [WORDS.index(each) for each in query]
+    assert places == sorted(set(places))
+    assert len(query) <= words / 2
+    if places:
+        assert places[-1] - places[0] < words / 2
+
+
+def test_length_and_deletions_have_the_shares_of_the_recipe() -> None:
+    crops = [crop(TEXT, str(number), 0).split() for number in range(4000)]
+    lengths = np.array([len(each) for each in crops]) / len(WORDS)
+    # The mean of a uniform share of .1 to .5, less a tenth of the words; .0975 is the mean of int() rounding it down.
+    assert lengths.mean() == pytest.approx((0.3 - 0.5 / len(WORDS)) * 0.9, abs=0.006)
+    places = [[WORDS.index(word) for word in each] for each in crops]
+    spans = np.array([each[-1] - each[0] + 1 for each in places])
+    assert 1 - lengths.sum() * len(WORDS) / spans.sum() == pytest.approx(0.1, abs=0.01)
+    assert min(each[0] for each in places) == 0
+    assert max(each[-1] for each in places) == len(WORDS) - 1
+
+
+def test_each_document_has_random_numbers_of_its_own() -> None:
+    assert crop(TEXT, "a", 0) == crop(TEXT, "a", 0)
+    assert len({crop(TEXT, "a", 0), crop(TEXT, "b", 0), crop(TEXT, "a", 1)}) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["数据库系统的查询优化器选择执行计划" * 3, "การค้นหาข้อมูลในฐานข้อมูล" * 3, "データベースの検索" * 5]
+)
+def test_languages_without_spaces_are_cropped_by_letters(text: str) -> None:
+    queries = [crop(text, str(number), 0) for number in range(20)]
+    assert any(queries)
+    assert all(" " not in query and len(query) < len(text) / 2 + 1 for query in queries)
+    assert not any(query.startswith(("\u0e31", "\u0e48")) for query in queries)  # no mark without its letter
+
+
+def write(folder: Path, texts: list[str], queries: str = "") -> Path:
+    """Write a corpus, and a file of queries where there are any."""
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps({"_id": f"d{number}", "text": text}) + "\n" for number, text in enumerate(texts)]
+    (folder / "corpus.jsonl").write_text("".join(lines))
+    if queries:
+        (folder / "queries.jsonl").write_text(queries)
+    return folder
+
+
+def documents(count: int) -> list[str]:
+    return [" ".join(f"d{number}w{word}" for word in range(30)) for number in range(count)]
+
+
+def test_the_data_set_can_be_read_and_judges_the_cropped_passage(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", documents(20))
+    result = generate_crops(data, 100, 0)
+    (tmp_path / "spool").mkdir()
+    dataset = read_dataset(data, "generated", tmp_path / "spool")
+    assert result.kept == len(dataset.answerable) == 20
+    for query in dataset.answerable:
+        (position,) = query.relevant
+        assert query.origin == "crop"
+        assert query.id == f"crop:d{position}"
+        assert query.text.startswith(f"d{position}w")
+
+
+def test_queries_of_people_keep_their_bytes_and_crops_are_replaced(tmp_path: Path) -> None:
+    human = '{ "_id": "crop:d1",  "text": "Who?" }\n{"_id":"h2","text":"d0w1"}'
+    data = write(tmp_path / "data", documents(5), human)
+    generate_crops(data, 100, 0)
+    first = (data / "queries.jsonl").read_text()
+    assert first.startswith(human + "\n")
+    assert '"crop:d1\'"' in first
+    generate_crops(data, 100, 1)
+    second = (data / "queries.jsonl").read_text()
+    assert second.startswith(human + "\n")
+    assert second != first
+    assert second.count("\n") == first.count("\n") == 7
+    generate_crops(data, 100, 0)
+    assert (data / "queries.jsonl").read_text() == first
+
+
+def test_judgements_of_other_generated_queries_stay(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", documents(3), '{"_id":"x","text":"What is d0?","origin":"llm"}\n')
+    (data / "qrels").mkdir()
+    (data / "qrels" / "generated.tsv").write_text("query-id\tcorpus-id\tscore\nx\td0\t1\n")
+    generate_crops(data, 100, 0)
+    rows = (data / "qrels" / "generated.tsv").read_text().splitlines()
+    assert rows[:2] == ["query-id\tcorpus-id\tscore", "x\td0\t1"]
+    assert len(rows) == 5
+
+
+def test_what_gives_no_query_is_counted(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", ["one", *documents(1), *documents(1)])
+    (data / "queries.jsonl").write_text(json.dumps({"_id": "h", "text": crop(documents(1)[0], "d1", 0).upper()}) + "\n")
+    result = generate_crops(data, 100, 0)
+    assert (result.kept, result.lost.empty, result.lost.duplicate, result.documents) == (1, 1, 1, 3)
+
+
+def test_the_sample_does_not_depend_on_order(tmp_path: Path) -> None:
+    texts = documents(50)
+    one = write(tmp_path / "one", texts)
+    generate_crops(one, 10, 0)
+    other = tmp_path / "other"
+    other.mkdir()
+    lines = (one / "corpus.jsonl").read_text().splitlines(keepends=True)
+    (other / "corpus.jsonl").write_text("".join(reversed(lines)))
+    generate_crops(other, 10, 0)
+    read = [sorted((each / "queries.jsonl").read_text().splitlines()) for each in (one, other)]
+    assert read[0] == read[1]
+    assert len(read[0]) == 10
+
+
+def test_nothing_long_enough_writes_nothing(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", ["one", "two"])
+    with pytest.raises(InputError, match="no document is long enough to crop a query from"):
+        generate_crops(data, 100, 0)
+    assert not (data / "queries.jsonl").exists()
+    assert not (data / "qrels").exists()
+
+
+def test_a_kill_leaves_a_data_set_that_can_be_read(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", documents(3000))
+    generate_crops(data, 5000, 0)
+    command = [sys.executable, "-m", "taugate", "queries", str(data), "--max", "5000", "--seed"]
+    started = time.monotonic()
+    subprocess.run([*command, "1"], check=True, capture_output=True)
+    whole = time.monotonic() - started
+    rng = np.random.default_rng(0)
+    for number in range(10):
+        with subprocess.Popen(
+            [*command, str(number + 2)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as child:
+            time.sleep(float(rng.uniform(0.3, 1.0)) * whole)
+            os.kill(child.pid, signal.SIGKILL)
+        spool = tmp_path / f"spool{number}"
+        spool.mkdir()
+        assert len(read_dataset(data, "generated", spool).answerable) == 3000
