@@ -1,4 +1,4 @@
-"""How much easier generated queries are than people's, from public data sets on which both were measured.
+"""The bias of figures on generated queries, from public data sets on which people's queries were measured as well.
 
 The table bias.json has a row for each data set and encoder. Two encoders on one data set are not independent, so their
 mean is one observation. A new corpus is one more draw from the same population of data sets: what to expect there is a

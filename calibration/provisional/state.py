@@ -76,7 +76,7 @@ def count_generated(queries: Sequence[LabelledQuery]) -> int:
 
 
 def calibration_record(hits: NDArray[np.bool_], evidence: AvailableEvidence) -> CalibrationRecord:
-    """Say whether a release is calibrated or provisional, how far generated queries flatter, and compare with chance.
+    """Say whether a release is calibrated or provisional, what its bias is, and compare with chance.
 
     hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut. evidence: that
     the data set offers.

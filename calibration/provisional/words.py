@@ -25,7 +25,7 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     )
     sentences = [f"{percent(found)} of {who} find their answer in {results}."]
     if record.bias is None:
-        sentences.append("How many of people's questions do has not been measured; expect fewer.")
+        sentences.append("How many of people's questions do has not been measured.")
     else:
         sentences.append(
             f"Of people's questions, expect {_of_people(found, record.bias)} to. The range is meant to hold for 19 of "

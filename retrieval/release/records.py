@@ -221,8 +221,8 @@ class CalibrationRecord(Record):
     """How much evidence a release rests on.
 
     state: provisional for any of the reasons. reasons: why it is provisional, else empty. human, generated: how many
-    answerable queries come from people, and from a generator. bias: how far generated queries flatter; None without
-    any, and where it was not measured. accuracy: compared with chance.
+    answerable queries come from people, and from a generator. bias: figures on generated queries less those
+    on human ones; None without generated ones, and where it was not measured. accuracy: compared with chance.
     """
 
     state: State
@@ -287,7 +287,7 @@ def why_provisional(reasons: Collection[StateReason], human: int, generated: int
 
 def _generated(human: int, generated: int) -> str:
     if human:
-        return f"{generated:,} of its {human + generated:,} answerable queries were generated, not asked by people"
+        return f"{generated:,} of {human + generated:,} answerable queries were generated, not asked by people"
     if generated == 1:
-        return "its only answerable query was generated, not asked by a person"
-    return f"its {generated:,} answerable queries were all generated, none was asked by a person"
+        return "the only answerable query was generated, not asked by a person"
+    return f"all {generated:,} answerable queries were generated, none was asked by a person"

@@ -1,4 +1,4 @@
-"""How far generated queries flatter: the interval against literal sums and known truth, and the shipped table."""
+"""The bias of generated queries: the interval against literal sums and known truth, and the shipped table."""
 
 import numpy as np
 import pytest

@@ -65,10 +65,10 @@ def test_every_reason_is_said() -> None:
 @pytest.mark.parametrize(
     ("human", "generated", "reasons", "said"),
     [
-        (0, 400, ["generated_queries", "few_queries"], "its 400 answerable queries were all generated"),
-        (0, 1, ["generated_queries", "few_queries"], "its only answerable query was generated"),
+        (0, 400, ["generated_queries", "few_queries"], "all 400 answerable queries were generated"),
+        (0, 1, ["generated_queries", "few_queries"], "the only answerable query was generated"),
         (29, 400, ["generated_queries", "few_queries"], "label 30 or more questions that people asked"),
-        (30, 1, ["generated_queries"], "1 of its 31 answerable queries were generated"),
+        (30, 1, ["generated_queries"], "1 of 31 answerable queries were generated"),
         (1200, 400, ["generated_queries"], "put the 1,200 queries of people into a split of their own"),
     ],
 )
