@@ -15,6 +15,7 @@ from taugate.service.settings import MOST_QUERIES
 # Far above any limit: a message about a larger number does not repeat it.
 _LARGEST_INT = 2**31 - 1
 TOO_LARGE = "too_large"
+_PROVISIONAL = "`provisional`: too little evidence stands behind the threshold"
 _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
@@ -123,7 +124,7 @@ class SearchResponse(BaseModel):
     threshold: float | None
     policy: PolicyKind
     calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
-    calibration: State = Field(description="`provisional`: too little stands behind the threshold")
+    calibration: State = Field(description=_PROVISIONAL)
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)
     best_score: float | None
@@ -156,12 +157,13 @@ class FeedbackResponse(BaseModel):
 
 
 class ReleaseResponse(BaseModel):
-    """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest.
+    """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest.
 
     `shadow`: the release that is tried beside it.
     """
 
     release: str
+    calibration: State = Field(description=_PROVISIONAL)
     shadow: str | None
     loaded_at: str = Field(json_schema_extra={"format": "date-time"})
     precision: Literal["float32", "int8"]
