@@ -158,8 +158,8 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
         question=" ".join(title.split()[:_QUESTION_WORDS]),
         introduction="A heading of your files, asked as a question:",
         options=("--k", str(min(CalibrationSettings.model_fields["k"].default, len(titles)))),
-        next_step="ask it questions of your own. Its threshold is provisional: the queries behind it were cut from your "
-        f"files.\nOnce people have asked 30 questions or more, write them to {data / QUERIES} and the\n"
+        next_step="ask it questions of your own. Its threshold is provisional: the queries behind it were cut from "
+        f"your files.\nOnce people have asked 30 questions or more, write them to {data / QUERIES} and the\n"
         f"passages that answer them to {data / qrels_of('human')}, and calibrate again:\n"
         f"{_calibrate(data, releases)} --split human",
     )
