@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import Scalar
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.query import Reason
+from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
 from taugate.service.settings import MOST_QUERIES
 
@@ -48,14 +48,8 @@ QueryText = Annotated[
 ]
 
 
-class SearchRequest(_Request):
-    """One query. `k` defaults to the K that the threshold was calibrated at."""
-
-    model_config = _examples(
-        {"query": "How long does a permit take?"},
-        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
-        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
-    )
+class SearchFields(_Request):
+    """The fields that decide which results a search keeps."""
 
     query: QueryText
     k: _K | None = Field(default=None, description="documents considered")
@@ -64,6 +58,21 @@ class SearchRequest(_Request):
     threshold: float | None = Field(
         default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
     )
+    group_by: GroupBy | None = Field(
+        default=None, description="`document`: `k` counts documents, and each is shown by its best passage"
+    )
+
+
+class SearchRequest(SearchFields):
+    """One query. `k` defaults to the K that the threshold was calibrated at."""
+
+    model_config = _examples(
+        {"query": "How long does a permit take?"},
+        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
+        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
+        {"query": "What does the contract say?", "group_by": "document"},
+    )
+
     include_text: bool = Field(default=True, description="whether results carry title and text")
 
 
@@ -91,13 +100,15 @@ class BatchRequest(_Request):
 
 
 class Result(BaseModel):
-    """One document that was kept.
+    """One passage that was kept: a whole document, or a chunk of one.
 
-    `rank`: its place among all that were considered, from 1; `relevance`: the probability that it is relevant, null
-    where the release has no model of it.
+    `document_id`: the document that the passage belongs to, which is `id` for a whole document; `rank`: its place among
+    all that were considered, from 1; `relevance`: the probability that it is relevant, null where the release has no
+    model of it.
     """
 
     id: str
+    document_id: str
     rank: int = Field(ge=1)
     score: float
     relevance: float | None = Field(ge=0, le=1)

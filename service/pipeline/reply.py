@@ -148,7 +148,10 @@ class CachedSearch:
     def _remember(self, result: SearchResult, found_key: str, vector_key: str) -> None:
         vector = result.vector.copy()  # so that the batch that it is a row of can go
         self._cache.memory.put(vector_key, vector)
-        self._cache.share({found_key: result.answer.found.astype(np.int32).tobytes(), vector_key: vector.tobytes()})
+        shared = {vector_key: vector.tobytes()}
+        if result.answer.found is not None:
+            shared[found_key] = result.answer.found.astype(np.int32).tobytes()
+        self._cache.share(shared)
 
     def _read_vector(self, stored: bytes | None) -> Float32 | None:
         """Read a vector that others may have written; None where no query can have it."""
@@ -176,6 +179,7 @@ def _fields(result: SearchResult, release: str, state: State, include_text: bool
     results = [
         {
             "id": document.id,
+            "document_id": document.document_id,
             "rank": rank,
             "score": score,
             "relevance": relevance,
