@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
@@ -148,6 +149,37 @@ class BatchResponse(BaseModel):
     """Replies to a batch, in the order of its queries."""
 
     responses: list[SearchResponse]
+
+
+class ExplainRequest(SearchFields):
+    """A search, and a document of which to explain what the search does with it."""
+
+    model_config = _examples({"query": "How long does a permit take?", "document_id": "permit-002"})
+
+    document_id: str = Field(min_length=1, max_length=1024, description="of a passage, or of a document in several")
+
+
+class ExplainResponse(BaseModel):
+    """What a search does with one document.
+
+    Where the filter of the key hides the document, nothing else is told of it, and `rule` is `key_filter`.
+    """
+
+    document_id: str
+    id: str | None = Field(description="the passage that is explained, of the document's the one that came furthest")
+    rank: int | None = Field(ge=1, description="exact, among all that the filters leave")
+    ranked: int | None = Field(ge=1, description="how many have a rank")
+    score: float | None
+    relevance: float | None = Field(ge=0, le=1)
+    policy: PolicyKind
+    compared: float | None = Field(description="what the policy compares with `threshold`")
+    threshold: float | None
+    kept: bool
+    rule: Rule = Field(description="what became of the document; any but `kept` and `min_results` drops it")
+    why: str = Field(description="the same in a sentence for people, with how near the document was")
+    truncated: bool | None = Field(description="the text is longer than the encoder's window")
+    filtered: bool = Field(description="the filter of the request or of the key leaves it out")
+    release: str
 
 
 class FeedbackRequest(_Request):

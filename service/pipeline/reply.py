@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from taugate.retrieval.explanation import Explanation
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.release.records import State
 from taugate.retrieval.vectors.similarity import Float32
@@ -113,6 +114,14 @@ class CachedSearch:
             if len(tasks) == 1:  # without an asyncio task of its own
                 return [await self._reply(tasks[0])]
             return await asyncio.gather(*map(self._reply, tasks))
+
+    async def explain(self, query: Query, document_id: str) -> Explanation:
+        """Explain what a search does with a document, under the same admission rules as a search.
+
+        query, document_id: see retrieval.explanation, whose errors are raised as well as those of `replies`.
+        """
+        async with self._admission.admitted(1):
+            return await self.pipeline.explain(query, document_id)
 
     async def _reply(self, task: SearchTask) -> Reply:
         """Join the work on an equal query, or begin it."""

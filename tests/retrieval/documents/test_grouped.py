@@ -1,4 +1,4 @@
-"""A search grouped by document is brute force over all passages: the best of each document, then the first k of them."""
+"""A search grouped by document is brute force over all passages: the best of each document, the first k of them."""
 
 from dataclasses import fields, replace
 from typing import Any
