@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance guesses \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance guesses explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -38,6 +38,9 @@ gate-benchmarks: ## the tables of docs/benchmarks/gate.md, from the data sets in
 
 serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
+
+explanations: $(VENV)/.test ## check 1,000 explanations of random documents against brute force; ARGS="--pairs N" for another number
+	$(BIN)/python -m benchmarks.serving.explained $(ARGS)
 
 drift-benchmarks: ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
 

@@ -6,9 +6,11 @@ Python object for any document that nobody asked for, the same bytes for the sam
 """
 
 import mmap
+import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import overload
 
@@ -166,8 +168,43 @@ class DocumentStore(Sequence[Document]):
             raise ReleaseError(f"{self._path}: holds no document at {position}; calibrate again")
         return found
 
+    def positions(self, document_id: str) -> NDArray[np.int64]:
+        """Return the position of the passage with an id, else those of the chunks of the document with it, ascending.
+
+        document_id: of a passage or of a parent. Returns (m,) int64; none where there is no such id. The first call
+        reads all documents, which takes some 4 µs each; an entry takes 8 bytes then.
+        """
+        checksums, entries = self._entries
+        checksum = np.uint32(_checksum(document_id))
+        first, last = np.searchsorted(checksums, checksum), np.searchsorted(checksums, checksum, side="right")
+        found = entries[first:last].tolist()
+        own = [position for position in found if self[position].id == document_id]
+        if own or self.parents is None:
+            return np.array(own, dtype=np.int64)
+        chunks = [position for position in found if self[position].parent == document_id]
+        return np.flatnonzero(self.parents == chunks[0]) if chunks else np.empty(0, dtype=np.int64)
+
+    @cached_property
+    def _entries(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """Checksums of all ids, ascending, and the passage of each: its own id, and its parent's for a first chunk."""
+        checksums, positions = array("I"), array("i")
+        for position, document in enumerate(self):
+            checksums.append(_checksum(document.id))
+            positions.append(position)
+            if document.parent is not None and self.parents is not None and self.parents[position] == position:
+                checksums.append(_checksum(document.parent))
+                positions.append(position)
+        values = np.array(checksums, dtype=np.uint32)
+        order = np.argsort(values, kind="stable")
+        return values[order], np.array(positions, dtype=np.int32)[order]
+
     def __iter__(self) -> Iterator[Document]:
         return (self[position] for position in range(len(self)))
+
+
+def _checksum(document_id: str) -> int:
+    """Return a number that most ids have for themselves."""
+    return zlib.crc32(document_id.encode("utf-8", "surrogatepass"))
 
 
 def _has_valid_types(document: Document) -> bool:

@@ -7,8 +7,9 @@ from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
 from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.query import Reason
+from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
 from taugate.service.settings import MOST_QUERIES
 
@@ -49,14 +50,8 @@ QueryText = Annotated[
 ]
 
 
-class SearchRequest(_Request):
-    """One query. `k` defaults to the K that the threshold was calibrated at."""
-
-    model_config = _examples(
-        {"query": "How long does a permit take?"},
-        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
-        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
-    )
+class SearchFields(_Request):
+    """The fields that decide which results a search keeps."""
 
     query: QueryText
     k: _K | None = Field(default=None, description="documents considered")
@@ -65,6 +60,21 @@ class SearchRequest(_Request):
     threshold: float | None = Field(
         default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
     )
+    group_by: GroupBy | None = Field(
+        default=None, description="`document`: `k` counts documents, and each is shown by its best passage"
+    )
+
+
+class SearchRequest(SearchFields):
+    """One query. `k` defaults to the K that the threshold was calibrated at."""
+
+    model_config = _examples(
+        {"query": "How long does a permit take?"},
+        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
+        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
+        {"query": "What does the contract say?", "group_by": "document"},
+    )
+
     include_text: bool = Field(default=True, description="whether results carry title and text")
 
 
@@ -92,13 +102,15 @@ class BatchRequest(_Request):
 
 
 class Result(BaseModel):
-    """One document that was kept.
+    """One passage that was kept: a whole document, or a chunk of one.
 
-    `rank`: its place among all that were considered, from 1; `relevance`: the probability that it is relevant, null
-    where the release has no model of it.
+    `document_id`: the document that the passage belongs to, which is `id` for a whole document; `rank`: its place among
+    all that were considered, from 1; `relevance`: the probability that it is relevant, null where the release has no
+    model of it.
     """
 
     id: str
+    document_id: str
     rank: int = Field(ge=1)
     score: float
     relevance: float | None = Field(ge=0, le=1)
@@ -138,6 +150,37 @@ class BatchResponse(BaseModel):
     """Replies to a batch, in the order of its queries."""
 
     responses: list[SearchResponse]
+
+
+class ExplainRequest(SearchFields):
+    """A search, and a document of which to explain what the search does with it."""
+
+    model_config = _examples({"query": "How long does a permit take?", "document_id": "permit-002"})
+
+    document_id: str = Field(min_length=1, max_length=1024, description="of a passage, or of a document in several")
+
+
+class ExplainResponse(BaseModel):
+    """What a search does with one document.
+
+    Where the filter of the key hides the document, nothing else is told of it, and `rule` is `key_filter`.
+    """
+
+    document_id: str
+    id: str | None = Field(description="the passage that is explained, of the document's the one that came furthest")
+    rank: int | None = Field(ge=1, description="exact, among all that the filters leave")
+    ranked: int | None = Field(ge=1, description="how many have a rank")
+    score: float | None
+    relevance: float | None = Field(ge=0, le=1)
+    policy: PolicyKind
+    compared: float | None = Field(description="what the policy compares with `threshold`")
+    threshold: float | None
+    kept: bool
+    rule: Rule = Field(description="what became of the document; any but `kept` and `min_results` drops it")
+    why: str = Field(description="the same in a sentence for people, with how near the document was")
+    truncated: bool | None = Field(description="the text is longer than the encoder's window")
+    filtered: bool = Field(description="the filter of the request or of the key leaves it out")
+    release: str
 
 
 class FeedbackRequest(_Request):
