@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text
+from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
 from taugate.retrieval.documents.store import MOST_FIELDS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
 
@@ -89,6 +89,12 @@ def qrels_of(split: str) -> str:
     return f"qrels/{split}.tsv"
 
 
+def splits_in(folder: Path) -> list[str]:
+    """Return the names of the splits of a data set, in alphabetical order. folder: of the data set."""
+    files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
+    return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
+
+
 def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     """Read and check a data set.
 
@@ -102,7 +108,7 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
         )
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
-    corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
+    corpus, queries, qrels = (stored_file(folder / name) for name in (CORPUS, QUERIES, qrels_of(split)))
     positions = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
     grades = read_qrels(qrels, asked, positions)
@@ -127,8 +133,9 @@ def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int
 
     path: of the file. queries: ids of all queries. positions: of the documents, by id. Raises InputError or LineError.
     """
+    path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
-        splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
+        splits = ", ".join(splits_in(path.parent.parent)) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
     grades: dict[str, dict[int, int]] = {}
     rows = read_lines(path)
@@ -190,6 +197,8 @@ def _origin_of_chunk(path: Path, line: int, record: dict[str, Any]) -> tuple[str
     parent, span = record.get("parent"), record.get("span")
     if parent is None:
         return None, None
+    if type(parent) is int:  # as ids may be
+        parent = str(parent)
     if not isinstance(parent, str) or not parent:
         raise LineError(path, line, '"parent" is not the id of a document', "put it in quotes or leave it out")
     if span is None:
@@ -228,6 +237,7 @@ def read_queries(path: Path) -> dict[str, Query]:
 
     path: of queries.jsonl. Raises InputError or LineError.
     """
+    path = stored_file(path)
     seen: dict[str, int] = {}
     queries = {
         required_id(path, line, record, seen): Query(

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from taugate.ingestion.dataset.beir import CORPUS, QUERIES, qrels_of
 from taugate.storage.object_store import Store
 
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
+_PACKED_TO = 5  # gzip makes texts three to five times smaller
 
 
 def is_url(data: str) -> bool:
@@ -66,8 +67,10 @@ def _name(url: str) -> str:
 
 def _download_files(store: Store, folder: Path, split: str) -> None:
     """Download the smallest file first, so that a wrong split is soon found; check all sizes before any content."""
-    sizes = {name: _size(store, name) for name in (qrels_of(split), QUERIES, CORPUS)}
-    needed, free = sum(sizes.values()) + sizes[CORPUS], shutil.disk_usage(folder.parent).free
+    sizes: dict[str, int] = {}
+    for name in (qrels_of(split), QUERIES, CORPUS):
+        sizes |= _stored(store, name)
+    needed, free = sum(sizes.values()) + _unpacked(sizes), shutil.disk_usage(folder.parent).free
     if needed > free:
         raise InputError(
             f"{store.url}: reading it takes {needed} bytes in {folder.parent.parent}, but only {free} are free; free "
@@ -77,11 +80,20 @@ def _download_files(store: Store, folder: Path, split: str) -> None:
         _download(store, name, folder / name, size)
 
 
-def _size(store: Store, name: str) -> int:
-    size = store.size(name)
-    if size is None:
+def _stored(store: Store, name: str) -> dict[str, int]:
+    """Return the size in bytes of a file by the name under which it is stored: its own, or that with `.gz` after it."""
+    sizes = {each: size for each in (name, f"{name}.gz") if (size := store.size(each)) is not None}
+    if not sizes:
         raise InputError(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
-    return size
+    if len(sizes) > 1:
+        packed = f"{name.rpartition('/')[2]}.gz"
+        raise InputError(f"{store.url}/{name}: {packed} is there as well, and they may differ; remove one of the two")
+    return sizes
+
+
+def _unpacked(sizes: Mapping[str, int]) -> int:
+    """Return the bytes that the documents take on the disk, about; sizes: of the files, by name."""
+    return sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
 
 
 def _download(store: Store, name: str, path: Path, size: int) -> None:
