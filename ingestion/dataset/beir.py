@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
-from taugate.retrieval.documents.store import MOST_FIELDS, Document, DocumentStore, DocumentWriter
+from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
@@ -221,8 +221,16 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
     if not isinstance(metadata, dict):
         raise LineError(path, line, '"metadata" is not an object', 'write {"field": value}')
     for name, value in metadata.items():
-        if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
-            raise LineError(path, line, f"metadata {name!r} is not a scalar", "use a string, number, boolean or null")
+        if isinstance(value, list):
+            if not all(isinstance(tag, str) for tag in value):
+                raise LineError(path, line, f"metadata {name!r} is a list with more than strings", "put each in quotes")
+            if len(value) > MOST_TAGS:
+                raise LineError(
+                    path, line, f"metadata {name!r} lists {len(value)} strings", f"give {MOST_TAGS} at most"
+                )
+        elif isinstance(value, dict) or (isinstance(value, float) and not math.isfinite(value)):
+            wrong = f"metadata {name!r} is neither a scalar nor a list"
+            raise LineError(path, line, wrong, "use a string, number, boolean, null or list of strings")
         if value is not None:
             fields.add(name)
     if len(fields) > MOST_FIELDS:

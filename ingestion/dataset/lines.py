@@ -62,7 +62,7 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
             while raw := file.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 if len(raw) > MAX_LINE_BYTES:
-                    raise LineError(path, number, f"longer than {MAX_LINE_BYTES >> 20} MiB", "divide the document")
+                    raise LineError(path, number, f"longer than {MAX_LINE_BYTES >> 20} MiB", "divide it")
                 if number == 1:
                     raw = raw.removeprefix(_BOM)
                 try:

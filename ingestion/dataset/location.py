@@ -82,12 +82,21 @@ def _download_files(store: Store, folder: Path, split: str) -> None:
 
 def _stored(store: Store, name: str) -> dict[str, int]:
     """Return the size in bytes of a file by the name under which it is stored: its own, or that with `.gz` after it."""
-    sizes = {each: size for each in (name, f"{name}.gz") if (size := store.size(each)) is not None}
+    plain = store.size(name)
+    try:
+        packed = store.size(f"{name}.gz")
+    except StoreError:
+        raise
+    except ReleaseError:
+        if plain is None:
+            raise
+        packed = None  # S3 tells nobody who may not list a bucket that an object is not there, but refuses
+    sizes = {each: size for each, size in ((name, plain), (f"{name}.gz", packed)) if size is not None}
     if not sizes:
         raise InputError(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
     if len(sizes) > 1:
-        packed = f"{name.rpartition('/')[2]}.gz"
-        raise InputError(f"{store.url}/{name}: {packed} is there as well, and they may differ; remove one of the two")
+        other = f"{name.rpartition('/')[2]}.gz"
+        raise InputError(f"{store.url}/{name}: {other} is there as well, and they may differ; remove one of the two")
     return sizes
 
 

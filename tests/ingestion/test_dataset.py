@@ -187,7 +187,7 @@ def test_a_line_that_unpacks_without_end_is_refused_in_little_memory(data):
             file.write(bytes(1 << 20))
     (data / "corpus.jsonl").unlink()
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"corpus.jsonl.gz:2: longer than 64 MiB; divide the document"):
+    with pytest.raises(InputError, match=r"corpus.jsonl.gz:2: longer than 64 MiB; divide it"):
         read(data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
