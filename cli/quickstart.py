@@ -147,17 +147,18 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     from taugate.calibration.settings.settings import CalibrationSettings
     from taugate.cli import import_data, queries
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
-    from taugate.ingestion.dataset.beir import CORPUS, QUERIES, qrels_of
+    from taugate.ingestion.dataset.beir import CORPUS, HUMAN, QUERIES, TEST, qrels_of, splits_in
     from taugate.ingestion.dataset.lines import read_objects
 
     import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
-    queries.run(_parse(queries, [str(data), "--method", "crop"]))
+    if not {TEST, HUMAN} & set(splits_in(data)):  # a folder may be a data set with labelled queries
+        queries.run(_parse(queries, [str(data), "--method", "crop"]))
     titles = [record.get("title") or record["text"] for _, record in read_objects(data / CORPUS)]
     title = titles[len(titles) // 2].rpartition(HEADING_SEPARATOR)[2]
     return _Tour(
         question=" ".join(title.split()[:_QUESTION_WORDS]),
         introduction="A heading of your files, asked as a question:",
-        options=("--k", str(min(CalibrationSettings.model_fields["k"].default, len(titles)))),
+        options=("--k", str(min(CalibrationSettings().k, len(titles)))),
         next_step="ask it questions of your own. Its threshold is provisional: the queries behind it were cut from "
         f"your files.\nOnce people have asked 30 questions or more, write them to {data / QUERIES} and the\n"
         f"passages that answer them to {data / qrels_of('human')}, and calibrate again:\n"

@@ -10,7 +10,7 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HEADER, QUERIES, Origin, qrels_of
-from taugate.ingestion.dataset.lines import read_lines, read_objects, required_text
+from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.crop import crop, sampling_key
 from taugate.storage.files import atomic_write
@@ -79,8 +79,9 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
 def _sample(corpus: Path, most: int, seed: int, result: GeneratedQueries) -> list[_Source]:
     """Return the sampled documents, in the order of the corpus."""
     chosen: list[tuple[int, int, _Source]] = []
+    seen: dict[str, int] = {}
     for position, (line, record) in enumerate(read_objects(corpus)):
-        identifier = required_text(corpus, line, record, "_id")
+        identifier = required_id(corpus, line, record, seen)
         source = _Source(-sampling_key(identifier, seed), identifier, required_text(corpus, line, record, "text"))
         push = heapq.heappush if len(chosen) < most else heapq.heappushpop
         push(chosen, (source.key, position, source))
@@ -120,6 +121,9 @@ class _QueryFile(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> "_QueryFile":
         """Read it; there is no line where there is no file. Raises InputError or LineError."""
+        stored = stored_file(path)
+        if stored != path:
+            raise InputError(f"{stored}: queries cannot be added to a packed file; unpack it: gunzip {stored}")
         if not path.exists():
             return cls([])
         records = [record for _, record in read_objects(path)]

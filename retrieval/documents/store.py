@@ -22,17 +22,20 @@ from taugate.errors import ReleaseError
 from taugate.storage.tensors import read_tensors, write_tensors
 
 Scalar = str | int | float | bool | None
+MetadataValue = Scalar | list[str]  # a list holds tags
 TEXTS, OFFSETS = "documents.jsonl", "documents.safetensors"
 # The most metadata fields of one corpus. Each takes 4 bytes per document; all of them take less than a vector of 384
 # dimensions.
 MOST_FIELDS = 256
+MOST_TAGS = 256  # of one field of a document; each takes 4 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """A passage of the corpus: a whole document, or one chunk of a longer one.
 
-    id: its `_id`. text, title: its words; an empty title is None. metadata: a flat mapping of scalars.
+    id: its `_id`. text, title: its words; an empty title is None. metadata: scalars, and lists of
+    strings, by field.
     parent: id of the document that a chunk was cut from; None where the passage is a whole document. span: where the
     chunk lies in that document's text, [start, end) in characters.
     """
@@ -40,7 +43,7 @@ class Document:
     id: str
     text: str
     title: str | None = None
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     parent: str | None = None
     span: tuple[int, int] | None = None
 
@@ -211,7 +214,9 @@ def _has_valid_types(document: Document) -> bool:
     """Tell whether the fields have the types that the class declares."""
     texts = isinstance(document.id, str) and isinstance(document.text, str) and isinstance(document.title, str | None)
     chunk = isinstance(document.parent, str | None) and all(isinstance(place, int) for place in document.span or ())
-    scalars = isinstance(document.metadata, dict) and all(
-        isinstance(value, str | int | float | None) for value in document.metadata.values()
+    metadata = isinstance(document.metadata, dict) and all(
+        isinstance(value, str | int | float | None)
+        or (isinstance(value, list) and all(isinstance(tag, str) for tag in value))
+        for value in document.metadata.values()
     )
-    return texts and chunk and scalars
+    return texts and chunk and metadata

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.query import GroupBy, Reason
@@ -119,7 +119,7 @@ class Result(BaseModel):
     )
     title: str | None
     text: str | None
-    metadata: dict[str, Scalar]
+    metadata: dict[str, MetadataValue]
 
 
 class Drift(BaseModel):

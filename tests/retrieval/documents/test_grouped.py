@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taugate.retrieval.documents.columns import Column
 from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
-from taugate.retrieval.documents.metadata import Column, Metadata
+from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.index import grouping
 from taugate.retrieval.index.approximate import AnyIndex
