@@ -12,7 +12,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000
+quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test test-servers ## install what the tests need and run them
@@ -123,7 +123,7 @@ $(BIN)/python:
 # benchmarks need is pinned by constraints.txt, without hashes.
 $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample

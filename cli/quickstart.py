@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -150,7 +151,12 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     from taugate.ingestion.dataset.beir import CORPUS, HUMAN, QUERIES, TEST, qrels_of, splits_in
     from taugate.ingestion.dataset.lines import read_objects
 
-    import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
+    try:
+        import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
+    except InputError:
+        with suppress(OSError):  # what holds something stays
+            data.parent.rmdir()
+        raise
     if not {TEST, HUMAN} & set(splits_in(data)):  # a folder may be a data set with labelled queries
         queries.run(_parse(queries, [str(data), "--method", "crop"]))
     titles = [record.get("title") or record["text"] for _, record in read_objects(data / CORPUS)]
