@@ -99,7 +99,7 @@ def test_a_folder_of_files_becomes_a_provisional_release(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("folder", "said"),
     [
-        ("missing", "missing: no such file or directory"),
+        ("missing", "missing: no such file or folder"),
         ("empty", "empty: holds no file"),
         (".", "lies inside .; give --directory a folder outside of it"),
     ],
