@@ -8,7 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, cast, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from taugate.errors import InputError
+from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text
 from taugate.retrieval.documents.store import MOST_FIELDS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
@@ -39,9 +43,12 @@ class Query(NamedTuple):
 class LabelledQuery:
     """A query of the split.
 
-    id: its `_id`. text: what is asked. relevant: document positions with their grades, 1 or more; empty where the query
-    is unanswerable. judged: positions of the documents that an unanswerable query was judged against, all with a score
-    of 0; empty where it is answerable. origin: who asked it.
+    A document is known by the position of its first chunk; a document that is not in chunks has only that position.
+
+    id: its `_id`. text: what is asked. relevant: documents with their grades, 1 or more; empty where the query is
+    unanswerable. judged: the documents that an unanswerable query was judged against, all with a score of 0; empty
+    where it is answerable. origin: who asked it. chunks: the positions of the relevant chunks of each document that the
+    qrels do not name as a whole; every chunk of the other documents is relevant. None where the corpus has no chunks.
     """
 
     id: str
@@ -49,12 +56,44 @@ class LabelledQuery:
     relevant: Mapping[int, int]
     judged: tuple[int, ...] = ()
     origin: Origin = "human"
+    chunks: Mapping[int, tuple[int, ...]] | None = None
 
     @classmethod
-    def of(cls, identifier: str, query: Query, grades: Mapping[int, int]) -> Self:
-        """Make a labelled query from the grades of every judged document, by its position."""
-        relevant = {position: grade for position, grade in grades.items() if grade >= 1}
-        return cls(identifier, query.text, relevant, () if relevant else tuple(grades), query.origin)
+    def of(
+        cls, identifier: str, query: Query, grades: Mapping[JudgedId, int], parents: NDArray[np.int32] | None
+    ) -> Self:
+        """Make a labelled query from its judgements.
+
+        The grade of a document is the highest that it, or a chunk of it, was given. A chunk is relevant where it, or
+        its document, was given 1 or more.
+
+        identifier: `_id` of the query. query: its text and origin. grades: of every id that it was judged against.
+        parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
+        """
+        relevant: dict[int, int] = {}
+        chunks: dict[int, tuple[int, ...]] = {}
+        whole: set[int] = set()
+        judged: dict[int, None] = {}  # keeps the order
+        for (position, names_document), grade in grades.items():
+            document = position if parents is None else int(parents[position])
+            judged[document] = None
+            if grade >= 1:
+                relevant[document] = max(grade, relevant.get(document, 0))
+                if names_document:
+                    whole.add(document)
+                else:
+                    chunks[document] = (*chunks.get(document, ()), position)
+        named = None if parents is None else {each: chunks[each] for each in chunks if each not in whole}
+        return cls(identifier, query.text, relevant, () if relevant else tuple(judged), query.origin, named)
+
+    def grade(self, position: int, document: int) -> int:
+        """Return the grade of a passage: its document's where the passage is relevant, else 0.
+
+        position: of the passage. document: that it belongs to.
+        """
+        if self.chunks is not None and position not in self.chunks.get(document, (position,)):
+            return 0
+        return self.relevant.get(document, 0)
 
 
 @dataclass(frozen=True)
@@ -103,34 +142,39 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
     corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
-    positions = _spool_corpus(corpus, spool)
+    ids = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
-    grades = read_qrels(qrels, asked, positions)
-    labelled = [LabelledQuery.of(name, query, grades[name]) for name, query in asked.items() if name in grades]
+    grades = read_qrels(qrels, asked, ids)
+    documents = DocumentStore(spool)
+    labelled = [
+        LabelledQuery.of(name, query, grades[name], documents.parents)
+        for name, query in asked.items()
+        if name in grades
+    ]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
     return Dataset(
         name=folder.resolve().name,
         split=split,
-        documents=DocumentStore(spool),
+        documents=documents,
         answerable=answerable,
         unanswerable=[query for query in labelled if not query.relevant],
         sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
     )
 
 
-def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Read the judgements of a split: document positions with their grades, by query id.
+def read_qrels(path: Path, queries: Collection[str], ids: CorpusIds) -> dict[str, dict[JudgedId, int]]:
+    """Read the judgements of a split: grades of passages and of whole documents, by query id.
 
     A query listed with zero scores only is unanswerable.
 
-    path: of the file. queries: ids of all queries. positions: of the documents, by id. Raises InputError or LineError.
+    path: of the file. queries: ids of all queries. ids: of the corpus. Raises InputError or LineError.
     """
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
-    grades: dict[str, dict[int, int]] = {}
+    grades: dict[str, dict[JudgedId, int]] = {}
     rows = read_lines(path)
     if next(rows, (0, ""))[1] != HEADER:
         raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
@@ -138,12 +182,13 @@ def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int
         query, document, grade = _parse_judgement(path, line, text)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
-        if document not in positions:
+        found = ids.find(document)
+        if found is None:
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
         judged = grades.setdefault(query, {})
-        if positions[document] in judged:
+        if found in judged:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged[positions[document]] = grade
+        judged[found] = grade
     if not grades:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
     return grades
@@ -160,22 +205,25 @@ def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
     return query, document, int(score)
 
 
-def _spool_corpus(path: Path, spool: Path) -> dict[str, int]:
-    """Copy the documents to the spool; returns their positions by id."""
-    positions: dict[str, int] = {}
+def _spool_corpus(path: Path, spool: Path) -> CorpusIds:
+    """Copy the documents to the spool; returns their ids."""
+    ids = CorpusIds()
     fields: set[str] = set()
     writer = DocumentWriter(spool)
     try:
         for line, record in read_objects(path):
-            identifier = required_id(path, line, record, positions)
+            identifier = required_id(path, line, record, ids.passages)
             text = required_text(path, line, record, "text")
             title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
-            writer.append(Document(identifier, text, title, metadata, *_origin_of_chunk(path, line, record)))
+            parent, span = _origin_of_chunk(path, line, record)
+            if parent is not None:
+                ids.documents.setdefault(parent, ids.passages[identifier])
+            writer.append(Document(identifier, text, title, metadata, parent, span))
     finally:
         writer.close()
-    if not positions:
+    if not ids.passages:
         raise InputError(f"{path}: holds no document; write one JSON object per line")
-    return positions
+    return ids
 
 
 def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:
