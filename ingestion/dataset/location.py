@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +11,7 @@ from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HUMAN, QUERIES, TEST, qrels_of
 from taugate.storage.object_store import Store
 
+DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first that is there is calibrated on
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
 
 
@@ -19,28 +20,29 @@ def is_url(data: str) -> bool:
     return "://" in data
 
 
-def default_split(data: str) -> str:
+def default_split(data: str, say: Callable[[str], None]) -> str:
     """Choose the split where none is named: test where there is one, else human, else generated.
 
-    data: a folder or a URL. Raises InputError where there is none of the three, or the URL cannot be used; StoreError
-    where the store does not answer.
+    data: a folder or a URL. say: told which splits hold human queries where the choice falls on generated. Raises
+    InputError where a folder has none of the three, or the URL cannot be used; StoreError where the store does not
+    answer.
     """
-    others: list[str] = []
     if is_url(data):
         with _refusals_as_input_errors():
             store = Store(data)
-            for split in (TEST, HUMAN, GENERATED):
-                if store.size(qrels_of(split)) is not None:
-                    return split
-    else:
-        if not Path(data).is_dir():
-            return TEST  # reading it says what is wrong
-        for split in (TEST, HUMAN, GENERATED):
-            if (Path(data) / qrels_of(split)).exists():
-                return split
-        others = sorted(file.stem for file in Path(data).glob("qrels/*.tsv"))
+            there = (split for split in DEFAULT_SPLITS if store.size(qrels_of(split)) is not None)
+            return next(there, TEST)  # reading it says what is wrong, here and where there is no folder
+    if not Path(data).is_dir():
+        return TEST
+    found = {file.stem for file in Path(data).glob(qrels_of("*"))}
+    chosen = next((split for split in DEFAULT_SPLITS if split in found), None)
+    others = ", ".join(sorted(found - {GENERATED}))
+    if chosen == GENERATED and others:
+        say(f"calibrating on the split {GENERATED}; human queries are in {others}: --split takes them instead")
+    if chosen is not None:
+        return chosen
     if others:
-        raise InputError(f"{data}/{qrels_of(TEST)}: no such file; --split names one of: {', '.join(others)}")
+        raise InputError(f"{data}: no split {', '.join(DEFAULT_SPLITS)} in qrels/; --split names one of: {others}")
     raise InputError(
         f"{data}: no {qrels_of(TEST)}, so no query is labelled; label some, or make queries from the documents: "
         f"taugate queries {data} --method crop"
