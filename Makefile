@@ -5,14 +5,14 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance guesses \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance guesses explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-23s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000
+quickstart: $(VENV)/.sample ## install, calibrate on the sample corpus and serve it on port 8000; your own files: ARGS=FOLDER
 	$(BIN)/taugate quickstart $(ARGS)
 
 test: $(VENV)/.test test-servers ## install what the tests need and run them
@@ -38,6 +38,9 @@ gate-benchmarks: ## the tables of docs/benchmarks/gate.md, from the data sets in
 
 serving-benchmarks: $(VENV)/.benchmarks ## the tables of docs/benchmarks/serving.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.serving.tables $(ARGS)
+
+explanations: $(VENV)/.test ## check 1,000 explanations of random documents against brute force; ARGS="--pairs N" for another number
+	$(BIN)/python -m benchmarks.serving.explained $(ARGS)
 
 drift-benchmarks: ## the tables of docs/benchmarks/drift.md, from the data sets in TAUGATE_DATA
 
@@ -120,7 +123,7 @@ $(BIN)/python:
 # benchmarks need is pinned by constraints.txt, without hashes.
 $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*.txt) | $(BIN)/python
 	sh deploy/requirements/calibration.sh $(BIN)/pip --quiet --disable-pip-version-check
-	$(PIP) --no-build-isolation --editable '.[calibration,sample]'
+	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.sample

@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
+    "explain": ("say why a document is, or is not, among the results of a query", "taugate.cli.explain"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),
     "release": ("list, compare, promote, roll back or prune releases", "taugate.cli.release.command"),
     "drift": ("look for drift in recorded queries", "taugate.cli.drift"),

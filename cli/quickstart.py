@@ -1,4 +1,4 @@
-"""`taugate quickstart`: calibrate on the sample corpus, serve the release, and ask it two questions."""
+"""`taugate quickstart`: calibrate on the sample corpus or on a folder of files, serve the release, and ask it."""
 
 import argparse
 import json
@@ -8,15 +8,20 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.serve import listen, serve
 from taugate.cli.terminal.output import say
+from taugate.errors import InputError
 from taugate.service.settings import read_settings
 
-_ANSWERED = "Who is liable for hidden defects when I buy a house?"
+_SAMPLE_QUESTION = "Who is liable for hidden defects when I buy a house?"
+_QUESTION_WORDS = 12  # of a heading or text that is asked as a question
 _READY_SECONDS = 60  # loading the sample release takes about one; a machine that needs more has another problem
 
 
@@ -33,17 +38,39 @@ class QuestionOutcome:
     best: float
 
 
+@dataclass(frozen=True)
+class _Tour:
+    """What the quickstart asks and says about a data set.
+
+    question: one that the corpus answers; introduction: printed before it; options: of `taugate calibrate`, beside
+    those that every data set needs; next_step: the end of a sentence that begins with "Next,".
+    """
+
+    question: str
+    introduction: str
+    options: Sequence[str]
+    next_step: str
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate quickstart` to its parser."""
-    parser.description = "Calibrate on a sample data set and serve the release. Needs no network and no Redis."
+    parser.description = (
+        "Calibrate on a sample data set, or on your own files, and serve the release. Needs no network and no Redis."
+    )
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=Path,
+        help="files to search: text, Markdown, HTML, PDF, Word, tables (default: the sample data set)",
+    )
     parser.add_argument("--port", metavar="N", type=int, default=8000, help="port to serve on (default: 8000)")
     parser.add_argument("--no-serve", action="store_true", help="ask the questions in this process, and stop")
     parser.add_argument(
         "--directory",
         metavar="DIR",
         type=Path,
-        default=Path("quickstart"),
-        help="where data and releases go (default: quickstart)",
+        help="where data and releases go (default: quickstart, or quickstart-NAME for a folder of that name)",
     )
     parser.add_argument(
         "--releases", metavar="DIR", type=Path, help="where releases go (default: the folder releases in --directory)"
@@ -52,37 +79,102 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calibrate on the sample, then serve it until interrupted, or with --no-serve ask the questions and stop.
+    """Make a data set, calibrate on it, then serve until interrupted, or with --no-serve ask the questions and stop.
 
     arguments: the parsed command line. Returns the exit code. Raises TaugateError as `calibrate` and `serve` do.
     """
-    from taugate.ingestion.dataset.sample import check_installed, write_sample
+    if arguments.folder is None:
+        from taugate.ingestion.dataset.sample import check_installed
 
-    check_installed()  # before any other package that may be missing: its message names both extras
+        check_installed()  # before any other package that may be missing: its message names both extras
     import taugate.calibration.job.job  # noqa: F401 (a package that is missing is found out before anything is written)
-    from taugate.calibration.encoding.source import DEFAULT_ENCODER
     from taugate.cli import calibrate
     from taugate.registry.catalog import find
 
-    data, releases = arguments.directory / "data", arguments.releases or arguments.directory / "releases"
+    directory = arguments.directory or _default_directory(arguments.folder)
+    if arguments.folder is not None and directory.resolve().is_relative_to(arguments.folder.resolve()):
+        raise InputError(f"{directory}: lies inside {arguments.folder}; give --directory a folder outside of it")
+    data, releases = directory / "data", arguments.releases or directory / "releases"
     settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
     listener = None if arguments.no_serve else listen(settings)  # a port in use is found out before the work
-    write_sample(data)
-    parser = argparse.ArgumentParser()
-    calibrate.add_arguments(parser)
-    options = [str(data), "--releases", str(releases), "--encoder", DEFAULT_ENCODER]
-    code = calibrate.run(parser.parse_args(options), with_next_steps=False)
+    tour = (
+        _prepare_sample(data, releases)
+        if arguments.folder is None
+        else _prepare_folder(arguments.folder, data, releases)
+    )
+    options = [str(data), "--releases", str(releases), "--encoder", DEFAULT_ENCODER, *tour.options]
+    code = calibrate.run(_parse(calibrate, options), with_next_steps=False)
     if code:
         return code
     release = find(releases)
     if listener is None:
-        _show(_search_in_process(release), data, release)
+        _show(_search_in_process(release), tour, release)
         _print(f"\nServe it:\ntaugate serve --releases {shlex.quote(str(releases))}")
         return 0
     host, port = listener.getsockname()[:2]
-    threading.Thread(target=_search_over_http, args=(f"http://{host}:{port}", data, release), daemon=True).start()
+    threading.Thread(target=_search_over_http, args=(f"http://{host}:{port}", tour, release), daemon=True).start()
     serve(settings, listener)
     return 0
+
+
+def _default_directory(folder: Path | None) -> Path:
+    """Return where data and releases go: each folder of files has a place of its own, so that none replaces another."""
+    return Path("quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}")
+
+
+def _parse(command: ModuleType, options: list[str]) -> argparse.Namespace:
+    """Return the arguments of another command, as if these options had been typed."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return parser.parse_args(options)
+
+
+def _prepare_sample(data: Path, releases: Path) -> _Tour:
+    """Write the sample data set into a folder."""
+    from taugate.ingestion.dataset.sample import write_sample
+
+    write_sample(data)
+    return _Tour(
+        question=_SAMPLE_QUESTION,
+        introduction="A question that the sample answers:",
+        options=(),
+        next_step="choose a stricter threshold that loses at most 2 % of the answers:\n"
+        f"{_calibrate(data, releases)} --max-loss 0.02",
+    )
+
+
+def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
+    """Import a folder of files, and make a query from each passage by cropping, as nobody has labelled any."""
+    from taugate.calibration.settings.settings import CalibrationSettings
+    from taugate.cli import import_data, queries
+    from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
+    from taugate.ingestion.dataset.beir import CORPUS, HUMAN, QUERIES, TEST, qrels_of, splits_in
+    from taugate.ingestion.dataset.lines import read_objects
+
+    try:
+        import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
+    except InputError:
+        with suppress(OSError):  # what holds something stays
+            data.parent.rmdir()
+        raise
+    if not {TEST, HUMAN} & set(splits_in(data)):  # a folder may be a data set with labelled queries
+        queries.run(_parse(queries, [str(data), "--method", "crop"]))
+    titles = [record.get("title") or record["text"] for _, record in read_objects(data / CORPUS)]
+    title = titles[len(titles) // 2].rpartition(HEADING_SEPARATOR)[2]
+    return _Tour(
+        question=" ".join(title.split()[:_QUESTION_WORDS]),
+        introduction="A heading of your files, asked as a question:",
+        options=("--k", str(min(CalibrationSettings().k, len(titles)))),
+        next_step="ask it questions of your own. Its threshold is provisional: the queries behind it were cut from "
+        f"your files.\nOnce people have asked 30 questions or more, write them to {data / QUERIES} and the\n"
+        f"passages that answer them to {data / qrels_of('human')}, and calibrate again:\n"
+        f"{_calibrate(data, releases)} --split human",
+    )
+
+
+def _calibrate(data: Path, releases: Path) -> str:
+    """Return the command line that calibrates on a data set, as it is typed in a shell."""
+    return f"taugate calibrate {shlex.quote(str(data))} --releases {shlex.quote(str(releases))}"
 
 
 def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutcome]]:
@@ -109,7 +201,7 @@ def _search_in_process(folder: Path) -> Callable[[list[str]], list[QuestionOutco
     return search
 
 
-def _search_over_http(base: str, data: Path, release: Path) -> None:
+def _search_over_http(base: str, tour: _Tour, release: Path) -> None:
     """Ask the questions over HTTP as soon as the service is ready, and say how to ask another one."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline:
@@ -132,11 +224,11 @@ def _search_over_http(base: str, data: Path, release: Path) -> None:
         ]
 
     try:
-        _show(search, data, release)
+        _show(search, tour, release)
     except OSError as error:  # the service needs a key, say
         say(f"warning: the two questions could not be asked: {error}")
     _print(f"\nServing on {base}; Ctrl-C stops it. Ask it something in another terminal:")
-    body = shlex.quote(json.dumps({"query": _ANSWERED}))
+    body = shlex.quote(json.dumps({"query": tour.question}, ensure_ascii=False))
     _print(f"curl -s {base}/search -H 'Content-Type: application/json' -d {body}")
 
 
@@ -146,23 +238,21 @@ def _post(url: str, body: object) -> Any:  # noqa: ANN401 (any JSON)
         return json.load(reply)
 
 
-def _show(search: Callable[[list[str]], list[QuestionOutcome]], data: Path, release: Path) -> None:
-    """Ask a question that the sample answers and all off-topic ones, and print the first of each with what it got."""
+def _show(search: Callable[[list[str]], list[QuestionOutcome]], tour: _Tour, release: Path) -> None:
+    """Ask a question about the corpus and all off-topic ones, and print the first of each with what it got."""
     from taugate.ingestion.dataset.beir import off_topic_questions
     from taugate.retrieval.release.layout import REPORT
 
     off_topic = off_topic_questions()
-    answered, *others = search([_ANSWERED, *off_topic])
-    _print("\nA question that the sample answers:")
-    _print_reply(_ANSWERED, answered)
+    answered, *others = search([tour.question, *off_topic])
+    _print(f"\n{tour.introduction}")
+    _print_reply(tour.question, answered)
     _print("\nA question about something else:")
     _print_reply(off_topic[0], others[0])
     empty = sum(not reply.results for reply in others)
     _print(f"\n{empty} of {len(others)} questions about something else get no result, as they should.")
     _print(f"The report shows what was measured:\n{release / REPORT}")
-    releases = shlex.quote(str(release.parent))
-    _print("\nNext, choose a stricter threshold that loses at most 2 % of the answers:")
-    _print(f"taugate calibrate {shlex.quote(str(data))} --releases {releases} --max-loss 0.02")
+    _print(f"\nNext, {tour.next_step}")
 
 
 def _print_reply(question: str, reply: QuestionOutcome) -> None:

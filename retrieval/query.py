@@ -11,17 +11,19 @@ from taugate.retrieval.policy.policy import Mask, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
 
 Reason = Literal["all_below_threshold", "no_documents_match_filter", "unanswerable"]
+GroupBy = Literal["document"]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """One search.
 
-    text: what is asked. k: how many results are considered. threshold: overrides τ, and answers a query that would be
-    refused; None takes the policy's. min_results: so many are returned even where they score below the threshold, or
-    the query is refused. filter: the documents that are searched; None, or a filter without a condition, is all.
-    permitted: the documents that whoever asks may see, within which the filter holds. No query is refused as a whole
-    there, as the words of all documents have a say in that.
+    text: what is asked. k: how many results are considered. group_by: `document` counts documents, and returns the best
+    passage of each; None counts passages. threshold: overrides τ, and answers a query that would be refused; None takes
+    the policy's. min_results: so many are returned even where they score below the threshold, or the query is refused.
+    filter: the documents that are searched; None, or a filter without a condition, is all. permitted: the documents
+    that whoever asks may see, within which the filter holds. No query is refused as a whole there, as the words of all
+    documents have a say in that.
     """
 
     text: str
@@ -30,6 +32,7 @@ class Query:
     min_results: int = 0
     filter: Filter | None = None
     permitted: Filter = ()
+    group_by: GroupBy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,11 @@ class Answer:
     below_threshold: (kept,) bool, True where only `min_results` keeps a document. threshold: that was in force, None
     where none was. policy: what was compared with it. calibrated: whether a calibrated threshold, with the evidence for
     it, was in force, and every result passed it. Within a filter it is in a certified stratum alone, as the top-K has
-    other documents there than those that the threshold was measured on. reason: why nothing is kept, None where
-    something is. uncut: for drift; None within a filter, for the same reason. found: (w,) int64 positions of all
-    results of the search, of which this is the cut.
+    other documents there than those that the threshold was measured on; grouped by document it is for k = 1 alone, as
+    more documents reach further down the list of passages. reason: why nothing is kept, None where something is.
+    refused: whether the query is refused as a whole. uncut: for drift, of the passages, grouped or not; None within a
+    filter, for the same reason. found: (w,) int64 positions of all results of the search, of which this is the cut;
+    None where they are grouped.
     """
 
     positions: NDArray[np.int64]
@@ -71,5 +76,6 @@ class Answer:
     policy: PolicyKind
     calibrated: bool
     reason: Reason | None
+    refused: bool
     uncut: Uncut | None
-    found: NDArray[np.int64]
+    found: NDArray[np.int64] | None

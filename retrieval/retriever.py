@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from taugate.retrieval.documents.filters import Filter, both
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.encoder.encoder import Role, Tokens
+from taugate.retrieval.index.grouping import DocumentSearch, Parents, first_of_each
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
 from taugate.retrieval.policy.abstention import AnswerRule
 from taugate.retrieval.policy.policy import Mask, Policy, decision_scores, keep_answered
@@ -46,12 +47,26 @@ class Encoder(Protocol):
 class _SearchGroup:
     """Queries that are searched together: of the same depth, in the same documents.
 
-    rows: their places in the batch. depth: how many documents to search for. scope: the filter to search within.
+    rows: their places in the batch. depth: how many passages to search for. scope: the filter to search within.
+    documents: of how many documents to find passages; None where results are not grouped.
     """
 
     rows: list[int]
     depth: int
     scope: Filter
+    documents: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a search found for some queries of a batch.
+
+    rows: their places in the batch. top: the passages, best first, a row for each query. policy: that cuts them.
+    """
+
+    rows: list[int]
+    top: TopK
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +84,16 @@ class _Results:
     relevance: Float32 | None
     answered: Mask | None
 
+    def at(self, places: NDArray[np.int64]) -> Self:
+        """Return some of the results, by their places in the list."""
+        return replace(
+            self,
+            positions=self.positions[places],
+            scores=self.scores[places],
+            decisions=self.decisions[places],
+            relevance=None if self.relevance is None else self.relevance[places],
+        )
+
 
 def _no_observer(stage: str, seconds: float) -> None:
     """Drop stage times that nobody asks for."""
@@ -81,7 +106,7 @@ class Retriever:
     encoder: of queries. index: of the documents' vectors. policy: the cut. relevance: estimates the probability that a
     result is relevant; None where the release has no model. projection: of vectors, before they are compared; None for
     none. metadata: of the documents, for filters. abstention: the rule by which queries are refused; None where none
-    is.
+    is. parents: (N,) int32, as in DocumentStore.parents; None where every passage is a document.
     """
 
     encoder: Encoder
@@ -91,6 +116,7 @@ class Retriever:
     projection: Projection | None = None
     metadata: Metadata = field(default_factory=Metadata)
     abstention: AnswerRule | None = None
+    parents: Parents | None = None
 
     def single_threaded(self) -> Self:
         """Return the same with an encoder on one thread, for callers who embed in several threads at once."""
@@ -134,31 +160,39 @@ class Retriever:
         looked up too, and "filter", which is the cut. Raises InputError for a filter on a field that no document has.
         """
         start = time.perf_counter()
-        groups = self._search_groups(queries)
-        tops = [self._top_k(vectors[group.rows], group) for group in groups]
+        found = [each for group in self._search_groups(queries) for each in self._search(vectors, group)]
         searched = time.perf_counter()
         observe("search", searched - start)
         answers: dict[int, Answer] = {}
-        for group, top in zip(groups, tops, strict=True):
-            members, policy = [queries[row] for row in group.rows], self.policy.within(group.scope)
-            answers |= zip(group.rows, self._cut(members, vectors[group.rows], top, policy), strict=True)
+        for each in found:
+            members = [queries[row] for row in each.rows]
+            answers |= zip(each.rows, self._cut(members, vectors[each.rows], each), strict=True)
         observe("filter", time.perf_counter() - searched)
         return [answers[row] for row in range(len(queries))]
 
     def depth(self, query: Query) -> int:
-        """Return how many documents are searched for, of which the first `query.k` are considered.
+        """Return how many passages are searched for at least; the first `query.k`, or their documents, are considered.
 
         They are at least the K of the policy: what is relative to the best result or to the list is so whatever k is.
         """
         return max(self.policy.k, query.k)
+
+    def groups(self, query: Query) -> bool:
+        """Tell whether results are grouped by document, which makes no difference for one result, nor without chunks.
+
+        query: that is searched for.
+        """
+        return query.group_by is not None and self.parents is not None and query.k > 1
 
     def rescore(self, query: Query, vector: Float32, positions: NDArray[np.int64]) -> Answer:
         """Answer a query from the results of an earlier search; similarities are computed again.
 
         query: that was searched before. vector: (d',) float32. positions: (w,) int64, all that was found, as in
         `Answer.found`. Raises ValueError where no search finds these: too many or too few, one of them twice, outside
-        the filter or out of order.
+        the filter or out of order; and for results that are grouped, of which no list is kept.
         """
+        if self.groups(query):
+            raise ValueError("grouped results are searched for again")
         scope, documents = both(query.permitted, query.filter or ()), len(self.index)
         within = self.metadata.where(scope) if scope else None
         if ((positions < 0) | (positions >= documents)).any() or not (within is None or within[positions].all()):
@@ -170,30 +204,46 @@ class Retriever:
         ordered = (better > worse) | ((better == worse) & (positions[:-1] < positions[1:]))
         if not (np.isfinite(scores).all() and ordered.all()):  # nor can one be there twice
             raise ValueError("documents in another order than that of their similarity")
-        (answer,) = self._cut([query], vector[None], TopK(scores, positions[None]), self.policy.within(scope))
+        found = _Found([0], TopK(scores, positions[None]), self.policy.within(scope))
+        (answer,) = self._cut([query], vector[None], found)
         return answer
 
     def _search_groups(self, queries: Sequence[Query]) -> list[_SearchGroup]:
-        """Group queries by depth and filter.
+        """Put queries of the same depth and filter together, and of the same k where results are grouped.
 
         Each depth is searched by itself: in a longer list an approximate index finds more, which a query must not owe
         to its company.
         """
-        rows_of: dict[tuple[int, Filter, Filter], list[int]] = {}
+        rows_of: dict[tuple[int, Filter, Filter, int | None], list[int]] = {}
         for row, query in enumerate(queries):
-            rows_of.setdefault((self.depth(query), query.permitted, query.filter or ()), []).append(row)
+            documents = query.k if self.groups(query) else None
+            rows_of.setdefault((self.depth(query), query.permitted, query.filter or (), documents), []).append(row)
         return [
-            _SearchGroup(rows, depth, both(permitted, wanted) if wanted else permitted)
-            for (depth, permitted, wanted), rows in rows_of.items()
+            _SearchGroup(rows, depth, both(permitted, wanted) if wanted else permitted, documents)
+            for (depth, permitted, wanted, documents), rows in rows_of.items()
         ]
 
-    def _top_k(self, vectors: Float32, group: _SearchGroup) -> TopK:
-        if not group.scope:
-            return self.index.search(vectors, group.depth)
-        return self.index.search_within(vectors, group.depth, DocumentSubset(self.metadata.where(group.scope)))
+    def _search(self, vectors: Float32, group: _SearchGroup) -> Iterator[_Found]:
+        """Search for the queries of a group; vectors: of the whole batch, (n, d') float32."""
+        queries, policy = vectors[group.rows], self.policy.within(group.scope)
+        within = DocumentSubset(self.metadata.where(group.scope)) if group.scope else None
+        if self.parents is not None and group.documents is not None:
+            # k documents reach further down the list of passages than the first K, which τ was calibrated on.
+            policy = replace(policy, certified=False)
+            search = DocumentSearch(self.index, self.parents, within)
+            for rows, top in search.search(queries, group.depth, group.documents):
+                yield _Found([group.rows[row] for row in rows.tolist()], top, policy)
+        elif within is None:
+            yield _Found(group.rows, self.index.search(queries, group.depth), policy)
+        else:
+            yield _Found(group.rows, self.index.search_within(queries, group.depth, within), policy)
 
-    def _cut(self, queries: Sequence[Query], vectors: Float32, top: TopK, policy: Policy) -> Iterator[Answer]:
-        """Cut the results of queries that were searched together; policy: of searches within their filter."""
+    def _cut(self, queries: Sequence[Query], vectors: Float32, found: _Found) -> Iterator[Answer]:
+        """Cut the results of queries that were searched together.
+
+        Everything is computed from the list of passages, as calibration does; grouping then takes some of them.
+        """
+        top, policy = found.top, found.policy
         relevance = self.relevance.estimate(vectors, top) if self.relevance else None
         decisions = decision_scores(policy.kind, top.scores, relevance)
         # How rare a word is, which a refusal may rest on, would tell whether any document has it.
@@ -210,6 +260,8 @@ class Retriever:
                 None if answered is None else answered[row : row + 1],
             )
             uncut = None if query.filter or query.permitted else Uncut(results.scores[:k], passing[row])
+            if self.parents is not None and self.groups(query):
+                results = results.at(first_of_each(self.parents, results.positions))
             yield self._cut_one(query, results, policy, uncut)
 
     def _cut_one(self, query: Query, results: _Results, policy: Policy, uncut: Uncut | None) -> Answer:
@@ -238,8 +290,9 @@ class Retriever:
             policy=policy.kind,
             calibrated=not overridden and certified and policy.covers(query.k) and not below_threshold.any(),
             reason=_reason(len(passing), len(chosen), refused),
+            refused=refused,
             uncut=uncut,
-            found=results.positions,
+            found=None if self.groups(query) else results.positions,
         )
 
 

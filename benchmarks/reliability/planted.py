@@ -7,11 +7,11 @@ the vectors of all keys are cached as one.
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from taugate.cli import main as cli
-from taugate.retrieval.index.top_k import TopK
-from taugate.retrieval.retriever import Retriever, _SearchGroup
+from taugate.retrieval.retriever import Retriever, _Found, _SearchGroup
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.cache.cache import CacheKeys
 
@@ -27,17 +27,17 @@ def main() -> int:
 
 
 def _delay(seconds: float) -> None:
-    top_k = Retriever._top_k
+    search = Retriever._search
 
-    def delayed(self: Retriever, vectors: Float32, group: _SearchGroup) -> TopK:
+    def delayed(self: Retriever, vectors: Float32, group: _SearchGroup) -> Iterator[_Found]:
         if group.scope:
             (nearest,) = self.index.search(vectors[:1], 1).positions[0]
             until = time.perf_counter() + seconds * (not self.metadata.where(group.scope)[nearest])
             while time.perf_counter() < until:
                 pass
-        return top_k(self, vectors, group)
+        return search(self, vectors, group)
 
-    Retriever._top_k = delayed  # type: ignore[method-assign]
+    Retriever._search = delayed  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

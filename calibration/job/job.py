@@ -15,6 +15,8 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
+from taugate.calibration.provisional.state import AvailableEvidence
+from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import study
@@ -90,6 +92,8 @@ def calibrate(
         with watch.stage("read"), local_folder(data, split) as folder:
             dataset = read_dataset(folder, split, Path(spool))
         check_sizes(dataset, settings)
+        if because := AvailableEvidence.count(dataset, settings.k).because:  # said before the work, which may be long
+            say(f"{PROVISIONAL} {because}")
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.gate.baseline import Admitted
-from taugate.calibration.query_set.warnings import calibration_record
+from taugate.calibration.provisional.state import AvailableEvidence, calibration_record
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings
 from taugate.drift.sensitivity import sensitivity
@@ -75,7 +75,9 @@ def manifest_facts(
         "query_set": found.query_set,
         "evidence": found.units.record,
         "strata": found.strata,
-        "calibration": calibration_record(found.scored.judged.accuracy() > 0, len(dataset.documents), settings.k),
+        "calibration": calibration_record(
+            found.scored.judged.accuracy() > 0, AvailableEvidence.count(dataset, settings.k)
+        ),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
         "drift": sensitivity(drift_reference(found), settings.overlap_percentile),

@@ -1,20 +1,15 @@
-"""What is wrong with a query set, and whether a release that rests on it is provisional.
+"""What is wrong with a query set.
 
 Every warning is a sentence that says what to do. Limits were chosen on the public sets pubmedqa_labelled,
 covidqa_chunks, squad_v2_dev, cosqa and scifact (train and test), with all-MiniLM-L6-v2, K = 5. In brackets: a weaker
 encoder of 384 dimensions, on all of them but scifact.
 """
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
-from taugate.calibration.risk import bounds
-from taugate.calibration.settings.rules import CONFIDENCE
-from taugate.retrieval.release.records import FEWEST_QUERIES, AgainstChance, CalibrationRecord, StateReason
+from taugate.retrieval.release.records import FEWEST_QUERIES
 
 # The papers' bootstrap draws samples of 100 queries (thresholds paper, after Table 1). From fewer it draws more than
 # there are, and its interval is narrower than what they know.
@@ -33,7 +28,6 @@ REPEATED = 0.01
 OVERTAKEN = 0.05
 # Fewer are chance: of 30 queries with good labels, 3 are overtaken once in a hundred times.
 FEWEST_OVERTAKEN = 3
-_MOST_QUERIES = 1_000_000  # who would have to label more has another problem than too few labels
 
 
 @dataclass(frozen=True)
@@ -111,66 +105,3 @@ def _few(signs: QuerySetSigns) -> str:
         f"{queries}: {known}; the papers' rule draws samples of {SAMPLE}, so its own interval is too narrow and its "
         f"threshold too bold; label {SAMPLE} or more, or ask for a certified cut (--max-loss)"
     )
-
-
-def calibration_record(hits: NDArray[np.bool_], documents: int, k: int) -> CalibrationRecord:
-    """Say whether a release is calibrated or provisional, and whether its accuracy is above chance.
-
-    hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut; documents: N,
-    in the corpus; k: K. Every query counts as a person's: a data set does not say yet where its queries come from.
-    """
-    reasons: list[StateReason] = []
-    if len(hits) < FEWEST_QUERIES:
-        reasons.append("few_queries")
-    if documents <= k:
-        reasons.append("few_documents")
-    return CalibrationRecord(
-        state="provisional" if reasons else "calibrated",
-        reasons=reasons,
-        human=len(hits),
-        generated=0,
-        accuracy=against_chance(int(hits.sum()), len(hits), min(1.0, k / documents)),
-    )
-
-
-def against_chance(found: int, queries: int, chance: float) -> AgainstChance:
-    """Compare accuracy, with its exact lower limit, to what chance gives.
-
-    By query, whatever documents they share: it asks whether there is anything to calibrate at all, not how much may be
-    lost. Where queries have many relevant documents each, all of them hang together, and by document nothing would ever
-    be above chance.
-
-    found: queries that find a relevant document; queries: how many there are; chance: accuracy of random results, in
-    0…1.
-    """
-    lower = lower_limit(found, queries)
-    return AgainstChance(
-        accuracy=found / queries,
-        lower=lower,
-        chance=chance,
-        confidence=CONFIDENCE,
-        queries_needed=None if lower > chance else _queries_needed(found, queries, chance),
-    )
-
-
-def lower_limit(found: int, queries: int) -> float:
-    """Return the one-sided lower confidence limit of a share (Clopper and Pearson, Biometrika 26, 1934).
-
-    It is 1 less the upper limit of the misses. found: of so many `queries`.
-    """
-    return 1 - bounds.upper_limit(queries - found, queries, CONFIDENCE, binary=True)
-
-
-def _queries_needed(found: int, queries: int, chance: float) -> int | None:
-    """Count the queries of this accuracy that show it: the fewest whole copies of the set that are above chance."""
-    if found / queries <= chance:
-        return None
-    few, enough = 1, 2
-    while lower_limit(enough * found, enough * queries) <= chance:
-        few, enough = enough, 2 * enough
-        if enough * queries > _MOST_QUERIES:
-            return None
-    while enough - few > 1:
-        middle = math.ceil((few + enough) / 2)
-        few, enough = (few, middle) if lower_limit(middle * found, middle * queries) > chance else (middle, enough)
-    return enough * queries

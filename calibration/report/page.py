@@ -9,6 +9,7 @@ from typing import Any
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, spread
 from taugate.calibration.charts.template import template
+from taugate.calibration.provisional.words import outlook
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
@@ -109,11 +110,12 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
     """
     k, record, data = found.policy.k, facts["calibration"], facts["data"]
     warnings = []
+    if record.state == "provisional":
+        said = outlook(record, found.policy, [*found.metrics.values()][-1])
+        warnings.append(PageWarning("Provisional", " ".join([_sentence(record.because(k)), *([said] if said else [])])))
     if found.policy.kind == "none":
         more = "Label more queries, or allow a larger loss with --max-loss."
         warnings.append(PageWarning("No threshold", f"The service keeps every result. {found.policy.guarantee} {more}"))
-    if record.state == "provisional":
-        warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
     if worthless := record.worthless(k):
         warnings.append(PageWarning("No better than chance", _sentence(worthless)))
     if long := data["truncated_documents"]:

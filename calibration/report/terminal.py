@@ -3,6 +3,7 @@
 from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Stopwatch
+from taugate.calibration.provisional.words import PROVISIONAL, outlook
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, PolicyRecord
@@ -92,7 +93,9 @@ def table(manifest: Manifest) -> str:
     manifest: of the release.
     """
     parts = list(manifest.metrics)
-    lines = [] if manifest.no_answer is None else [f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}"]
+    lines = _standing(manifest)
+    if manifest.no_answer is not None:
+        lines.append(f"{headline(manifest.no_answer)} {evidence(manifest.no_answer)}")
     lines += ["".join([f"{'':18}", *(f"{part:>28}" for part in parts)])]
     for row, label in METRICS.items():
         cells = (_interval(getattr(manifest.metrics[part], row)) for part in parts)
@@ -104,7 +107,6 @@ def table(manifest: Manifest) -> str:
     ):
         cells = (f"{'–' if value is None else f'{value:.4f}':<11}" for value in values)
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
-    lines += _standing(manifest)
     lines.append(_rule(manifest))
     if manifest.abstention is not None:
         lines += _abstention(manifest.abstention)
@@ -117,11 +119,12 @@ def table(manifest: Manifest) -> str:
 
 
 def _standing(manifest: Manifest) -> list[str]:
-    """Write the warnings of a release that rests on too little evidence."""
+    """Write what the figures of a release with too little evidence are worth, to be read before them."""
     record, k = manifest.calibration, manifest.policy.k
     if record is None:
         return []
-    lines = [f"provisional: {record.because(k)}"] if record.state == "provisional" else []
+    said = outlook(record, manifest.policy, [*manifest.metrics.values()][-1])
+    lines = [] if said is None else [f"{PROVISIONAL} {said}"]
     worthless = record.worthless(k)
     return lines if worthless is None else [*lines, f"warning: {worthless}"]
 

@@ -26,6 +26,7 @@ from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.policy_choice import loss_limits
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset
+from taugate.retrieval.documents.columns import TagColumn
 from taugate.retrieval.documents.filters import OneOf, Value, all_of
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
@@ -63,9 +64,11 @@ class QueryStrata:
         except InputError as error:
             raise InputError(f"--strata metadata.{field}: {error}") from error
         column = metadata.columns[field]
+        if isinstance(column, TagColumn):
+            raise InputError(f"--strata metadata.{field}: holds lists of strings; name a field of single values")
         found: dict[Value, list[int]] = {}
         for number, query in enumerate(dataset.answerable):
-            keys = {each for position in query.relevant if (each := column.at(position)) is not None}
+            keys = {key for position in query.relevant for key in column.keys(position)}
             for _, value in sorted(keys):
                 found.setdefault(value, []).append(number)
         if not found:

@@ -4,19 +4,30 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from taugate.cli.terminal.options import add_action
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import ReleaseError
 from taugate.registry import history
-from taugate.registry.catalog import calibration_state, current_id, find, match_id, pointed_id, release_ids
+from taugate.registry.catalog import (
+    calibration_state,
+    current_id,
+    find,
+    match_id,
+    pointed_id,
+    release_ids,
+    unverified_manifest,
+)
 from taugate.registry.signing import trusted_keys
 from taugate.registry.summary import ReleaseSummary, summarize
 from taugate.retrieval.release.layout import CURRENT, HISTORY, MANIFEST, SHADOW
+from taugate.retrieval.release.records import CalibrationRecord
 from taugate.retrieval.release.verify import verify
 
 
@@ -92,9 +103,20 @@ def show_manifest(arguments: argparse.Namespace) -> int:
     """Print the manifest as it is stored; say on stderr where the release is provisional."""
     release = find(arguments.releases, arguments.id)
     if calibration_state(arguments.releases, release.name) == "provisional":
-        say(f"{release.name} is provisional: calibration.reasons says why")
+        say(f"{release.name} is provisional: {_why(unverified_manifest(arguments.releases, release.name))}")
     sys.stdout.buffer.write((release / MANIFEST).read_bytes())
     return 0
+
+
+def _why(manifest: Mapping[str, Any]) -> str:
+    """Say why a release is provisional, and what would make it calibrated.
+
+    manifest: as stored, perhaps by another version, whose reasons this one may not know.
+    """
+    try:
+        return CalibrationRecord.model_validate(manifest["calibration"]).because(manifest["policy"]["k"])
+    except (KeyError, TypeError, ValidationError):
+        return "calibration.reasons says why"
 
 
 def verify_releases(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 
 # How a line is coloured on a terminal, by what it starts with.
-_STYLES = {"warning:": "yellow", "taugate:": "bold red"}
+_STYLES = {"warning:": "yellow", "PROVISIONAL:": "bold yellow", "taugate:": "bold red"}
 
 
 def say(line: str) -> None:

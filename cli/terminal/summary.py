@@ -1,4 +1,7 @@
-"""The last five lines of `taugate calibrate`: the measurement, the threshold, the promotion, the report, what next."""
+"""The last lines of `taugate calibrate`: the measurement, the threshold, the promotion, the report, what next.
+
+A provisional release has one line more, which comes first and says so.
+"""
 
 import shlex
 from dataclasses import dataclass
@@ -33,12 +36,12 @@ class CalibratedRelease:
 
 
 def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict[str, str]:
-    """Return the five lines by their labels.
+    """Return the lines by their labels.
 
     release: what they are about; with_next_steps: include the last two, the report and what to do next.
     """
     in_force, promotion = _promotion(release)
-    lines = {
+    lines = _state(release.manifest) | {
         "Measured": _measured(release.manifest),
         "Threshold": _threshold(release.manifest),
         "Promotion": promotion,
@@ -48,9 +51,18 @@ def summary(release: CalibratedRelease, *, with_next_steps: bool = True) -> dict
     return lines
 
 
+def _state(manifest: Manifest) -> dict[str, str]:
+    """Return the line of a provisional release; nothing for a calibrated one."""
+    record = manifest.calibration
+    if record is None or record.state == "calibrated":
+        return {}
+    return {"State": f"Provisional: {record.because(manifest.policy.k)}."}
+
+
 def _measured(manifest: Manifest) -> str:
     data, holdout = manifest.data, manifest.bootstrap.holdout
-    line = f"{data.answerable:,} labelled queries on {data.documents:,} documents ({data.name}, split {data.split})."
+    kind = "labelled" if manifest.calibration is None or not manifest.calibration.generated else "generated"
+    line = f"{data.answerable:,} {kind} queries on {data.documents:,} documents ({data.name}, split {data.split})."
     if not holdout:
         return f"{line} The same queries choose the threshold and check it: expect a little worse."
     return f"{line} {_percent(1 - holdout, 0)} of the queries choose the threshold, {_percent(holdout, 0)} check it."

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text
-from taugate.retrieval.documents.store import MOST_FIELDS, Document, DocumentStore, DocumentWriter
+from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
+from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
@@ -119,6 +119,12 @@ def qrels_of(split: str) -> str:
     return f"qrels/{split}.tsv"
 
 
+def splits_in(folder: Path) -> list[str]:
+    """Return the names of the splits of a data set, in alphabetical order. folder: of the data set."""
+    files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
+    return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
+
+
 def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     """Read and check a data set.
 
@@ -132,7 +138,7 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
         )
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
-    corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
+    corpus, queries, qrels = (stored_file(folder / name) for name in (CORPUS, QUERIES, qrels_of(split)))
     passages = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
     judgements = read_qrels(qrels, asked, passages)
@@ -203,8 +209,9 @@ def read_qrels(path: Path, queries: Collection[str], passages: Container[str]) -
 
     path: of the file. queries: ids of all queries. passages: ids that may be judged. Raises InputError or LineError.
     """
+    path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
-        splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
+        splits = ", ".join(splits_in(path.parent.parent)) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
     judgements: dict[str, dict[str, int]] = {}
     rows = read_lines(path)
@@ -268,6 +275,8 @@ def _origin_of_chunk(path: Path, line: int, record: dict[str, Any]) -> tuple[str
     parent, span = record.get("parent"), record.get("span")
     if parent is None:
         return None, None
+    if type(parent) is int:  # as ids may be
+        parent = str(parent)
     if not isinstance(parent, str) or not parent:
         raise LineError(path, line, '"parent" is not the id of a document', "put it in quotes or leave it out")
     if span is None:
@@ -290,8 +299,16 @@ def _metadata(path: Path, line: int, record: dict[str, Any], fields: set[str]) -
     if not isinstance(metadata, dict):
         raise LineError(path, line, '"metadata" is not an object', 'write {"field": value}')
     for name, value in metadata.items():
-        if isinstance(value, list | dict) or (isinstance(value, float) and not math.isfinite(value)):
-            raise LineError(path, line, f"metadata {name!r} is not a scalar", "use a string, number, boolean or null")
+        if isinstance(value, list):
+            if not all(isinstance(tag, str) for tag in value):
+                raise LineError(path, line, f"metadata {name!r} is a list with more than strings", "put each in quotes")
+            if len(value) > MOST_TAGS:
+                raise LineError(
+                    path, line, f"metadata {name!r} lists {len(value)} strings", f"give {MOST_TAGS} at most"
+                )
+        elif isinstance(value, dict) or (isinstance(value, float) and not math.isfinite(value)):
+            wrong = f"metadata {name!r} is neither a scalar nor a list"
+            raise LineError(path, line, wrong, "use a string, number, boolean, null or list of strings")
         if value is not None:
             fields.add(name)
     if len(fields) > MOST_FIELDS:
@@ -306,6 +323,7 @@ def read_queries(path: Path) -> dict[str, Query]:
 
     path: of queries.jsonl. Raises InputError or LineError.
     """
+    path = stored_file(path)
     seen: dict[str, int] = {}
     queries = {
         required_id(path, line, record, seen): Query(

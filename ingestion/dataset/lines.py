@@ -1,5 +1,7 @@
-"""Input files read line by line, with errors that name file and line, what is wrong and what to do."""
+"""Input files, plain or packed, read line by line, with errors that name file, line, what is wrong and what to do."""
 
+import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from taugate.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
 _DATA_SET = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
+# No text of a data set comes near it. A packed line may unpack to any length, and is never held in memory as a whole.
+MAX_LINE_BYTES = 64 << 20
 _JSON_TYPES: dict[type, str] = {
     bool: "a boolean",
     dict: "an object",
@@ -30,16 +34,37 @@ class LineError(InputError):
         super().__init__(f"{path}:{line}: {wrong}; {remedy}")
 
 
+def stored_file(path: Path) -> Path:
+    """Return the path under which a file of a data set is stored: its own, or the one with `.gz` after it.
+
+    path: without `.gz`; also the result where neither file exists. Raises InputError where both exist.
+    """
+    packed = path.with_name(f"{path.name}.gz")
+    if path.suffix == ".gz" or not packed.exists():
+        return path
+    if path.exists():
+        raise InputError(f"{path}: {packed.name} is there as well, and they may differ; remove one of the two")
+    return packed
+
+
 def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]]:
     """Yield number, from 1, and text of each line, without its line break.
 
-    path: the file, in UTF-8. missing: what to do where there is no such file. Raises InputError or LineError.
+    A byte order mark at the start is passed over, and a packed file is unpacked line by line.
+
+    path: the file, in UTF-8; `stored_file` says which one is read. missing: what to do where there is no such file.
+    Raises InputError or LineError.
     """
+    path = stored_file(path)
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if number == 1 and raw.startswith(_BOM):
-                    raise LineError(path, 1, "starts with a byte order mark", "save the file as UTF-8 without one")
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            number = 0
+            while raw := file.readline(MAX_LINE_BYTES + 1):
+                number += 1
+                if len(raw) > MAX_LINE_BYTES:
+                    raise LineError(path, number, f"longer than {MAX_LINE_BYTES >> 20} MiB", "divide it")
+                if number == 1:
+                    raw = raw.removeprefix(_BOM)
                 try:
                     line = raw.decode("utf-8")
                 except UnicodeDecodeError as error:
@@ -48,6 +73,8 @@ def read_lines(path: Path, missing: str = _DATA_SET) -> Iterator[tuple[int, str]
                 yield number, line.rstrip("\r\n")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file; {missing}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: not a gzip file, or a damaged one; pack it again") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
 
@@ -83,12 +110,15 @@ def required_text(path: Path, line: int, record: dict[str, Any], name: str) -> s
 
 
 def required_id(path: Path, line: int, record: dict[str, Any], seen: dict[str, int]) -> str:
-    """Return the record's `_id`, which no earlier record may have.
+    """Return the record's `_id`, which no earlier record may have; a whole number becomes its decimal digits.
 
     path, line, record: as in `required_text`. seen: positions of the earlier records by id, to which this one is added.
     Raises LineError.
     """
-    identifier = required_text(path, line, record, "_id")
+    number = record.get("_id")
+    if type(number) is float:
+        raise LineError(path, line, f'"_id" {number!r} is not a whole number of 64 bits', "put it in quotes")
+    identifier = str(number) if type(number) is int else required_text(path, line, record, "_id")
     if "\t" in identifier or "\n" in identifier:
         raise LineError(
             path, line, f'"_id" {identifier!r} holds a tab or line break', "qrels cannot name it; rename it"

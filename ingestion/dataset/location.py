@@ -2,17 +2,22 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HUMAN, QUERIES, TEST, qrels_of
+from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HUMAN, QUERIES, TEST, qrels_of, splits_in
 from taugate.storage.object_store import Store
 
 DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first that is there is calibrated on
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
+_PACKED_TO = 5  # gzip makes texts three to five times smaller
+
+
+class _MissingObject(InputError):
+    """No object has the name of a file, packed or not."""
 
 
 def is_url(data: str) -> bool:
@@ -30,13 +35,16 @@ def default_split(data: str, say: Callable[[str], None]) -> str:
     if is_url(data):
         with _refusals_as_input_errors():
             store = Store(data)
-            there = (split for split in DEFAULT_SPLITS if store.size(qrels_of(split)) is not None)
-            return next(there, TEST)  # reading it says what is wrong, here and where there is no folder
+            for split in DEFAULT_SPLITS:
+                with suppress(_MissingObject):
+                    _stored(store, qrels_of(split))
+                    return split
+        return TEST  # reading it says what is wrong, here and where there is no folder
     if not Path(data).is_dir():
         return TEST
-    found = {file.stem for file in Path(data).glob(qrels_of("*"))}
+    found = splits_in(Path(data))
     chosen = next((split for split in DEFAULT_SPLITS if split in found), None)
-    others = ", ".join(sorted(found - {GENERATED}))
+    others = ", ".join(split for split in found if split != GENERATED)
     if chosen == GENERATED and others:
         say(f"calibrating on the split {GENERATED}; human queries are in {others}: --split takes them instead")
     if chosen is not None:
@@ -96,8 +104,10 @@ def _name(url: str) -> str:
 
 def _download_files(store: Store, folder: Path, split: str) -> None:
     """Download the smallest file first, so that a wrong split is soon found; check all sizes before any content."""
-    sizes = {name: _size(store, name) for name in (qrels_of(split), QUERIES, CORPUS)}
-    needed, free = sum(sizes.values()) + sizes[CORPUS], shutil.disk_usage(folder.parent).free
+    sizes: dict[str, int] = {}
+    for name in (qrels_of(split), QUERIES, CORPUS):
+        sizes |= _stored(store, name)
+    needed, free = sum(sizes.values()) + _unpacked(sizes), shutil.disk_usage(folder.parent).free
     if needed > free:
         raise InputError(
             f"{store.url}: reading it takes {needed} bytes in {folder.parent.parent}, but only {free} are free; free "
@@ -107,11 +117,29 @@ def _download_files(store: Store, folder: Path, split: str) -> None:
         _download(store, name, folder / name, size)
 
 
-def _size(store: Store, name: str) -> int:
-    size = store.size(name)
-    if size is None:
-        raise InputError(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
-    return size
+def _stored(store: Store, name: str) -> dict[str, int]:
+    """Return the size in bytes of a file by the name under which it is stored: its own, or that with `.gz` after it."""
+    plain = store.size(name)
+    try:
+        packed = store.size(f"{name}.gz")
+    except StoreError:
+        raise
+    except ReleaseError:
+        if plain is None:
+            raise
+        packed = None  # S3 tells nobody who may not list a bucket that an object is not there, but refuses
+    sizes = {each: size for each, size in ((name, plain), (f"{name}.gz", packed)) if size is not None}
+    if not sizes:
+        raise _MissingObject(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
+    if len(sizes) > 1:
+        other = f"{name.rpartition('/')[2]}.gz"
+        raise InputError(f"{store.url}/{name}: {other} is there as well, and they may differ; remove one of the two")
+    return sizes
+
+
+def _unpacked(sizes: Mapping[str, int]) -> int:
+    """Return the bytes that the documents take on the disk, about; sizes: of the files, by name."""
+    return sizes[CORPUS] if CORPUS in sizes else sizes[f"{CORPUS}.gz"] * _PACKED_TO
 
 
 def _download(store: Store, name: str, path: Path, size: int) -> None:

@@ -9,7 +9,7 @@ import orjson
 
 from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HEADER, QUERIES, Origin, qrels_of
-from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text
+from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.crop import crop, sampling_key
 from taugate.storage.files import atomic_write
@@ -139,6 +139,7 @@ class _QueryFile(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> "_QueryFile":
         """Read it; there is no line where there is no file. Raises InputError or LineError."""
+        _check_unpacked(path)
         if not path.exists():
             return cls([])
         records = [record for _, record in read_objects(path)]
@@ -156,12 +157,19 @@ class _QueryFile(NamedTuple):
         )
 
 
+def _check_unpacked(path: Path) -> None:
+    stored = stored_file(path)
+    if stored != path:
+        raise InputError(f"{stored}: queries cannot be added to a packed file; unpack it: gunzip {stored}")
+
+
 def _write(data: Path, before: _QueryFile, others: _Queries, made: dict[str, tuple[str, str]]) -> None:
     """Replace the crops and their judgements.
 
     The judgements change while both the old and the new queries are there, so that they never name one that is missing.
     """
     qrels = data / qrels_of(GENERATED)
+    _check_unpacked(qrels)
     kept = [text for _, text in read_lines(qrels)][1:] if qrels.exists() else []
     gone = {record["_id"]: line for line, record in before.lines if record.get("origin") == "crop"}
     rows = [row for row in kept if row.partition("\t")[0] not in gone.keys() | made.keys()]

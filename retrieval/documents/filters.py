@@ -22,7 +22,7 @@ def sort_key(value: Value) -> SortKey:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The condition that a field equals one of some values.
+    """The condition that a field equals one of some values, or, where it is a list of tags, contains one of them.
 
     field: its name. keys: sort keys of the values, distinct and ascending.
     """

@@ -1,6 +1,5 @@
 """The metadata of all documents by column: which documents meet a filter, without reading any of them."""
 
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,76 +10,14 @@ import orjson
 from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
-from taugate.retrieval.documents.filters import KINDS, NUMBERS, Condition, Filter, Range, SortKey, Value, sort_key
+from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
+from taugate.retrieval.documents.filters import KINDS, NUMBERS, Filter, Range, SortKey
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
 
-Codes = NDArray[np.int32]
-Mask = NDArray[np.bool_]
-MISSING = -1
 _MAX_LISTED, _MAX_NAME_LENGTH = 16, 40  # known fields that a message lists, and characters of each
-_FIELDS, _PARTS = "fields", ("json", "offsets", "codes")
-
-
-@dataclass(frozen=True)
-class Column:
-    """One field of N documents.
-
-    values: the distinct values of the field. codes: (N,) int32 places in `values`, MISSING where a document has no
-    value; null counts as none.
-    """
-
-    values: SortedValues
-    codes: Codes
-
-    def where(self, condition: Condition) -> Mask:
-        """Return which documents meet a condition on the field, (N,) bool."""
-        if isinstance(condition, Range):
-            first, last = self.values.interval(condition)
-            return (self.codes >= first) & (self.codes < last)
-        accepted = np.zeros(len(self.values) + 1, dtype=np.bool_)
-        accepted[self.values.places(condition)] = True  # the last place stays False: MISSING, −1, reads it
-        mask: Mask = accepted[self.codes]
-        return mask
-
-    def at(self, position: int) -> SortKey | None:
-        """Return the sort key of one document's value, None where it has none."""
-        code = int(self.codes[position])
-        return None if code == MISSING else self.values[code]
-
-    def is_valid(self, documents: int) -> bool:
-        """Tell whether values and codes, which may come from any file, are those of so many documents."""
-        if self.codes.dtype != np.int32 or self.codes.shape != (documents,) or not self.values.is_valid():
-            return False
-        return bool(self.codes.min() >= MISSING and self.codes.max() < len(self.values))
-
-
-@dataclass
-class ColumnWriter:
-    """Collects the values of one field; of equal numbers, 1 and 1.0, the first is kept.
-
-    numbers: of each distinct value, in the order in which they came. positions: of the documents that have a value.
-    found: the number of each of their values.
-    """
-
-    numbers: dict[SortKey, int] = field(default_factory=dict)
-    positions: "array[int]" = field(default_factory=lambda: array("q"))
-    found: "array[int]" = field(default_factory=lambda: array("q"))
-
-    def append(self, position: int, value: Value) -> None:
-        """Add the value of the document at a position."""
-        self.positions.append(position)
-        self.found.append(self.numbers.setdefault(sort_key(value), len(self.numbers)))
-
-    def column(self, documents: int) -> Column:
-        """Return the column of so many documents."""
-        keys = sorted(self.numbers)
-        ranks = np.empty(len(keys), dtype=np.int32)
-        ranks[[self.numbers[each] for each in keys]] = np.arange(len(keys), dtype=np.int32)
-        codes = np.full(documents, MISSING, dtype=np.int32)
-        codes[np.frombuffer(self.positions, dtype=np.int64)] = ranks[np.frombuffer(self.found, dtype=np.int64)]
-        return Column(SortedValues.of(keys), codes)
+_FIELDS, _PARTS, _TAG_PART = "fields", ("json", "offsets", "codes"), "starts"
 
 
 @dataclass(frozen=True)
@@ -90,7 +27,7 @@ class Metadata:
     columns: by field, none where no document has metadata.
     """
 
-    columns: Mapping[str, Column] = field(default_factory=dict)
+    columns: Mapping[str, Column | TagColumn] = field(default_factory=dict)
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> Self:
@@ -102,14 +39,18 @@ class Metadata:
             for name, value in document.metadata.items():
                 if value is not None:
                     writers.setdefault(name, ColumnWriter()).append(position, value)
-        return cls({name: writers[name].column(count) for name in sorted(writers)})
+        columns = ((name, writers[name].column(count)) for name in sorted(writers))
+        return cls({name: column for name, column in columns if column is not None})
 
     def check(self, wanted: Filter) -> None:
-        """Raise InputError where a filter names a field that no document has."""
+        """Raise InputError where a filter names a field that no document has, or bounds for lists of strings."""
         if unknown := [condition.field for condition in wanted if condition.field not in self.columns]:
             if not self.columns:
                 raise InputError("the documents have no metadata; leave it out")
             raise InputError(f"no document has the field {shown(unknown[0])}; there is {self._known()}")
+        for condition in wanted:
+            if isinstance(condition, Range) and isinstance(self.columns[condition.field], TagColumn):
+                raise InputError(f"{shown(condition.field)} holds lists of strings, which have no order; name a string")
 
     def check_kinds(self, wanted: Filter) -> None:
         """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
@@ -133,6 +74,8 @@ class Metadata:
         for number, column in enumerate(self.columns.values()):
             parts: tuple[NDArray[Any], ...] = (column.values.json, column.values.offsets, column.codes)
             arrays |= {f"{number}.{name}": part for name, part in zip(_PARTS, parts, strict=True)}
+            if isinstance(column, TagColumn):
+                arrays[f"{number}.{_TAG_PART}"] = column.starts
         write_tensors(path, arrays)
 
     @classmethod
@@ -144,23 +87,22 @@ class Metadata:
         """
         arrays = read_tensors(path)
         names = _parse_names(arrays.get(_FIELDS))
-        if not names or {*arrays} != {_FIELDS, *(f"{i}.{part}" for i in range(len(names)) for part in _PARTS)}:
+        needed = {_FIELDS, *(f"{i}.{part}" for i in range(len(names)) for part in _PARTS)}
+        if not names or not needed <= {*arrays} <= needed | {f"{i}.{_TAG_PART}" for i in range(len(names))}:
             raise ReleaseError(f"{path}: does not hold columns of metadata; calibrate again")
-        columns: dict[str, Column] = {}
+        columns: dict[str, Column | TagColumn] = {}
         for i, name in enumerate(names):
             json, offsets, codes = (arrays[f"{i}.{part}"] for part in _PARTS)
-            columns[name] = Column(SortedValues(json, offsets), codes)
+            starts, values = arrays.get(f"{i}.{_TAG_PART}"), SortedValues(json, offsets)
+            columns[name] = Column(values, codes) if starts is None else TagColumn(values, codes, starts)
             if not columns[name].is_valid(len(documents)):
                 raise ReleaseError(f"{path}: {shown(name)} is no column of these documents; calibrate again")
         metadata = cls(columns)
         for position in {0, len(documents) // 2, len(documents) - 1}:
-            if metadata._at(position) != _sort_keys(documents[position]):
+            found = {name: keys for name, column in columns.items() if (keys := column.keys(position))}
+            if found != _keys(documents[position]):
                 raise ReleaseError(f"{path}: does not agree with the documents; calibrate again")
         return metadata
-
-    def _at(self, position: int) -> dict[str, Any]:
-        found = {name: column.at(position) for name, column in self.columns.items()}
-        return {name: value for name, value in found.items() if value is not None}
 
     def _known(self) -> str:
         names = [*self.columns]
@@ -183,5 +125,6 @@ def _parse_names(array: NDArray[Any] | None) -> list[str]:
     return names if texts and len({*names}) == len(names) else []
 
 
-def _sort_keys(document: Document) -> dict[str, Any]:
-    return {name: sort_key(value) for name, value in document.metadata.items() if value is not None}
+def _keys(document: Document) -> dict[str, tuple[SortKey, ...]]:
+    """Return what filters compare a document's values by, for each field that it has."""
+    return {name: keys for name, value in document.metadata.items() if (keys := sort_keys(value))}

@@ -85,10 +85,18 @@ def brute_force_top_k(
     documents that count; None for all.
     """
     members = np.arange(len(index)) if members is None else members
-    parts = np.array_split(members, len(members) // _BLOCK + 1)
-    scores = np.concatenate([index.score(query, part[None])[0] for part in parts])
+    scores = score_all(index, query, members)
     best = np.argsort(-scores, kind="stable")[:k]
     return scores[best], members[best]
+
+
+def score_all(index: Scorer, query: Float32, members: NDArray[np.int64]) -> Float32:
+    """Return the similarity of one query with many documents, (M,) float32, in bounded memory.
+
+    index: scores documents. query: (1, d) float32. members: (M,) int64 positions of the documents.
+    """
+    parts = np.array_split(members, len(members) // _BLOCK + 1)
+    return np.concatenate([index.score(query, part[None])[0] for part in parts])
 
 
 class FaissIndex:

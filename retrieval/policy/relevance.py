@@ -92,13 +92,20 @@ def similarity_moments(vectors: Float32, mean: Float64, covariance: Float64) -> 
     return wide @ mean, deviation
 
 
-def features(scores: Float32, query_background: tuple[Float64, Float64], documents: Float32, k: int) -> Float64:
+def features(
+    scores: Float32,
+    query_background: tuple[Float64, Float64],
+    documents: Float32,
+    k: int,
+    ranks: NDArray[np.int64] | None = None,
+) -> Float64:
     """Compute the features of each result, (n, w, len(FEATURES)) float64.
 
     scores: (n, w) float32, best first. query_background: mean and deviation of each query, (n,) each, as
     `Background.of_queries` returns them. documents: (n, w, 5) float32 rows of `Background.documents`. k: features that
     describe the list are taken from its first k results, so that an estimate does not depend on how many results were
-    asked for.
+    asked for. ranks: (w,) int64 places of the results, from 1, where the list has gaps beyond the first k; None where
+    it has none.
     """
     s = scores.astype(np.float64)
     head = s[:, :k]
@@ -113,7 +120,7 @@ def features(scores: Float32, query_background: tuple[Float64, Float64], documen
         s,
         relative(scores),
         gap,
-        np.log(np.arange(1, s.shape[1] + 1)),
+        np.log(np.arange(1, s.shape[1] + 1) if ranks is None else ranks),
         head[:, :1],
         head.mean(axis=1, keepdims=True),
         head.std(axis=1, keepdims=True),
@@ -196,18 +203,18 @@ class Relevance:
     background: Background
     k: int
 
-    def estimate(self, queries: Float32, top: TopK) -> Float32:
+    def estimate(self, queries: Float32, top: TopK, ranks: NDArray[np.int64] | None = None) -> Float32:
         """Return the probability that each result is relevant, (n, w) float32.
 
         Computed in float64 and rounded once, so that how a batch was split, which moves the last bits of a product of
         matrices, shows about as rarely as in `similarity`.
 
-        queries: (n, d) float32 of unit length. top: their results, (n, w), best first.
+        queries: (n, d) float32 of unit length. top: their results, (n, w), best first. ranks: see `features`.
         """
         if not top.scores.size:
             return np.empty(top.scores.shape, dtype=np.float32)
         documents = self.background.documents[top.positions]
-        values = features(top.scores, self.background.of_queries(queries), documents, self.k)
+        values = features(top.scores, self.background.of_queries(queries), documents, self.k, ranks)
         return self.model.probability(values).astype(np.float32)
 
     def save(self, path: Path) -> None:

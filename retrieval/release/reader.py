@@ -105,7 +105,7 @@ def load(
     folders = encoder_folders(release, manifest, precision)
     for folder in folders:
         encoder = load_encoder(folder, manifest, threads)
-        retriever = Retriever(encoder, index, policy, relevance, projection, metadata, abstention)
+        retriever = Retriever(encoder, index, policy, relevance, projection, metadata, abstention, documents.parents)
         try:
             _check_golden(retriever, queries, release, folder, manifest.golden_tolerance)
         except ReleaseError:

@@ -1,5 +1,6 @@
 """Records of a manifest beside the policy: the gate, abstention, the query set, and whether it is enough."""
 
+from collections.abc import Collection
 from typing import Literal, Self
 
 import numpy as np
@@ -205,35 +206,38 @@ class AgainstChance(Record):
         return self.chance >= 1 or self.lower > self.chance
 
 
+class BiasRecord(Interval):
+    """Accuracy on generated queries less accuracy on human ones, to expect on a data set where it was not measured.
+
+    mean: over public data sets. lower, upper: 95 % prediction interval for one further data set. sets: how many there
+    are. loss: the same of the accuracy that is lost to τ; below 0, τ costs people more answers than generated queries.
+    """
+
+    sets: int
+    loss: Interval
+
+
 class CalibrationRecord(Record):
     """How much evidence a release rests on.
 
     state: provisional for any of the reasons. reasons: why it is provisional, else empty. human, generated: how many
-    answerable queries come from people, and from a generator. bias: accuracy on generated queries less accuracy on
-    human ones, not yet measured. accuracy: compared with chance.
+    answerable queries come from people, and from a generator. bias: figures on generated queries less those
+    on human ones; None without generated ones, and where it was not measured. accuracy: compared with chance.
     """
 
     state: State
     reasons: list[StateReason]
     human: int
     generated: int
-    bias: None = None
+    bias: BiasRecord | None = None
     accuracy: AgainstChance
 
     def because(self, k: int) -> str:
-        """Say why the release is provisional, and what would make it calibrated; empty where it is calibrated."""
-        words: dict[StateReason, str] = {
-            "generated_queries": f"{self.generated:,} of its queries were generated; label queries of people",
-            "few_queries": (
-                f"it has {self.human} answerable {'query' if self.human == 1 else 'queries'}, and "
-                f"{FEWEST_QUERIES} are the fewest to rely on; label {FEWEST_QUERIES - self.human} more"
-            ),
-            "few_documents": (
-                f"the corpus has no more documents than K = {k}, so that every query finds its answer and accuracy "
-                "proves nothing; give a smaller --k, or calibrate on the whole corpus"
-            ),
-        }
-        return "; ".join(words[reason] for reason in self.reasons)
+        """Say why the release is provisional, and what would make it calibrated; empty where it is calibrated.
+
+        k: K of the top-K.
+        """
+        return why_provisional(self.reasons, self.human, self.generated, k)
 
     def worthless(self, k: int) -> str | None:
         """Say why accuracy is not above chance, and what to do; None where it is above."""
@@ -250,3 +254,40 @@ class CalibrationRecord(Record):
             f"{100 * found.confidence:.4g} % limit), which is not above the {found.chance:.3f} that {k} documents "
             f"drawn at random get; {more}"
         )
+
+
+def why_provisional(reasons: Collection[StateReason], human: int, generated: int, k: int) -> str:
+    """Say why a release is provisional, and what would make it calibrated.
+
+    reasons: why it is provisional. human, generated: answerable queries of people, and of a generator. k: K of the
+    top-K. Returns clauses without a full stop; empty without a reason.
+    """
+    few = "few_queries" in reasons
+    found = []
+    if "generated_queries" in reasons:
+        found.append(_generated(human, generated))
+        found.append(
+            f"label {FEWEST_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
+            "--split human"
+            if few
+            else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split"
+        )
+    elif few:
+        found.append(
+            f"it has {human} answerable {'query' if human == 1 else 'queries'}, and {FEWEST_QUERIES} are the fewest to "
+            f"rely on; label {FEWEST_QUERIES - human} more"
+        )
+    if "few_documents" in reasons:
+        found.append(
+            f"the corpus has no more documents than K = {k}, so that every query finds its answer and accuracy proves "
+            "nothing; give a smaller --k, or calibrate on the whole corpus"
+        )
+    return "; ".join(found)
+
+
+def _generated(human: int, generated: int) -> str:
+    if human:
+        return f"{generated:,} of {human + generated:,} answerable queries were generated, not asked by people"
+    if generated == 1:
+        return "the only answerable query was generated, not asked by a person"
+    return f"all {generated:,} answerable queries were generated, none was asked by a person"

@@ -53,6 +53,7 @@ PATH_RULES = {
     for rule in (
         PathRule("/search", "search", filtered=True),
         PathRule(BATCH_PATH, "search", filtered=True),
+        PathRule("/explain", "search", filtered=True),
         PathRule("/feedback", "feedback", filtered=True),
         PathRule("/metrics", "metrics"),
         PathRule("/admin/reload", "admin"),

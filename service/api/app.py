@@ -14,6 +14,7 @@ from taugate.service.access.authorization import Authorizer
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import BodyLimits
 from taugate.service.api.connections import CONNECTIONS, ConnectionTable
+from taugate.service.api.explain import add_explain_route
 from taugate.service.api.guard import Guard
 from taugate.service.api.openapi import describe, operation_id
 from taugate.service.api.replies import add_error_handlers
@@ -79,6 +80,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving = serving
     add_search_routes(app, settings, serving, metrics, limiter)
+    add_explain_route(app, settings, serving, limiter)
     add_feedback_route(app, serving, metrics, limiter)
     app.include_router(operations_routes(serving, reloading.reload, metrics))
     add_openapi_route(app)

@@ -113,10 +113,11 @@ def describe(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
     """Add those limits to the schemas of requests for which JSON Schema has a word."""
-    search, batch = (schemas[name]["properties"] for name in ("SearchRequest", "BatchRequest"))
-    search["query"]["maxLength"] = settings.requests.max_query_chars
-    for name in ("k", "min_results"):
-        _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
+    for search in (schemas[name]["properties"] for name in ("SearchRequest", "ExplainRequest")):
+        search["query"]["maxLength"] = settings.requests.max_query_chars
+        for name in ("k", "min_results"):
+            _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
+    batch = schemas["BatchRequest"]["properties"]
     batch["queries"]["maxItems"] = settings.requests.max_batch
     _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars
 

@@ -84,6 +84,7 @@ def operations_routes(
             raise NotReady("the release is being loaded")
         return ReleaseResponse(
             release=manifest.release_id,
+            calibration=manifest.state,
             shadow=serving.shadowing.release_id,
             loaded_at=serving.loaded_at.isoformat(),
             precision=loaded.precision,

@@ -6,15 +6,17 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fai
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
+from taugate.retrieval.explanation import Rule
 from taugate.retrieval.policy.policy import PolicyKind
-from taugate.retrieval.query import Reason
+from taugate.retrieval.query import GroupBy, Reason
 from taugate.retrieval.release.records import State
 from taugate.service.settings import MOST_QUERIES
 
 # Far above any limit: a message about a larger number does not repeat it.
 _LARGEST_INT = 2**31 - 1
 TOO_LARGE = "too_large"
+_PROVISIONAL = "`provisional`: too little evidence stands behind the threshold"
 _LARGEST_FLOAT32 = 3.4028234663852886e38  # scores are float32, and so is what they are compared with
 
 
@@ -48,14 +50,8 @@ QueryText = Annotated[
 ]
 
 
-class SearchRequest(_Request):
-    """One query. `k` defaults to the K that the threshold was calibrated at."""
-
-    model_config = _examples(
-        {"query": "How long does a permit take?"},
-        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
-        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
-    )
+class SearchFields(_Request):
+    """The fields that decide which results a search keeps."""
 
     query: QueryText
     k: _K | None = Field(default=None, description="documents considered")
@@ -64,6 +60,21 @@ class SearchRequest(_Request):
     threshold: float | None = Field(
         default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
     )
+    group_by: GroupBy | None = Field(
+        default=None, description="`document`: `k` counts documents, and each is shown by its best passage"
+    )
+
+
+class SearchRequest(SearchFields):
+    """One query. `k` defaults to the K that the threshold was calibrated at."""
+
+    model_config = _examples(
+        {"query": "How long does a permit take?"},
+        {"query": "What does it cost?", "k": 3, "threshold": 0.25, "min_results": 1, "include_text": False},
+        {"query": "Who answers?", "filter": {"category": ["permits", "fees"], "year": {"gte": 2019, "lt": 2026}}},
+        {"query": "What does the contract say?", "group_by": "document"},
+    )
+
     include_text: bool = Field(default=True, description="whether results carry title and text")
 
 
@@ -91,13 +102,15 @@ class BatchRequest(_Request):
 
 
 class Result(BaseModel):
-    """One document that was kept.
+    """One passage that was kept: a whole document, or a chunk of one.
 
-    `rank`: its place among all that were considered, from 1; `relevance`: the probability that it is relevant, null
-    where the release has no model of it.
+    `document_id`: the document that the passage belongs to, which is `id` for a whole document; `rank`: its place among
+    all that were considered, from 1; `relevance`: the probability that it is relevant, null where the release has no
+    model of it.
     """
 
     id: str
+    document_id: str
     rank: int = Field(ge=1)
     score: float
     relevance: float | None = Field(ge=0, le=1)
@@ -106,7 +119,7 @@ class Result(BaseModel):
     )
     title: str | None
     text: str | None
-    metadata: dict[str, Scalar]
+    metadata: dict[str, MetadataValue]
 
 
 class Drift(BaseModel):
@@ -123,7 +136,7 @@ class SearchResponse(BaseModel):
     threshold: float | None
     policy: PolicyKind
     calibrated: bool = Field(description="true where a calibrated threshold was in force, and every result passed it")
-    calibration: State = Field(description="`provisional`: too little stands behind the threshold")
+    calibration: State = Field(description=_PROVISIONAL)
     considered: int = Field(ge=0)
     dropped: int = Field(ge=0)
     best_score: float | None
@@ -137,6 +150,37 @@ class BatchResponse(BaseModel):
     """Replies to a batch, in the order of its queries."""
 
     responses: list[SearchResponse]
+
+
+class ExplainRequest(SearchFields):
+    """A search, and a document of which to explain what the search does with it."""
+
+    model_config = _examples({"query": "How long does a permit take?", "document_id": "permit-002"})
+
+    document_id: str = Field(min_length=1, max_length=1024, description="of a passage, or of a document in several")
+
+
+class ExplainResponse(BaseModel):
+    """What a search does with one document.
+
+    Where the filter of the key hides the document, nothing else is told of it, and `rule` is `key_filter`.
+    """
+
+    document_id: str
+    id: str | None = Field(description="the passage that is explained, of the document's the one that came furthest")
+    rank: int | None = Field(ge=1, description="exact, among all that the filters leave")
+    ranked: int | None = Field(ge=1, description="how many have a rank")
+    score: float | None
+    relevance: float | None = Field(ge=0, le=1)
+    policy: PolicyKind
+    compared: float | None = Field(description="what the policy compares with `threshold`")
+    threshold: float | None
+    kept: bool
+    rule: Rule = Field(description="what became of the document; any but `kept` and `min_results` drops it")
+    why: str = Field(description="the same in a sentence for people, with how near the document was")
+    truncated: bool | None = Field(description="the text is longer than the encoder's window")
+    filtered: bool = Field(description="the filter of the request or of the key leaves it out")
+    release: str
 
 
 class FeedbackRequest(_Request):
@@ -156,12 +200,13 @@ class FeedbackResponse(BaseModel):
 
 
 class ReleaseResponse(BaseModel):
-    """The release in service: its id, when it was loaded, the precision of the encoder in use, and its manifest.
+    """The release in service: its id and state, when it was loaded, the precision of its encoder, and its manifest.
 
     `shadow`: the release that is tried beside it.
     """
 
     release: str
+    calibration: State = Field(description=_PROVISIONAL)
     shadow: str | None
     loaded_at: str = Field(json_schema_extra={"format": "date-time"})
     precision: Literal["float32", "int8"]

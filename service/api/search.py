@@ -15,7 +15,7 @@ from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
 from taugate.service.api.replies import EncodedJsonResponse
 from taugate.service.api.request_context import permitted, reply_id, request_key
-from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchRequest, SearchResponse
+from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
 from taugate.service.errors import ClientGone, Invalid, TooLarge
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
@@ -102,9 +102,18 @@ def add_search_routes(
 def search_task(
     request: SearchRequest, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
 ) -> SearchTask:
-    """Turn a request into a search of the active release. Raises Invalid for what is over a limit or does not fit it.
+    """Turn a request into a search of the active release; the parameters and errors are those of `read_query`."""
+    query = read_query(request, active, settings, allowed, name=name)
+    return active.search.task(query, include_text=request.include_text)
 
-    allowed: the filter of the caller's key; name: goes before the fields that messages name, for one of a batch.
+
+def read_query(
+    request: SearchFields, active: ActiveRelease, settings: Settings, allowed: Filter, *, name: str = ""
+) -> Query:
+    """Turn the fields of a request into a query. Raises Invalid for what is over a limit or does not fit the release.
+
+    active: has the release; settings: have the limits; allowed: the filter of the caller's key; name: goes before the
+    fields that messages name, for one of a batch.
     """
     if len(request.query) > settings.requests.max_query_chars:
         raise Invalid(f"{name}query: over {settings.requests.max_query_chars} characters (TAUGATE_MAX_QUERY_CHARS)")
@@ -118,8 +127,7 @@ def search_task(
             active.release.metadata.check(request.filter)
         except InputError as error:
             raise Invalid(f"{name}filter: {error}") from error
-    query = Query(request.query, k, request.threshold, request.min_results, request.filter, allowed)
-    return active.search.task(query, include_text=request.include_text)
+    return Query(request.query, k, request.threshold, request.min_results, request.filter, allowed, request.group_by)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

@@ -44,7 +44,7 @@ class CacheKeys:
 
     def found(self, query: Query, depth: int) -> str:
         """Return the key of the documents that a search found, before the cut; depth: how many it searched for."""
-        return self._key("found", (query.text, depth, query.filter, query.permitted))
+        return self._key("found", (query.text, depth, query.filter, query.permitted, query.group_by))
 
     def reply(self, query: Query, *, include_text: bool) -> str:
         """Return the key of a whole reply; include_text: whether its results carry their texts."""

@@ -29,21 +29,26 @@ class Feedback:
     async def judge(self, query_id: str, document_id: str, *, relevant: bool) -> bool:
         """Take a judgement; returns whether it is a new one.
 
-        Of several documents of one reply the first that is judged relevant counts: S_corr has one for a query. Raises
-        NotFound for a reply that is not known, Invalid for a document that it did not show.
+        Of several documents of one reply the first that is judged relevant counts: S_corr has one for a query.
+
+        document_id: of a result, its `id` or its `document_id`, which stands for the best of the document's passages
+        there. Raises NotFound for a reply that is not known, Invalid for a document that it did not show.
         """
         reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
         if reply is None:
             reply = await self._fetch_from_fleet(query_id)
-        shown = {self._documents[position].id: row for row, position in enumerate(reply.positions.tolist())}
-        if document_id not in shown:
+        passages = [self._documents[position] for position in reply.positions.tolist()]
+        shown = {passage.id: row for row, passage in enumerate(passages)}
+        row = shown.get(document_id)
+        if row is None:
+            row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), None)
+        if row is None:
             listed = ", ".join([*shown][:_MAX_LISTED_IDS])
             raise Invalid(f"document_id: the reply did not show it; it showed {listed or 'nothing'}")
-        row = shown[document_id]
         if not await asyncio.to_thread(self._is_first, query_id, int(reply.positions[row]), relevant):
             return False
         if relevant:
-            self._relevant.append(PositiveFeedback(time.time(), query_id, document_id, float(reply.scores[row])))
+            self._relevant.append(PositiveFeedback(time.time(), query_id, passages[row].id, float(reply.scores[row])))
         return True
 
     def unknown(self) -> NotFound:

@@ -127,7 +127,7 @@ class QueryQueue:
         """Add a query at the end; where the queue is closed, or is being closed, it fails with NotReady."""
         self._arrived.put(pending)
         if self.closed:  # looked at afterwards: whoever closes may have emptied the queue by now
-            fail([pending], _shutting_down())
+            fail([pending], shutting_down())
 
     def arrivals(self) -> Iterator[PendingQuery]:
         """Yield the queries that were put in since; wait for the first where no group has any; stop when closed.
@@ -177,7 +177,7 @@ class QueryQueue:
         remaining = [pending for group in self._groups.values() for pending in group]
         while not self._arrived.empty():
             remaining += filter(None, [self._arrived.get()])
-        fail(remaining, _shutting_down())
+        fail(remaining, shutting_down())
 
 
 class EncodedQueries:
@@ -205,7 +205,8 @@ class EncodedQueries:
                 self._draining.release()
 
 
-def _shutting_down() -> NotReady:
+def shutting_down() -> NotReady:
+    """Return the error for what comes after the service was told to stop."""
     return NotReady("the service is shutting down")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from taugate.retrieval.explanation import Explanation
 from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.release.records import State
 from taugate.retrieval.vectors.similarity import Float32
@@ -114,6 +115,14 @@ class CachedSearch:
                 return [await self._reply(tasks[0])]
             return await asyncio.gather(*map(self._reply, tasks))
 
+    async def explain(self, query: Query, document_id: str) -> Explanation:
+        """Explain what a search does with a document, under the same admission rules as a search.
+
+        query, document_id: see retrieval.explanation, whose errors are raised as well as those of `replies`.
+        """
+        async with self._admission.admitted(1):
+            return await self.pipeline.explain(query, document_id)
+
     async def _reply(self, task: SearchTask) -> Reply:
         """Join the work on an equal query, or begin it."""
         if task.key in self._in_flight:
@@ -148,7 +157,10 @@ class CachedSearch:
     def _remember(self, result: SearchResult, found_key: str, vector_key: str) -> None:
         vector = result.vector.copy()  # so that the batch that it is a row of can go
         self._cache.memory.put(vector_key, vector)
-        self._cache.share({found_key: result.answer.found.astype(np.int32).tobytes(), vector_key: vector.tobytes()})
+        shared = {vector_key: vector.tobytes()}
+        if result.answer.found is not None:
+            shared[found_key] = result.answer.found.astype(np.int32).tobytes()
+        self._cache.share(shared)
 
     def _read_vector(self, stored: bytes | None) -> Float32 | None:
         """Read a vector that others may have written; None where no query can have it."""
@@ -176,6 +188,7 @@ def _fields(result: SearchResult, release: str, state: State, include_text: bool
     results = [
         {
             "id": document.id,
+            "document_id": document.document_id,
             "rank": rank,
             "score": score,
             "relevance": relevance,

@@ -11,17 +11,28 @@ a query that is alone gets the encoder that uses all processors.
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.retrieval.explanation import Explanation, explain
 from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.reader import Release
 from taugate.retrieval.retriever import Observe
 from taugate.retrieval.vectors.similarity import Float32
-from taugate.service.pipeline.queue import EncodedQueries, PendingQuery, QueryQueue, SearchResult, deliver, failing
+from taugate.service.pipeline.queue import (
+    EncodedQueries,
+    PendingQuery,
+    QueryQueue,
+    SearchResult,
+    deliver,
+    failing,
+    shutting_down,
+)
 from taugate.service.runtime.resources import lower_priority, set_search_threads
 from taugate.service.runtime.traces import Trace, current_trace
 
@@ -80,6 +91,8 @@ class SearchPipeline:
         ]
         for thread in self._threads:
             thread.start()
+        # One at a time: an explanation compares its query with every document, and searches come first.
+        self._explanations = ThreadPoolExecutor(1, "taugate-explain", self._prepare_thread)
 
     async def search(self, query: Query, vector: Float32 | None = None) -> SearchResult:
         """Search for a query; a query whose caller is cancelled before its turn is never worked on.
@@ -97,17 +110,36 @@ class SearchPipeline:
         (result,) = self._with_documents([answer], vector[None], self._rescore_rng)
         return result
 
+    async def explain(self, query: Query, document_id: str) -> Explanation:
+        """Explain what a search does with a document; see retrieval.explanation for the arguments and errors.
+
+        Raises NotReady where the pipeline is closed.
+        """
+        try:
+            explained = self._explanations.submit(self._explain, query, document_id)
+        except RuntimeError as error:
+            raise shutting_down() from error
+        return await asyncio.wrap_future(explained)
+
+    def _explain(self, query: Query, document_id: str) -> Explanation:
+        if self._queue.closed:
+            raise shutting_down()
+        began = time.perf_counter()
+        explained = explain(self.single_threaded, self.release.documents, query, document_id)
+        self._observe("explain", time.perf_counter() - began)
+        return explained
+
     def close(self) -> None:
         """Finish the batches at work, fail the queries that wait with NotReady, and end the threads."""
         self._queue.close()
+        self._explanations.shutdown()
         for thread in self._threads:
             thread.join()
         self._queue.fail_remaining()
 
     def _run(self) -> None:
         """Work on batches until the pipeline is closed."""
-        set_search_threads(self._search_threads)
-        lower_priority()  # whoever wants an answer, or has to be refused, is heard first
+        self._prepare_thread()
         while (batch := self._next_batch()) is not None:
             with failing(batch.queries):
                 self._encode(batch)
@@ -115,6 +147,10 @@ class SearchPipeline:
                     with failing(group):
                         deliver(group, self._search_and_cut(group))
             self._busy.discard(threading.get_ident())
+
+    def _prepare_thread(self) -> None:
+        set_search_threads(self._search_threads)
+        lower_priority()  # whoever wants an answer, or has to be refused, is heard first
 
     def _next_batch(self) -> _Batch | None:
         """Tokenize the queries that have arrived, and take the next batch; waits for one. None when closed."""

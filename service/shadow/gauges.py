@@ -8,7 +8,7 @@ import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from taugate.retrieval.documents.store import DocumentStore
-from taugate.retrieval.query import Query
+from taugate.retrieval.query import Answer, Query
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.retriever import Retriever
 from taugate.service.metrics import STAGE_SECONDS
@@ -20,7 +20,8 @@ _NO_THRESHOLD = float(np.finfo(np.float32).min)
 class ShadowAnswer:
     """The answer of one of the two releases to a query.
 
-    considered: ids of the top-K; kept: ids of those that it keeps; seconds: from the query's text to the answer.
+    considered: ids of the top-K; kept: ids of those that it keeps; both of documents where the query groups its
+    results, as the two releases may divide a document differently; seconds: from the query's text to the answer.
     """
 
     considered: list[str]
@@ -36,10 +37,15 @@ def answer(query: Query, retriever: Retriever, documents: DocumentStore) -> Shad
     began = time.perf_counter()
     vectors = retriever.vectors([query.text])
     (cut,) = retriever.answer([query], vectors)
-    kept = [documents[position].id for position in cut.positions.tolist()]
+    kept = _ids(query, cut, documents)
     seconds = time.perf_counter() - began
     (uncut,) = retriever.answer([replace(query, threshold=_NO_THRESHOLD)], vectors)
-    return ShadowAnswer([documents[position].id for position in uncut.positions.tolist()], kept, seconds)
+    return ShadowAnswer(_ids(query, uncut, documents), kept, seconds)
+
+
+def _ids(query: Query, answer: Answer, documents: DocumentStore) -> list[str]:
+    found = [documents[position] for position in answer.positions.tolist()]
+    return [each.document_id if query.group_by else each.id for each in found]
 
 
 def overlap(one: ShadowAnswer, other: ShadowAnswer) -> float:

@@ -64,3 +64,51 @@ def test_it_answers_without_serving(tmp_path: Path) -> None:
     assert [words[1] for words in commands] == ["calibrate", "serve"]
     stricter = [sys.executable, "-m", *commands[0]]
     assert subprocess.run(stricter, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def folder_of_files(folder: Path) -> Path:
+    """Write files of several kinds and languages, one of which cannot be read."""
+    folder.mkdir()
+    topics = ["pump", "valve", "boiler", "filter", "motor", "sensor", "heater", "compressor"]
+    for number, topic in enumerate(topics):
+        text = f"The {topic} of floor {number} stops when the pressure is below {number + 2} bars, and an alarm sounds."
+        (folder / f"{topic}.md").write_text(f"# Manual\n\n## Care of the {topic}\n\n{text} Call the service.\n")
+    (folder / "heizung.html").write_text(
+        "<h1>Heizung</h1><p>Die Heizung startet im Oktober und läuft bis Ende April.</p>"
+    )
+    (folder / "damaged.pdf").write_bytes(b"%PDF-1.7 and nothing more")
+    return folder
+
+
+def test_a_folder_of_files_becomes_a_provisional_release(tmp_path: Path) -> None:
+    files = folder_of_files(tmp_path / "my manuals")
+    command = [sys.executable, "-m", "taugate", "quickstart", str(files), "--no-serve"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "skipped: " in done.stderr
+    assert "damaged.pdf" in done.stderr
+    assert "PROVISIONAL" in done.stderr
+    assert re.search(r"A heading of your files, asked as a question:\n.+\n→ 0\.\d{3} ", done.stdout)
+    assert (tmp_path / "quickstart-my manuals" / "data" / "corpus.jsonl").is_file()
+    commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("taugate ")]
+    assert [words[1] for words in commands] == ["calibrate", "serve"]
+    (files / "pump.md").write_text("# Manual\n\nThe pump was replaced by a new one, which needs no care at all.\n")
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "0 added, 1 changed, 0 removed" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("missing", "missing: no such file or folder"),
+        ("empty", "empty: holds no file"),
+        (".", "lies inside .; give --directory a folder outside of it"),
+    ],
+)
+def test_a_folder_that_gives_nothing_is_one_sentence(folder: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    command = [sys.executable, "-m", "taugate", "quickstart", folder, "--no-serve"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("taugate: "))
+    assert said in line
+    assert [each.name for each in tmp_path.iterdir()] == ["empty"]

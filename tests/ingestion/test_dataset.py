@@ -1,11 +1,14 @@
 """What a valid data set is read as."""
 
+import gzip
 import hashlib
+import tracemalloc
 from pathlib import Path
 
 import orjson
 import pytest
 
+from taugate.errors import InputError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
 
 DOCUMENTS = [
@@ -133,3 +136,86 @@ def test_ids_may_hold_spaces_and_any_script(data):
     write_lines(data / "corpus.jsonl", ['{"_id": "a b", "text": "one"}', '{"_id": "二", "text": "two"}'], "\n")
     write_split(data, "test", [("zulu", "a b", 1), ("mike", "二", 1)])
     assert [query.relevant for query in read(data).answerable] == [{0: 1}, {1: 1}]
+
+
+def pack(path: Path) -> None:
+    """Replace a file by its packed version."""
+    path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+FILES = ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"]
+
+
+def test_packed_files_are_the_same_data_set_with_digests_of_their_own(data):
+    plain = read(data, "test")
+    for name in FILES:
+        pack(data / name)
+    (data.parent / "spool-test").rename(data.parent / "spool-plain")
+    packed = read(data, "test")
+    assert list(packed.documents) == list(plain.documents)
+    assert (packed.answerable, packed.unanswerable) == (plain.answerable, plain.unanswerable)
+    expected = [hashlib.sha256((data / f"{name}.gz").read_bytes()).hexdigest() for name in FILES]
+    assert [*packed.sha256.values()] == expected
+    with pytest.raises(InputError, match="--split names one of: test$"):
+        (data.parent / "spool-dev").mkdir()
+        read_dataset(data, "dev", data.parent / "spool-dev")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_there_packed_and_plain_is_refused(data, name):
+    plain = (data / name).read_bytes()
+    pack(data / name)
+    (data / name).write_bytes(plain)
+    with pytest.raises(InputError, match="is there as well, and they may differ; remove one of the two") as caught:
+        read(data)
+    assert str(caught.value).startswith(f"{data / name}: ")
+
+
+@pytest.mark.parametrize("damage", [b"no gzip", gzip.compress(b'{"_id": "a", "text": "b"}\n')[:-9]])
+def test_a_damaged_packed_file_is_refused(data, damage):
+    pack(data / "corpus.jsonl")
+    (data / "corpus.jsonl.gz").write_bytes(damage)
+    with pytest.raises(InputError, match=r"corpus.jsonl.gz: not a gzip file, or a damaged one; pack it again"):
+        read(data)
+
+
+def test_a_line_that_unpacks_without_end_is_refused_in_little_memory(data):
+    with gzip.open(data / "corpus.jsonl.gz", "wb", compresslevel=1) as file:
+        file.write(b'{"_id": "a", "text": "b"}\n')
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    (data / "corpus.jsonl").unlink()
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"corpus.jsonl.gz:2: longer than 64 MiB; divide it"):
+        read(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 << 20
+
+
+def test_a_byte_order_mark_is_passed_over(data):
+    plain = read(data)
+    for name in FILES:
+        (data / name).write_bytes(b"\xef\xbb\xbf" + (data / name).read_bytes())
+    (data.parent / "spool-test").rename(data.parent / "spool-plain")
+    marked = read(data)
+    assert list(marked.documents) == list(plain.documents)
+    assert (marked.answerable, marked.unanswerable) == (plain.answerable, plain.unanswerable)
+
+
+def test_whole_numbers_are_ids_by_their_digits(data):
+    documents = ['{"_id": 7, "text": "one"}', '{"_id": -8, "text": "two"}', '{"_id": 9, "text": "x", "parent": 10}']
+    write_lines(data / "corpus.jsonl", documents, "\n")
+    write_lines(data / "queries.jsonl", ['{"_id": 1, "text": "first"}', '{"_id": "2", "text": "second"}'], "\n")
+    write_split(data, "test", [("1", "7", 1), ("2", "-8", 1)])
+    dataset = read(data)
+    assert [document.id for document in dataset.documents] == ["7", "-8", "9"]
+    assert dataset.documents[2].parent == "10"
+    assert [(query.id, query.relevant) for query in dataset.answerable] == [("1", {0: 1}), ("2", {1: 1})]
+
+
+def test_a_number_and_a_text_of_the_same_digits_are_one_id(data):
+    write_lines(data / "corpus.jsonl", ['{"_id": 7, "text": "one"}', '{"_id": "7", "text": "two"}'], "\n")
+    with pytest.raises(InputError, match="'7' is already on line 1"):
+        read(data)

@@ -1,5 +1,6 @@
 """`taugate calibrate URL`: the same data set from object storage gives the same release, or one message and nothing."""
 
+import gzip
 import os
 import shutil
 import signal
@@ -14,6 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from taugate.cli import main as cli
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.dataset.location import local_folder
 from taugate.registry.catalog import release_ids
 from tests.calibration.commands import refusal
 from tests.object_storage import ObjectStorage, object_storage
@@ -51,6 +54,25 @@ def test_it_is_the_same_release(store: ObjectStorage, releases: Path, encoder: P
     (there,), (here,) = release_ids(tmp_path / "r"), release_ids(releases)
     assert there[-12:] == here[-12:]
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_packed_files_give_the_same_documents(store: ObjectStorage, sample: Path, tmp_path: Path) -> None:
+    for name in FILES:
+        store.remove(f"zaragoza/{name}")
+        store.put(f"zaragoza/{name}.gz", gzip.compress((sample / name).read_bytes()))
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    with local_folder(f"{store.url}/zaragoza", "test") as folder:
+        found = read_dataset(folder, "test", tmp_path / "there")
+    assert [*found.documents] == [*read_dataset(sample, "test", tmp_path / "here").documents]
+
+
+def test_a_file_that_is_there_twice(
+    store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store.put("zaragoza/queries.jsonl.gz", b"")
+    said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
+    assert said.startswith(f"{store.url}/zaragoza/queries.jsonl: queries.jsonl.gz is there as well")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -132,7 +154,7 @@ def test_a_disk_without_room_is_said_before_anything_is_fetched(
 def test_a_file_that_changes_meanwhile(
     store: ObjectStorage, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with patch("taugate.storage.object_store.Store.size", return_value=100):
+    with patch("taugate.storage.object_store.Store.size", lambda _, name: None if name.endswith(".gz") else 100):
         said = refused(f"{store.url}/zaragoza", tmp_path / "r", encoder, capfd)
     assert "no longer the 100 bytes that it had" in said
 

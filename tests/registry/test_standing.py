@@ -19,6 +19,10 @@ def provisional(manifest: dict) -> None:
     manifest["calibration"] |= {"state": "provisional", "reasons": ["few_queries"], "human": 12}
 
 
+def unknown_reason(manifest: dict) -> None:
+    manifest["calibration"] |= {"state": "provisional", "reasons": ["full_moon"]}
+
+
 def of_older_times(manifest: dict) -> None:
     del manifest["calibration"]
 
@@ -132,7 +136,11 @@ def test_provisional_ones_are_called_so(copy: Path, first: str, release: Release
     ]
     code, out, error = release("show", name)
     assert (code, out.startswith("{")) == (0, True)
-    assert error == f"{name} is provisional: calibration.reasons says why\n"
+    assert error.startswith(f"{name} is provisional: it has 12 answerable queries, and 30 are the fewest to rely on")
+    of_a_later_version = clone(copy / first, 1, unknown_reason)
+    assert (
+        release("show", of_a_later_version)[2] == f"{of_a_later_version} is provisional: calibration.reasons says why\n"
+    )
     assert release("show")[2] == ""
 
 

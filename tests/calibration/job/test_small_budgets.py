@@ -65,7 +65,7 @@ def test_the_number_of_labels(case: tuple, tmp_path: Path, calibrate: Capture) -
     assert (code, record["state"], record["human"], record["generated"]) == (expected, state, labels, 0)
     assert record["reasons"] == ([] if state == "calibrated" else ["few_queries"])
     assert said in error
-    assert any(line.startswith("provisional: ") for line in error.splitlines()) == (state == "provisional")
+    assert any(line.startswith("PROVISIONAL: ") for line in error.splitlines()) == (state == "provisional")
     promoted = current_id(tmp_path / "r") == manifest["release_id"]
     assert promoted == (expected == 0)
     if not promoted:
@@ -118,7 +118,7 @@ def test_one_document(tmp_path: Path, calibrate: Capture) -> None:
     code, manifest, error = calibrate(data, tmp_path / "r", encoder, "--k", "1")
     assert (code, manifest["calibration"]["reasons"]) == (0, ["few_documents"])
     assert manifest["calibration"]["accuracy"]["chance"] == 1
-    assert "provisional: the corpus has no more documents than K = 1" in error
+    assert "PROVISIONAL: the corpus has no more documents than K = 1" in error
     assert current_id(tmp_path / "r") == manifest["release_id"]
 
 

@@ -34,6 +34,8 @@ def rich(tmp_path_factory: pytest.TempPathFactory, sample: Path, encoder: Path) 
     for row, record in enumerate(lines):
         record["metadata"] |= {"year": 1990 + row % 40 + (0.5 if row % 3 == 0 else 0), "år": "å" if row % 2 else "z"}
         record["metadata"] |= {"checked": row % 5 == 0} if row % 4 else {"checked": None}
+        if row % 3:
+            record["metadata"]["tags"] = ["odd" if row % 2 else "even", f"tag{row % 7}"] if row % 5 else "alone"
     (data / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
     calibrate = ["calibrate", str(data), "--releases", str(folder / "releases"), "--encoder", str(encoder)]
     assert cli.main(calibrate) == 0
@@ -80,8 +82,26 @@ FILTERS: list[tuple[dict[str, Any], Any]] = [
     ({"år": {"gt": 0}}, lambda m: False),
     ({"year": {"gt": 10**400}}, lambda m: False),
     ({"year": -(10**400)}, lambda m: False),
+    ({"tags": "odd"}, lambda m: "odd" in tags_of(m)),
+    ({"tags": "alone"}, lambda m: "alone" in tags_of(m)),
+    ({"tags": ["tag1", "alone", "nowhere"]}, lambda m: {"tag1", "alone"} & {*tags_of(m)}),
+    ({"tags": "even", "year": {"lt": 2010}}, lambda m: "even" in tags_of(m) and m["year"] < 2010),
+    ({"tags": 1}, lambda m: False),
     ({}, lambda m: True),
 ]
+
+
+def tags_of(metadata: dict[str, Any]) -> list[str]:
+    """The tags of a document: a single string is a list of one."""
+    tags = metadata.get("tags", [])
+    return tags if isinstance(tags, list) else [tags]
+
+
+def test_tags_are_shown_as_they_were_written(filtering: ServiceProcess) -> None:
+    shown = [
+        each["metadata"]["tags"] for each in search(filtering, filter={"tags": "odd"}, threshold=KEEP_ALL)["results"]
+    ]
+    assert shown and all(tags[0] == "odd" and tags[1].startswith("tag") for tags in shown)
 
 
 @pytest.mark.parametrize(("wanted", "meets"), FILTERS, ids=[json.dumps(wanted)[:40] for wanted, _ in FILTERS])
@@ -139,7 +159,7 @@ NUMBERS = [*range(257)]
 WRONG: dict[str, tuple[Any, str]] = {
     "text": ("bygglov", 'filter: is not an object: write {"field": value}'),
     "list": ([], "filter: is not an object"),
-    "unknown": ({"zebra": 1}, "filter: no document has the field zebra; there is category, checked, year, år"),
+    "unknown": ({"zebra": 1}, "filter: no document has the field zebra; there is category, checked, tags, year, år"),
     "unknown beside known": ({"category": "a", "zebra": 1}, "field zebra"),
     "unknown and long": ({"z" * 60_000: 1}, "there is category"),
     "braces": ({"{message}": []}, "filter: {message}: an empty list"),
@@ -149,6 +169,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "nested list": ({"category": ["a", ["b"]]}, "filter: category: a list in a list"),
     "nested object": ({"category": ["a", {"gt": 1}]}, "filter: category: an object in a list"),
     "no bound": ({"year": {}}, "filter: year: no bound; use gt, gte, lt, lte"),
+    "bounds for tags": ({"tags": {"gt": 1}}, "filter: tags holds lists of strings, which have no order; name a string"),
     "unknown operator": ({"year": {"above": 1}}, "filter: year: an unknown operator; use gt, gte, lt, lte"),
     "text bound": ({"year": {"gt": "1"}}, "filter: year: gt needs a finite number"),
     "boolean bound": ({"year": {"lte": True}}, "filter: year: lte needs a finite number"),
@@ -191,7 +212,7 @@ def test_as_many_as_may_be_asked(filtering: ServiceProcess, release: Release) ->
         search(filtering, filter={"year": years}, k=5, threshold=KEEP_ALL)["results"]
         == (search(filtering, k=5, threshold=KEEP_ALL)["results"])
     )
-    assert len(release.metadata.columns) == 4
+    assert len(release.metadata.columns) == 5
 
 
 def test_documents_without_metadata_cannot_be_filtered(rich: Path, sample: Path, encoder: Path, tmp_path: Path) -> None:

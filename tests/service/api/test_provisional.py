@@ -27,7 +27,9 @@ async def said(http: httpx.AsyncClient) -> tuple[list[tuple[bool, str]], str, st
     assert all(reply["results"] for reply in replies)
     metrics = (await http.get("/metrics")).text.splitlines()
     (gauge,) = (line.split()[1] for line in metrics if line.startswith("taugate_release_provisional "))
-    state = (await http.get("/release")).json()["manifest"]["calibration"]["state"]
+    release = (await http.get("/release")).json()
+    state = release["calibration"]
+    assert release["manifest"]["calibration"]["state"] == state
     return [(reply["calibrated"], reply["calibration"]) for reply in replies], gauge, state
 
 

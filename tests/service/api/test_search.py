@@ -51,7 +51,8 @@ def test_a_reply_has_the_contracts_fields_and_no_other(service: ServiceProcess, 
     assert body["results"]
     documents = {document.id: document for document in release.documents}
     for result in body["results"]:
-        assert " ".join(result) == "id rank score relevance below_threshold title text metadata"
+        assert " ".join(result) == "id document_id rank score relevance below_threshold title text metadata"
+        assert result["document_id"] == result["id"]
         document = documents[result["id"]]
         stored = (document.title, document.text, document.metadata)
         assert (result["title"], result["text"], result["metadata"]) == stored

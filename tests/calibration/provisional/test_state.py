@@ -5,7 +5,14 @@ from math import comb
 import numpy as np
 import pytest
 
-from taugate.calibration.query_set.warnings import against_chance, calibration_record, lower_limit
+from taugate.calibration.provisional.state import (
+    AvailableEvidence,
+    against_chance,
+    calibration_record,
+    count_generated,
+    lower_limit,
+)
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.records import FEWEST_QUERIES
 
 
@@ -34,7 +41,7 @@ def test_an_encoder_that_guesses_is_seldom_above_chance() -> None:
 
 @pytest.mark.parametrize(("queries", "state"), [(FEWEST_QUERIES - 1, "provisional"), (FEWEST_QUERIES, "calibrated")])
 def test_the_number_of_queries_decides(queries: int, state: str) -> None:
-    record = calibration_record(np.ones(queries, dtype=bool), documents=100, k=5)
+    record = calibration_record(np.ones(queries, dtype=bool), AvailableEvidence(queries, 0, documents=100, k=5))
     assert (record.state, record.human, record.generated, record.bias) == (state, queries, 0, None)
     assert record.reasons == ([] if state == "calibrated" else ["few_queries"])
     assert bool(record.because(5)) == (state == "provisional")
@@ -42,17 +49,43 @@ def test_the_number_of_queries_decides(queries: int, state: str) -> None:
 
 @pytest.mark.parametrize(("documents", "reasons"), [(5, ["few_documents"]), (6, [])])
 def test_with_no_more_documents_than_k_accuracy_proves_nothing(documents: int, reasons: list[str]) -> None:
-    record = calibration_record(np.ones(40, dtype=bool), documents, k=5)
+    record = calibration_record(np.ones(40, dtype=bool), AvailableEvidence(40, 0, documents, k=5))
     assert record.reasons == reasons
     assert record.accuracy.chance == 5 / documents
     assert record.worthless(5) is None
 
 
 def test_every_reason_is_said() -> None:
-    record = calibration_record(np.array([True]), documents=3, k=3)
+    record = calibration_record(np.array([True]), AvailableEvidence(1, 0, documents=3, k=3))
     assert record.reasons == ["few_queries", "few_documents"]
     assert "label 29 more" in record.because(3)
     assert "no more documents than K = 3" in record.because(3)
+
+
+@pytest.mark.parametrize(
+    ("human", "generated", "reasons", "said"),
+    [
+        (0, 400, ["generated_queries", "few_queries"], "all 400 answerable queries were generated"),
+        (0, 1, ["generated_queries", "few_queries"], "the only answerable query was generated"),
+        (29, 400, ["generated_queries", "few_queries"], "label 30 or more questions that people asked"),
+        (30, 1, ["generated_queries"], "1 of 31 answerable queries were generated"),
+        (1200, 400, ["generated_queries"], "put the 1,200 queries of people into a split of their own"),
+    ],
+)
+def test_one_generated_query_makes_a_release_provisional(
+    human: int, generated: int, reasons: list[str], said: str
+) -> None:
+    record = calibration_record(np.ones(human + generated, dtype=bool), AvailableEvidence(human, generated, 1000, k=5))
+    assert (record.state, record.reasons) == ("provisional", reasons)
+    assert (record.human, record.generated) == (human, generated)
+    assert said in record.because(5)
+    assert "are the fewest to rely on" not in record.because(5), "one thing to do, not two"
+
+
+def test_judged_traffic_counts_as_human() -> None:
+    origins = ("human", "crop", "llm", "traffic", "crop")
+    queries = [LabelledQuery(origin, "a question", {0: 1}, origin=origin) for origin in origins]
+    assert count_generated(queries) == 3
 
 
 def test_as_many_queries_as_it_says_would_show_it() -> None:

@@ -1,0 +1,83 @@
+"""The bias of figures on generated queries, from public data sets on which people's queries were measured as well.
+
+The table bias.json has a row for each data set and encoder. Two encoders on one data set are not independent, so their
+mean is one observation. A new corpus is one more draw from the same population of data sets: what to expect there is a
+prediction interval, which is wider than the confidence interval of the mean.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import numpy as np
+from scipy import stats
+
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.records import BiasRecord
+
+_TABLE = "bias.json"
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class MeasuredSet:
+    """Generated and human queries of one public data set, searched with one encoder; every figure is in 0…1.
+
+    set: name of the data set. encoder: name of the encoder. accuracy_generated, accuracy_human: accuracy@K without a
+    threshold. loss_generated, loss_human: accuracy lost to the τ that was calibrated on the generated queries.
+    """
+
+    set: str
+    encoder: str
+    accuracy_generated: float
+    accuracy_human: float
+    loss_generated: float
+    loss_human: float
+
+
+def read_table() -> list[MeasuredSet]:
+    """Read the measurements that come with Taugate."""
+    rows = json.loads((files("taugate.calibration.provisional") / _TABLE).read_text(encoding="utf-8"))
+    return [MeasuredSet(**row) for row in rows]
+
+
+def measured_bias() -> BiasRecord | None:
+    """Return the bias to expect on a corpus of one's own; None where the table has fewer than two data sets."""
+    return expected_bias(read_table())
+
+
+def expected_bias(table: Sequence[MeasuredSet]) -> BiasRecord | None:
+    """Return figures on generated queries less those on human ones, as to be expected on one further data set.
+
+    table: measurements, in any order. Returns None with fewer than two data sets, whose spread is unknown.
+    """
+    accuracy = _mean_of_each_set((row.set, row.accuracy_generated - row.accuracy_human) for row in table)
+    loss = _mean_of_each_set((row.set, row.loss_generated - row.loss_human) for row in table)
+    if len(accuracy) < 2:
+        return None
+    return BiasRecord(**prediction_interval(accuracy).model_dump(), sets=len(accuracy), loss=prediction_interval(loss))
+
+
+def _mean_of_each_set(differences: Iterable[tuple[str, float]]) -> list[float]:
+    """Average over the encoders of each data set; differences: each after the name of its data set."""
+    found = defaultdict(list)
+    for name, difference in differences:
+        found[name].append(difference)
+    return [float(np.mean(each)) for each in found.values()]
+
+
+def prediction_interval(differences: Sequence[float]) -> Interval:
+    """Return the mean of m differences and the 95 % prediction interval for one further difference.
+
+    mean ± t(.975, m − 1) · s · √(1 + 1/m), s the standard deviation with m − 1: it covers the next difference 19 times
+    in 20 where all m + 1 are independent and normal (Hahn and Meeker, "Statistical Intervals", 1991, §4.7). Limits
+    beyond −1 and 1, where no difference of two shares can be, are set to these.
+
+    differences: of two shares, each in −1…1, at least two.
+    """
+    m = len(differences)
+    mean, deviation = float(np.mean(differences)), float(np.std(differences, ddof=1))
+    half = float(stats.t.ppf((1 + _CONFIDENCE) / 2, m - 1)) * deviation * float(np.sqrt(1 + 1 / m))
+    return Interval(mean=mean, lower=max(-1.0, mean - half), upper=min(1.0, mean + half))

@@ -1,0 +1,52 @@
+"""What figures on generated queries are worth, in plain sentences for the terminal and the report."""
+
+from taugate.calibration.charts.numbers import percent
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
+from taugate.retrieval.release.records import CalibrationRecord
+
+PROVISIONAL = "PROVISIONAL:"  # begins each line about it in the terminal
+
+
+def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRecord) -> str | None:
+    """Say what to expect of people's questions, where the figures are of generated ones; None where none are.
+
+    record: the state of the release. policy: in force. metrics: of the queries that had no say in it, where there are
+    any.
+    """
+    if not record.generated:
+        return None
+    found, asked = metrics.accuracy.mean, record.human + record.generated
+    results = "the first result" if policy.k == 1 else f"the first {policy.k} results"
+    who = (
+        "the generated questions"
+        if not record.human
+        else f"the questions ({record.generated:,} of {asked:,} generated)"
+    )
+    sentences = [f"{percent(found)} of {who} find their answer in {results}."]
+    if record.bias is None:
+        sentences.append("How many of people's questions do has not been measured.")
+    else:
+        sentences.append(
+            f"Of people's questions, expect {_of_people(found, record.bias)} to. The range is meant to hold for 19 of "
+            f"20 new data sets: it is a 95 % prediction interval from {record.bias.sets} public data sets on which "
+            "both kinds of question were measured."
+        )
+        if policy.tau is not None:
+            lost = found - metrics.accuracy_at_tau.mean
+            sentences.append(
+                f"The threshold costs {percent(lost)} of the questions their answer; of people's questions, expect "
+                f"{_of_people(lost, record.bias.loss)}."
+            )
+    if policy.tau is not None and policy.statement is not None:
+        sentences.append("The guarantee holds for questions generated like these, and for no others.")
+    return " ".join(sentences)
+
+
+def _of_people(found: float, bias: Interval) -> str:
+    """Write the share to expect of people's questions, with its range.
+
+    found: the share of the generated questions, in 0…1. bias: such a share less that of people's questions.
+    """
+    mean, lower, upper = (min(1.0, max(0.0, found - each)) for each in (bias.mean, bias.upper, bias.lower))
+    return f"{percent(mean)} (from {percent(lower)} to {percent(upper)})"

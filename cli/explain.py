@@ -1,0 +1,61 @@
+"""`taugate explain`: why a document is, or is not, among the results of a search."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from taugate.cli.terminal.output import printable, say_labelled
+from taugate.registry.catalog import find
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate explain` to its parser."""
+    parser.description = "Say where a document ranks for a query, which rule keeps or drops it, and how near it was."
+    parser.add_argument("query", metavar="QUERY", help="the text to search for")
+    parser.add_argument("document", metavar="DOCUMENT", help="id of a document, or of one chunk")
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    parser.add_argument("--release", metavar="ID", help="the release that is searched; default the current one")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain, and print the reason; the numbers go to stderr, or with --json everything to stdout.
+
+    arguments: the parsed command line. Returns the exit code. Raises InputError for a blank query or an unknown
+    document.
+    """
+    from taugate.errors import InputError
+    from taugate.retrieval.explanation import explain
+    from taugate.retrieval.query import Query
+    from taugate.retrieval.release.reader import load
+
+    if not arguments.query.strip():
+        raise InputError("QUERY is blank; give the text to search for")
+    release = load(find(arguments.releases, arguments.release))
+    policy = release.manifest.policy
+    query = Query(arguments.query, policy.k)
+    explained = explain(release.retriever, release.documents, query, arguments.document)
+    name = release.manifest.release_id
+    if arguments.json:
+        fields = {**dataclasses.asdict(explained), "policy": policy.kind, "release": name}
+        sys.stdout.write(json.dumps(fields) + "\n")
+        return 0
+    sys.stdout.write(f"{printable(explained.why)}\n")
+    sys.stdout.flush()
+    passage = explained.document_id
+    if explained.id != explained.document_id:
+        passage = f"{explained.document_id}, by its passage {explained.id}"
+    say_labelled(
+        {
+            "document": printable(passage),
+            "rank": f"{explained.rank:,} of {explained.ranked:,}",
+            "similarity": f"{explained.score:.4f}",
+            "relevance": "–" if explained.relevance is None else f"{explained.relevance:.3f}",
+            "text": "longer than the encoder reads" if explained.truncated else "read to its end",
+            "release": name,
+        }
+    )
+    return 0

@@ -1,0 +1,263 @@
+"""Explains what a search does with one document: where it ranks, which rule drops it, and by how much."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.errors import InputError
+from taugate.retrieval.documents.filters import Filter, both
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.index.flat import score_all
+from taugate.retrieval.index.grouping import count_documents
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.policy.policy import PolicyKind, decision_scores
+from taugate.retrieval.query import Query
+from taugate.retrieval.retriever import Retriever
+
+# What became of the document: it is kept, or the first rule that drops it.
+Rule = Literal["kept", "min_results", "threshold", "unanswerable", "rank", "passage", "index", "filter", "key_filter"]
+# What a policy compares with τ, in words.
+_COMPARED: Mapping[PolicyKind, str] = {
+    "similarity": "similarity",
+    "relative": "share of the best similarity",
+    "probability": "relevance",
+    "none": "similarity",
+}
+
+
+class UnknownDocument(InputError):
+    """The release has no document with this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a search does with one document.
+
+    document_id: of the document. rule: what became of it. why: the same in a sentence, with how near it was. kept:
+    whether the search returns it. filtered: whether a filter leaves it out. id: of the passage that is explained: the
+    first of the document that the search returns, else its most similar one. rank: its place among all passages that
+    the filters leave, from 1, or where results are grouped that of its document; exact, whatever the kind of index.
+    ranked: how many passages or documents have a rank. score: its similarity. relevance: the probability that it is
+    relevant; None where the release has no model of it. compared: what the policy compares with `threshold`. threshold:
+    in force for this query; None where none is. truncated: whether its text is longer than the encoder's window, so
+    that the end of it cannot be found.
+
+    Of a document that the query may not see nothing else is told than that a filter hides it; one that the request's
+    own filter leaves out has no rank and no score.
+    """
+
+    document_id: str
+    rule: Rule
+    why: str
+    kept: bool = False
+    filtered: bool = False
+    id: str | None = None
+    rank: int | None = None
+    ranked: int | None = None
+    score: float | None = None
+    relevance: float | None = None
+    compared: float | None = None
+    threshold: float | None = None
+    truncated: bool | None = None
+
+
+def explain(retriever: Retriever, documents: DocumentStore, query: Query, document_id: str) -> Explanation:
+    """Explain what a search does with a document.
+
+    It runs the search, and then compares the query with every document to find the rank.
+
+    retriever: of the release. documents: of the release, by position. query: the search. document_id: id of a passage,
+    or of a document, which stands for its passages. Raises UnknownDocument where there is none, and InputError for a
+    filter on a field that no document has.
+    """
+    passages = documents.positions(document_id)
+    if not len(passages):
+        raise UnknownDocument(f"the release has no document with the id {document_id[:200]!r}")
+    permitted = _within(retriever, query.permitted, passages)
+    if not len(permitted):
+        return Explanation(document_id, "key_filter", "The filter of the API key hides it.", filtered=True)
+    visible = _within(retriever, query.filter or (), permitted)
+    if not len(visible):
+        return _filtered(retriever, documents, query, permitted)
+    return _Search(retriever, documents, query).explain(visible)
+
+
+def _within(retriever: Retriever, wanted: Filter, passages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those of the passages that meet a filter, which may be empty."""
+    return passages[retriever.metadata.where(wanted)[passages]] if wanted else passages
+
+
+def _filtered(retriever: Retriever, documents: DocumentStore, query: Query, passages: NDArray[np.int64]) -> Explanation:
+    """Explain a document that the filter of the request leaves out; passages: of it, which the query may see."""
+    document = documents[int(passages[0])]
+    missed = [
+        f"{condition.field!r}, which is {document.metadata[condition.field]!r}"
+        if document.metadata.get(condition.field) is not None
+        else f"{condition.field!r}, which it does not have"
+        for condition in query.filter or ()
+        if not retriever.metadata.where((condition,))[passages].any()
+    ]
+    # Each condition alone may be met by another passage of the document.
+    why = f"The filter of the request leaves it out, by {missed[0]}." if missed else "The filter leaves it out."
+    return Explanation(
+        document.document_id, "filter", why, filtered=True, truncated=_is_truncated(retriever, documents, passages[0])
+    )
+
+
+def _is_truncated(retriever: Retriever, documents: DocumentStore, position: np.int64) -> bool:
+    (tokens,) = retriever.encoder.tokenize([documents[int(position)].encoded_text], "document")
+    return tokens.truncated
+
+
+class _Search:
+    """A search, all that it considers, and the ranks of what it does not."""
+
+    def __init__(self, retriever: Retriever, documents: DocumentStore, query: Query) -> None:
+        """Run the search; the parameters are those of `explain`."""
+        self._retriever, self._documents, self._query = retriever, documents, query
+        self._parents = retriever.parents if query.group_by else None
+        self._vector = retriever.vectors([query.text])
+        # The same search three times: as asked, with all that it considers, and of passages for the model of relevance.
+        everything = replace(query, min_results=query.k)
+        asked = [query, everything, replace(everything, group_by=None)]
+        self._answer, self._considered, self._passages = retriever.answer(asked, np.repeat(self._vector, 3, axis=0))
+        scope = both(query.permitted, query.filter or ())
+        within = retriever.metadata.where(scope) if scope else np.ones(len(documents), dtype=np.bool_)
+        self._members = np.flatnonzero(within)
+
+    def explain(self, passages: NDArray[np.int64]) -> Explanation:
+        """Explain one document; passages: its positions within the filters, (p ≥ 1,) int64 ascending."""
+        position, score = self._choose(passages)
+        passage_rank, rank = self._ranks(position, score)
+        relevance, compared = self._measure(position, score, passage_rank)
+        kept = bool((self._answer.positions == position).any())
+        rule = self._rule(position, rank, kept)
+        passage = self._documents[position]
+        ranked = len(self._members)
+        if self._parents is not None:
+            ranked = count_documents(self._parents, self._members)
+        return Explanation(
+            passage.document_id,
+            rule,
+            self._why(rule, position, rank, score, compared),
+            kept=kept,
+            id=passage.id,
+            rank=rank,
+            ranked=ranked,
+            score=float(score),
+            relevance=relevance,
+            compared=compared,
+            threshold=self._answer.threshold,
+            truncated=_is_truncated(self._retriever, self._documents, np.int64(position)),
+        )
+
+    def _choose(self, passages: NDArray[np.int64]) -> tuple[int, np.float32]:
+        """Choose the passage that is explained: the first that the search returns, else the most similar."""
+        scores = self._retriever.index.score(self._vector, passages[None])[0]
+        returned = [place for place in self._answer.positions.tolist() if place in passages]
+        place = int(np.searchsorted(passages, returned[0])) if returned else int(scores.argmax())
+        return int(passages[place]), scores[place]
+
+    def _ranks(self, position: int, score: np.float32) -> tuple[int, int]:
+        """Return the rank of a passage among the passages, and the one that a reply would give it."""
+        scores = score_all(self._retriever.index, self._vector, self._members)
+        better = self._members[(scores > score) | ((scores == score) & (self._members < position))]
+        parents = self._parents
+        if parents is None:
+            return len(better) + 1, len(better) + 1
+        return len(better) + 1, count_documents(parents, better[parents[better] != parents[position]]) + 1
+
+    def _measure(self, position: int, score: np.float32, rank: int) -> tuple[float | None, float]:
+        """Return the relevance of a passage and what the policy compares, as the list of passages gives them.
+
+        rank: its place among all passages, for one that is further down than the list.
+        """
+        found = self._passages.found
+        assert found is not None  # noqa: S101 (for the type checker: that search is not grouped)
+        positions, ranks = found, np.arange(1, len(found) + 1)
+        if position not in positions:
+            positions, ranks = np.append(positions, position), np.append(ranks, rank)
+        scores = self._retriever.index.score(self._vector, positions[None])
+        place = int(np.flatnonzero(positions == position)[0])
+        model, relevance = self._retriever.relevance, None
+        if model is not None:
+            relevance = model.estimate(self._vector, TopK(scores, positions[None]), ranks)
+        compared = decision_scores(self._answer.policy, scores, relevance)
+        return None if relevance is None else float(relevance[0, place]), float(compared[0, place])
+
+    def _rule(self, position: int, rank: int, kept: bool) -> Rule:
+        places = np.flatnonzero(self._considered.positions == position)
+        if not len(places):
+            if self._sibling(position) is not None:
+                return "passage"
+            return "rank" if rank > self._query.k else "index"
+        below = bool(self._considered.below_threshold[places[0]])
+        if kept:
+            return "min_results" if below else "kept"
+        return "unanswerable" if self._answer.refused else "threshold"
+
+    def _sibling(self, position: int) -> int | None:
+        """Return the passage by which the same document is considered where results are grouped, None without one."""
+        if self._parents is None:
+            return None
+        considered = self._considered.positions
+        siblings = considered[self._parents[considered] == self._parents[position]]
+        return int(siblings[0]) if len(siblings) else None
+
+    def _why(self, rule: Rule, position: int, rank: int, score: np.float32, compared: float) -> str:
+        """Say in a sentence what became of the document, and how near it was."""
+        what, tau = _COMPARED[self._answer.policy], self._answer.threshold
+        margin = "no threshold is in force"
+        if tau is not None:
+            margin = f"its {what} {compared:.4f} is {_distance(compared, tau)} the threshold {tau:.4f}"
+        asked = f"min_results asks for {self._query.min_results}"
+        match rule:
+            case "kept" if tau is not None and compared < np.float32(tau):
+                why = f"It is returned as the best result of a query that is answered, although {margin}"
+            case "kept":
+                why = f"It is returned: {margin}"
+            case "min_results":
+                why = f"It is returned only because {asked}: {self._refusal() if self._answer.refused else margin}"
+            case "threshold":
+                why = f"The threshold drops it: {margin}"
+            case "unanswerable":
+                why = f"The query as a whole is refused: {self._refusal()}"
+            case "rank":
+                considered, last = len(self._considered.positions), float(self._considered.scores[-1])
+                why = (
+                    f"Its rank is {rank}, and the search considers the first {considered}: its similarity {score:.4f} "
+                    f"is {_shown(last - float(score))} below that of the last one considered"
+                )
+            case "passage" if (sibling := self._sibling(position)) is not None:
+                why = (
+                    f"Its document is considered by the passage {self._documents[sibling].id!r}, which is more similar"
+                )
+            case _:
+                why = f"The approximate index does not find it, although its rank is {rank}"
+        return f"{why}."
+
+    def _refusal(self) -> str:
+        """Say by how much the query misses an answer."""
+        rule, found = self._retriever.abstention, self._passages.found
+        assert rule is not None  # noqa: S101 (for the type checker: nothing else refuses a query)
+        assert found is not None  # noqa: S101 (for the type checker: that search is not grouped)
+        top = TopK(self._retriever.index.score(self._vector, found[None]), found[None])
+        score = float(rule.score.of([self._query.text], self._vector, top)[0])
+        return (
+            f"the corpus seems to have no answer, as the query's score {score:.4f} is {_shown(rule.tau - score)} below "
+            f"the {rule.tau:.4f} from which queries are answered"
+        )
+
+
+def _distance(value: float, tau: float) -> str:
+    if value == tau:
+        return "equal to"
+    return f"{_shown(abs(value - tau))} {'above' if value > tau else 'below'}"
+
+
+def _shown(difference: float) -> str:
+    """Format a difference so that a small one is not shown as none."""
+    return f"{difference:.4f}" if difference == 0 or difference >= 1e-4 else f"{difference:.1e}"

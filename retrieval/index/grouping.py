@@ -1,0 +1,83 @@
+"""Search for documents that are stored as several passages: the best passage of each stands for its document.
+
+A list of passages, best first, holds its documents in the order of their best passages. So the first passage of each
+document is all that a grouped search keeps, and the only question is how long the list has to be.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.index.flat import MOST_CANDIDATES, brute_force_top_k
+from taugate.retrieval.index.top_k import DocumentSubset, Index, TopK
+from taugate.retrieval.vectors.similarity import Float32
+
+Parents = NDArray[np.int32]
+# Passages that are searched for at first, for each document: with fewer most queries are searched for twice.
+_PASSAGES = 4
+
+
+def first_of_each(parents: Parents, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the places in a list at which a document appears for the first time, (m,) int64, ascending.
+
+    parents: (N,) as in DocumentStore.parents. positions: (w,) int64 positions of passages, best first.
+    """
+    _, places = np.unique(parents[positions], return_index=True)
+    return np.sort(places)
+
+
+def count_documents(parents: Parents, positions: NDArray[np.int64] | None = None) -> int:
+    """Return how many documents some passages belong to.
+
+    parents: (N,) as in DocumentStore.parents. positions: of the passages, (m,) int64; None for all N.
+    """
+    seen = np.zeros(len(parents), dtype=np.bool_)
+    seen[parents if positions is None else parents[positions]] = True
+    return int(np.count_nonzero(seen))
+
+
+@dataclass(frozen=True)
+class DocumentSearch:
+    """Searches for passages until those of so many documents are found.
+
+    index: of N passages. parents: (N,) as in DocumentStore.parents. within: the passages that are searched; None for
+    all.
+    """
+
+    index: Index
+    parents: Parents
+    within: DocumentSubset | None = None
+
+    def search(self, queries: Float32, depth: int, documents: int) -> Iterator[tuple[NDArray[np.int64], TopK]]:
+        """Search for passages of so many documents, or of all where there are fewer.
+
+        The list grows fourfold at a time. Beyond MOST_CANDIDATES passages every one is scored instead, so that a corpus
+        of a few long books costs one pass at most, and an approximate index misses none of its documents.
+
+        queries: (n, d) float32 of unit length. depth: how many passages to return at least, where there are so many.
+        documents: how many to find. Yields rows of `queries`, (m,) int64, with their passages; each row once.
+        """
+        members = None if self.within is None else self.within.positions
+        wanted = min(documents, count_documents(self.parents, members))
+        pending = np.arange(len(queries))
+        width = max(depth, _PASSAGES * documents)
+        most = max(MOST_CANDIDATES, width)
+        while len(pending) and width <= most:
+            top = self._top_k(queries[pending], width)
+            found = np.array([len(np.unique(self.parents[row])) for row in top.positions])
+            enough = (found >= wanted) | (top.positions.shape[1] < width)
+            if enough.any():
+                yield pending[enough], TopK(top.scores[enough], top.positions[enough])
+            pending = pending[~enough]
+            width *= 4
+        for row in pending.tolist():
+            scores, positions = brute_force_top_k(self.index, queries[row : row + 1], len(self.index), members)
+            used = max(depth, int(first_of_each(self.parents, positions)[wanted - 1]) + 1)
+            yield np.array([row]), TopK(scores[None, :used], positions[None, :used])
+
+    def _top_k(self, queries: Float32, k: int) -> TopK:
+        return (
+            self.index.search(queries, k) if self.within is None else self.index.search_within(queries, k, self.within)
+        )

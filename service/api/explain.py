@@ -1,0 +1,52 @@
+"""POST /explain: why a document is, or is not, among the results of a search."""
+
+import dataclasses
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from taugate.errors import InputError
+from taugate.retrieval.explanation import UnknownDocument
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.api.bodies import add_json_route
+from taugate.service.api.openapi import errors, replies
+from taugate.service.api.replies import json_reply
+from taugate.service.api.request_context import permitted
+from taugate.service.api.schemas import ExplainRequest, ExplainResponse
+from taugate.service.api.search import read_query, while_connected
+from taugate.service.errors import Invalid, NotFound
+from taugate.service.lifecycle.serving import Serving
+from taugate.service.settings import Settings
+
+
+def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limiter: RateLimiter) -> None:
+    """Add POST /explain, which is admitted and charged like a search.
+
+    An explanation is no traffic: drift, shadow, caches, query log and the metrics of results are not told of it.
+
+    app: gets the route; settings: limits of a request; serving: has the active release; limiter: charges for it.
+    """
+
+    async def explain(request: Request, body: ExplainRequest) -> Response:
+        """Where a document ranks for a query, which rule keeps or drops it, and how near it was."""
+        active = serving.active
+        with active.in_flight:
+            query = read_query(body, active, settings, permitted(request.scope))
+            try:
+                explained = await while_connected(request, active.search.explain(query, body.document_id))
+            except UnknownDocument as error:
+                raise NotFound(f"document_id: {error}") from error
+            except InputError as error:
+                raise Invalid(str(error)) from error
+        policy, release = active.release.manifest.policy.kind, active.release_id
+        return json_reply({**dataclasses.asdict(explained), "policy": policy, "release": release})
+
+    add_json_route(
+        app,
+        "/explain",
+        ExplainRequest,
+        explain,
+        limiter.charge,
+        tags=["search"],
+        responses=replies(200, ExplainResponse) | errors(400, 404, 413, 422, 429, 503, 504),
+    )

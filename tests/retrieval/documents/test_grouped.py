@@ -1,0 +1,194 @@
+"""A search grouped by document is brute force over all passages: the best of each document, the first k of them."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taugate.retrieval.documents.columns import Column
+from taugate.retrieval.documents.filters import OneOf, all_of, sort_key
+from taugate.retrieval.documents.metadata import Metadata
+from taugate.retrieval.documents.sorted_values import SortedValues
+from taugate.retrieval.index import grouping
+from taugate.retrieval.index.approximate import AnyIndex
+from taugate.retrieval.index.build import build
+from taugate.retrieval.index.flat import FlatIndex, brute_force_top_k
+from taugate.retrieval.index.kinds import Kind
+from taugate.retrieval.policy.policy import Policy
+from taugate.retrieval.policy.relevance import FEATURES, Background, Logistic, Relevance
+from taugate.retrieval.query import Answer, Query
+from taugate.retrieval.retriever import Retriever
+
+RNG = np.random.default_rng(5)
+N, DIMENSION, K = 3_000, 16, 5
+KEEP_ALL = -2.0
+
+
+def _unit(rows: int) -> np.ndarray:
+    vectors = RNG.standard_normal((rows, DIMENSION)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+QUERIES = _unit(40)
+VECTORS = _unit(N)
+VECTORS[1_000:1_400] = VECTORS[:400]  # equal scores, of passages of other documents too
+EVEN = all_of(OneOf.of("half", "even"))
+METADATA = Metadata(
+    {"half": Column(SortedValues.of([sort_key("even"), sort_key("odd")]), (np.arange(N) % 2).astype(np.int32))}
+)
+
+
+def _parents(sizes: list[int]) -> np.ndarray:
+    """For documents of so many passages each, one after another, the position of each passage's first."""
+    firsts = np.cumsum([0, *sizes[:-1]])
+    return np.repeat(firsts, sizes).astype(np.int32)
+
+
+def _sizes(largest: int) -> list[int]:
+    sizes: list[int] = []
+    while sum(sizes) < N:
+        sizes.append(min(int(RNG.integers(1, largest + 1)), N - sum(sizes)))
+    return sizes
+
+
+# One passage each, a few, many, and two documents of which one has nearly all passages.
+CORPORA = {
+    name: _parents(sizes)
+    for name, sizes in {
+        "single": [1] * N,
+        "few": _sizes(6),
+        "many": _sizes(400),
+        "lopsided": [N - 1, 1],
+    }.items()
+}
+
+
+def retriever(parents: np.ndarray | None, index: AnyIndex | None = None, **parts: Any) -> Retriever:
+    policy = parts.pop("policy", Policy("similarity", 0.5, K))
+    return Retriever(None, index or FlatIndex.build(VECTORS), policy, metadata=METADATA, parents=parents, **parts)  # type: ignore[arg-type]
+
+
+def brute_force(index: AnyIndex, parents: np.ndarray, vector: np.ndarray, k: int, members: np.ndarray) -> list[int]:
+    """Positions of the best passages of the k best documents, by sorting all passages."""
+    scores = index.score(vector[None], members[None])[0]
+    best: dict[int, int] = {}
+    for place in sorted(range(len(members)), key=lambda place: (-scores[place], members[place])):
+        best.setdefault(int(parents[members[place]]), int(members[place]))
+    return [*best.values()][:k]
+
+
+@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("kind", ["flat", "flat-float16", "flat-int8"])
+@pytest.mark.parametrize("within", [(), EVEN])
+def test_it_is_brute_force(name: str, kind: Kind, within: Any) -> None:
+    parents, index = CORPORA[name], FlatIndex.build(VECTORS, kind)
+    members = np.flatnonzero(METADATA.where(within)) if within else np.arange(N)
+    for k in (1, 2, 5, 50):
+        queries = [Query("", k, KEEP_ALL, filter=within, group_by="document") for _ in QUERIES]
+        for vector, answer in zip(QUERIES, retriever(parents, index).answer(queries, QUERIES), strict=True):
+            assert answer.positions.tolist() == brute_force(index, parents, vector, k, members)
+            assert answer.scores.tolist() == index.score(vector[None], answer.positions[None])[0].tolist()
+            assert answer.ranks.tolist() == [*range(1, len(answer.positions) + 1)]
+            assert answer.considered == len(answer.positions)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat", "ivf-pq"])
+def test_an_approximate_index_returns_k_documents_and_misses_none_where_every_passage_is_scored(kind: Kind) -> None:
+    index, parents = build(kind, VECTORS), CORPORA["many"]
+    documents = len(np.unique(parents))
+    queries = [Query("", k, KEEP_ALL, group_by="document") for k in (5, documents) for _ in QUERIES]
+    answers = retriever(parents, index).answer(queries, np.tile(QUERIES, (2, 1)))
+    exact = []
+    for query, vector, answer in zip(queries, np.tile(QUERIES, (2, 1)), answers, strict=True):
+        assert len(np.unique(parents[answer.positions])) == answer.considered == query.k
+        best = brute_force(index, parents, vector, query.k, np.arange(N))
+        assert (answer.scores <= index.score(vector[None], np.array([best]))[0]).all()
+        exact.append(answer.positions.tolist() == best)
+    assert all(exact[len(QUERIES) :])
+
+
+def test_a_query_owes_nothing_to_its_company() -> None:
+    parents = CORPORA["many"]
+    asked = [Query("", k, group_by=group) for k in (2, 5, 9) for group in ("document", None) for _ in range(6)]
+    vectors = QUERIES[: len(asked)]
+    together = retriever(parents).answer(asked, vectors)
+    for query, vector, answer in zip(asked, vectors, together, strict=True):
+        (alone,) = retriever(parents).answer([query], vector[None])
+        assert same(alone, answer)
+
+
+def same(one: Answer, other: Answer) -> bool:
+    return all(repr(getattr(one, field.name)) == repr(getattr(other, field.name)) for field in fields(Answer))
+
+
+def test_without_chunks_it_makes_no_difference() -> None:
+    queries = [Query("", k, minimum, group_by="document") for k, minimum in ((1, None), (5, None), (20, 0.2))]
+    for parents in (None, CORPORA["single"]):
+        plain = retriever(None).answer([replace(query, group_by=None) for query in queries], QUERIES[:3])
+        for one, other in zip(plain, retriever(parents).answer(queries, QUERIES[:3]), strict=True):
+            if parents is None:
+                assert same(one, other)
+            else:
+                assert one.positions.tolist() == other.positions.tolist()
+
+
+def test_the_cut_is_that_of_the_passages() -> None:
+    """Grouping drops no result for another reason, and drift is told of the passages as ever."""
+    parents = CORPORA["few"]
+    background = Background.of(VECTORS, QUERIES, np.full(N, 100))
+    weights = RNG.standard_normal(len(FEATURES))
+    model = Relevance(Logistic(np.zeros(len(FEATURES)), np.ones(len(FEATURES)), weights, 0.0), background, K)
+    for kind, tau in (("similarity", 0.62), ("relative", 0.9), ("probability", 0.4), ("none", None)):
+        policy = Policy(kind, tau, K)  # type: ignore[arg-type]
+        searcher = retriever(parents, policy=policy, relevance=model)
+        plain = searcher.answer([Query("", 300, KEEP_ALL)] * len(QUERIES), QUERIES)
+        cut = searcher.answer([Query("", 300)] * len(QUERIES), QUERIES)
+        grouped = searcher.answer([Query("", 8, group_by="document")] * len(QUERIES), QUERIES)
+        for whole, passing, answer in zip(plain, cut, grouped, strict=True):
+            first = {int(parents[position]): int(position) for position in whole.positions[::-1]}
+            heads = [first[document] for document in dict.fromkeys(parents[whole.positions].tolist())][:8]
+            kept = [position for position in heads if position in passing.positions]
+            assert answer.positions.tolist() == kept
+            relevance = dict(zip(whole.positions.tolist(), whole.relevance.tolist(), strict=True))  # type: ignore[union-attr]
+            assert answer.relevance is not None
+            assert answer.relevance.tolist() == pytest.approx([relevance[position] for position in kept], abs=1e-6)
+            assert answer.uncut is not None and whole.uncut is not None
+            assert answer.uncut.scores.tolist() == whole.uncut.scores.tolist()
+            assert answer.uncut.kept == whole.uncut.kept
+            assert (answer.considered, answer.found) == (8, None)
+
+
+def test_minimum_results_and_filters_count_documents() -> None:
+    searcher = retriever(CORPORA["few"])
+    (answer,) = searcher.answer([Query("", 7, 2.0, 4, group_by="document")], QUERIES[:1])
+    assert answer.below_threshold.tolist() == [True] * 4 and answer.considered == 7
+    assert len(np.unique(CORPORA["few"][answer.positions])) == 4
+    (answer,) = searcher.answer([Query("", 7, 2.0, 4, EVEN, all_of(OneOf.of("half", "odd")), "document")], QUERIES[:1])
+    assert (answer.considered, answer.reason) == (0, "no_documents_match_filter")
+
+
+def test_the_calibration_speaks_for_passages() -> None:
+    searcher = retriever(CORPORA["few"])
+    asked = [Query("", k, group_by="document") for k in (1, 2, K)]
+    assert [answer.calibrated for answer in searcher.answer(asked, QUERIES[:3])] == [True, False, False]
+    assert all(answer.calibrated for answer in retriever(None).answer(asked, QUERIES[:3]))
+
+
+def test_a_long_document_costs_one_pass_over_the_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second document is the last of 3,000 passages: all are scored once, not searched for again and again."""
+    calls = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return brute_force_top_k(*arguments)
+
+    monkeypatch.setattr(grouping, "brute_force_top_k", counted)
+    retriever(CORPORA["lopsided"]).answer([Query("", 5, group_by="document")] * 3, QUERIES[:3])
+    assert len(calls) <= 3
+
+
+def test_a_list_of_grouped_results_is_not_rescored() -> None:
+    searcher = retriever(CORPORA["few"])
+    with pytest.raises(ValueError, match="searched for again"):
+        searcher.rescore(Query("", K, group_by="document"), QUERIES[0], np.arange(K))

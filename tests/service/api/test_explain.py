@@ -1,0 +1,130 @@
+"""POST /explain: what /search does with a document, admitted like a search, and within what the key may see."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from taugate.registry.catalog import find
+from taugate.retrieval.release.reader import Release, load
+from taugate.service.api.schemas import ExplainResponse
+from tests.service.access.files import bearer, entry, write
+from tests.service.test_metrics import moved
+from tests.service_process import ServiceProcess
+
+QUERY = "What does a building permit cost?"
+PLAIN, FILTERED, OTHER, SLOW = "key-plain", "key-filtered", "key-other", "key-slow"
+
+
+@pytest.fixture(scope="module")
+def release(releases: Path) -> Release:
+    return load(find(releases), 1)
+
+
+@pytest.fixture(scope="module")
+def guarded(releases: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    keys = [
+        entry(PLAIN, "plain", "search", "metrics"),
+        entry(FILTERED, "filtered", "search", filter={"category": "bygglov"}),
+        entry(OTHER, "other", "feedback"),
+        entry(SLOW, "slow", "search", queries_per_second=0.001),
+    ]
+    file = write(tmp_path_factory.mktemp("keys") / "keys.json", keys)
+    with ServiceProcess(releases, TAUGATE_KEYS_FILE=str(file)) as process:
+        yield process.ready()
+
+
+def ask(service: ServiceProcess, document_id: str, key: str | None = None, **fields: Any) -> httpx.Response:
+    body = {"query": QUERY, "document_id": document_id, **fields}
+    return service.http.post("/explain", json=body, headers={} if key is None else bearer(key))
+
+
+def of_category(release: Release, category: str, *, same: bool) -> str:
+    return next(each.id for each in release.documents if (each.metadata["category"] == category) == same)
+
+
+def test_it_says_of_each_document_what_the_search_says(service: ServiceProcess) -> None:
+    for fields in ({}, {"k": 3, "min_results": 2}, {"threshold": 0.4}, {"filter": {"category": "bygglov"}, "k": 8}):
+        kept = service.http.post("/search", json={"query": QUERY, **fields}).json()
+        every = {"threshold": -2.0, "k": 30, "min_results": 0}
+        whole = service.http.post("/search", json={"query": QUERY, **fields, **every}).json()
+        shown = {result["id"]: result for result in kept["results"]}
+        for result in whole["results"][:12]:
+            reply = ask(service, result["id"], **fields)
+            ExplainResponse.model_validate_json(reply.content, strict=True)
+            said = reply.json()
+            for name in ("id", "document_id", "rank", "score"):
+                assert said[name] == result[name]
+            assert said["relevance"] == pytest.approx(result["relevance"], abs=1e-6)
+            assert (said["threshold"], said["policy"]) == (kept["threshold"], kept["policy"])
+            assert said["kept"] == (result["id"] in shown)
+            assert (said["filtered"], said["release"]) == (False, kept["release"])
+            below = said["kept"] and shown[result["id"]]["below_threshold"]
+            assert (said["rule"] == "min_results") == below
+
+
+def test_an_unknown_document_is_404(service: ServiceProcess) -> None:
+    reply = ask(service, "nowhere")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+    assert reply.json()["error"]["message"] == "document_id: the release has no document with the id 'nowhere'"
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"k": 1000}, "TAUGATE_MAX_K"),
+        ({"query": " "}, "query"),
+        ({"document_id": ""}, "document_id"),
+        ({"document_id": 7}, "document_id"),
+        ({"filter": {"nowhere": 1}}, "filter: no document has the field"),
+        ({"include_text": False}, "include_text"),
+    ],
+)
+def test_what_it_cannot_do_is_422(service: ServiceProcess, fields: dict[str, Any], named: str) -> None:
+    reply = service.http.post("/explain", json={"query": QUERY, "document_id": "x", **fields})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
+    assert named in reply.json()["error"]["message"]
+
+
+def test_it_is_no_traffic(service: ServiceProcess, release: Release) -> None:
+    """Neither results nor caches, drift or encoding count it; its own stage does."""
+    body = {"query": "explained for the first time", "document_id": release.documents[0].id}
+    assert moved(service, "/explain", body) == {
+        "requests_total{/explain,200}": 1,
+        "request_duration_seconds_count{/explain}": 1,
+        "stage_duration_seconds_count{explain}": 1,
+    }
+
+
+def test_it_needs_the_scope_of_a_search(guarded: ServiceProcess, release: Release) -> None:
+    name = release.documents[0].id
+    assert [ask(guarded, name, key).status_code for key in (None, OTHER, PLAIN)] == [401, 403, 200]
+
+
+def test_the_rate_of_the_key_is_charged(guarded: ServiceProcess, release: Release) -> None:
+    statuses = [ask(guarded, release.documents[0].id, SLOW).status_code for _ in range(2)]
+    assert statuses == [200, 429]
+
+
+def test_a_key_learns_nothing_of_what_its_filter_hides(guarded: ServiceProcess, release: Release) -> None:
+    hidden, seen = (of_category(release, "bygglov", same=same) for same in (False, True))
+    nothing = {"rank", "ranked", "score", "relevance", "compared", "threshold", "truncated", "id"}
+    for fields in ({}, {"filter": {"category": "bygglov"}}, {"threshold": -2.0, "k": 50, "min_results": 50}):
+        said = ask(guarded, hidden, FILTERED, **fields).json()
+        assert {said[name] for name in nothing} == {None}
+        assert (said["rule"], said["filtered"], said["kept"]) == ("key_filter", True, False)
+        assert (said["document_id"], said["why"]) == (hidden, "The filter of the API key hides it.")
+    inside = ask(guarded, seen, FILTERED).json()
+    same = service_reply(guarded, seen, filter={"category": "bygglov"})
+    assert {name: inside[name] for name in ("rank", "ranked", "score")} == {
+        name: same[name] for name in ("rank", "ranked", "score")
+    }
+    left_out = service_reply(guarded, seen, filter={"category": "nobody"})
+    assert (left_out["rule"], left_out["filtered"]) == ("filter", True)
+    assert "'category'" in left_out["why"]
+
+
+def service_reply(service: ServiceProcess, document_id: str, **fields: Any) -> dict[str, Any]:
+    return dict(ask(service, document_id, PLAIN, **fields).json())

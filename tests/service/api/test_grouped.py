@@ -1,0 +1,149 @@
+"""POST /search with group_by: documents are counted and each is shown by its best passage, cached or not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.registry.catalog import find
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release, load
+from tests.chunked_release import write_chunked_release
+from tests.prometheus_process import until
+from tests.redis_process import RedisProcess
+from tests.service.drift.traffic import Hurried
+from tests.service.test_metrics import SEARCHED, moved, scrape
+from tests.service_process import ServiceProcess
+
+QUERIES = ["What does a building permit cost?", "Is an inspector insured?", "kitchen fan", "noise from a neighbour"]
+KEEP_ALL = -2.0
+
+
+@pytest.fixture(scope="module")
+def chunks(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_chunked_release(sample, encoder, tmp_path_factory.mktemp("chunks"))
+
+
+@pytest.fixture(scope="module")
+def release(chunks: Path) -> Release:
+    return load(find(chunks), 1)
+
+
+@pytest.fixture(scope="module")
+def grouping(chunks: Path) -> Iterator[ServiceProcess]:
+    with ServiceProcess(chunks) as process:
+        yield process.ready()
+
+
+def search(service: ServiceProcess, query: str, **fields: Any) -> dict[str, Any]:
+    reply = service.http.post("/search", json={"query": query, **fields})
+    assert reply.status_code == 200, reply.text
+    return dict(reply.json())
+
+
+def listed(release: Release, query: str) -> list[tuple[Document, float]]:
+    """All passages, best first."""
+    (answer,) = release.retriever.search([Query(query, len(release.documents), KEEP_ALL)])
+    found = zip(answer.positions.tolist(), answer.scores.tolist(), strict=True)
+    return [(release.documents[position], score) for position, score in found]
+
+
+def without_id(reply: dict[str, Any]) -> dict[str, Any]:
+    return reply | {"query_id": ""}
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 100])
+def test_it_shows_the_best_passage_of_each_document(grouping: ServiceProcess, release: Release, k: int) -> None:
+    for query in QUERIES:
+        best: dict[str, tuple[str, float]] = {}
+        for passage, score in listed(release, query):
+            best.setdefault(passage.document_id, (passage.id, score))
+        reply = search(grouping, query, k=k, group_by="document", threshold=KEEP_ALL)
+        found = [(each["document_id"], (each["id"], each["score"])) for each in reply["results"]]
+        assert found == [*best.items()][:k]
+        assert [each["rank"] for each in reply["results"]] == [*range(1, k + 1)]
+        assert (reply["considered"], reply["dropped"]) == (k, 0)
+        cut = search(grouping, query, k=k, group_by="document")
+        tau = cut["threshold"]
+        assert [each["id"] for each in cut["results"]] == [name for _, (name, score) in found if score >= tau]
+        assert (cut["considered"], cut["dropped"]) == (k, k - len(cut["results"]))
+        assert cut["best_score"] == found[0][1][1]
+
+
+def test_single_searches_count_passages(grouping: ServiceProcess, release: Release) -> None:
+    for query in QUERIES:
+        results = search(grouping, query, k=10, threshold=KEEP_ALL)["results"]
+        expected = [(each.id, each.document_id) for each, _ in listed(release, query)[:10]]
+        assert [(each["id"], each["document_id"]) for each in results] == expected
+        assert search(grouping, query, k=10, threshold=KEEP_ALL, group_by=None)["results"] == results
+
+
+def test_it_has_a_reply_of_its_own_in_the_cache_and_in_a_batch(grouping: ServiceProcess) -> None:
+    bodies = [{"k": 50, "group_by": group, "threshold": KEEP_ALL, "query": QUERIES[0]} for group in ("document", None)]
+    grouped, plain = (search(grouping, **body) for body in bodies)
+    assert [each["id"] for each in grouped["results"]] != [each["id"] for each in plain["results"]]
+    batch = grouping.http.post("/search/batch", json={"queries": bodies * 2}).json()["responses"]
+    assert [without_id(each) for each in batch] == [without_id(each) for each in (grouped, plain)] * 2
+
+
+def test_the_calibration_speaks_for_passages(grouping: ServiceProcess) -> None:
+    replies = [search(grouping, QUERIES[0], k=k, group_by="document") for k in (1, 2, 5)]
+    assert [reply["calibrated"] for reply in replies] == [True, False, False]
+
+
+def test_only_document_is_a_group(grouping: ServiceProcess) -> None:
+    reply = grouping.http.post("/search", json={"query": "x", "group_by": "page"})
+    assert reply.status_code == 422
+    assert "group_by" in reply.json()["error"]["message"]
+
+
+def test_documents_are_counted(grouping: ServiceProcess) -> None:
+    body = {"query": "asked once, in groups", "k": 9, "group_by": "document", "threshold": KEEP_ALL}
+    assert moved(grouping, "/search", body) == SEARCHED | {"results_total{kept}": 9}
+
+
+def test_drift_is_told_of_the_passages(chunks: Path) -> None:
+    """The same query, grouped or not, moves the similarities that drift is watched by in the same way."""
+    name = "taugate_similarity_%s{topk}"
+    sums = []
+    with Hurried(chunks) as service:
+        service.ready()
+        for number, group in enumerate(("document", None), 1):
+            search(service, QUERIES[0], k=9, group_by=group)
+            until(lambda number=number: scrape(service)[name % "count"] == 5 * number)
+            sums.append(scrape(service)[name % "sum"])
+    assert sums[1] == pytest.approx(2 * sums[0], rel=1e-6)
+
+
+def test_without_chunks_it_is_the_plain_search(service: ServiceProcess) -> None:
+    for query in QUERIES:
+        for fields in ({}, {"k": 20, "threshold": 0.2}, {"k": 3, "min_results": 3}):
+            plain, grouped = (search(service, query, group_by=group, **fields) for group in (None, "document"))
+            assert without_id(plain) == without_id(grouped)
+
+
+def test_a_result_is_judged_by_its_own_id_or_its_documents(grouping: ServiceProcess) -> None:
+    for name in ("id", "document_id"):
+        reply = search(grouping, QUERIES[1], k=5, group_by="document", threshold=KEEP_ALL)
+        chunk = next(each for each in reply["results"] if each["id"] != each["document_id"])
+        body = {"query_id": reply["query_id"], "document_id": chunk[name], "relevant": True}
+        judged = [grouping.http.post("/feedback", json=body).json()["status"] for _ in range(2)]
+        assert judged == ["accepted", "repeated"]
+
+
+def test_replicas_share_the_vector_and_no_list(chunks: Path, tmp_path: Path) -> None:
+    with RedisProcess(tmp_path) as redis:
+        for grouped in (True, False):
+            fields = {"k": 6, "threshold": KEEP_ALL} | ({"group_by": "document"} if grouped else {})
+            replies = []
+            for _ in range(2):
+                with ServiceProcess(chunks, TAUGATE_REDIS_URL=redis.url) as service:
+                    service.ready()
+                    replies.append(search(service, f"{QUERIES[2]} {grouped}", **fields))
+                    count = scrape(service)["taugate_cache_requests_total{hit}"]
+                    until(lambda grouped=grouped: len(redis.client.keys("*:vector:*")) == 2 - grouped)
+            assert without_id(replies[0]) == without_id(replies[1])
+            assert count == 1
+        assert len(redis.client.keys("*:found:*")) == 1
