@@ -191,7 +191,7 @@ def _golden_queries(
     A query that asks for erased documents alone goes with them: its text is about them. Where the answer is the same,
     so is the record, whatever machine this is.
     """
-    there = {document.id for document in documents}
+    there = {name for document in documents for name in (document.id, document.document_id)}
     asked = [query for query in release.golden if not query.relevant or not there.isdisjoint(query.relevant)]
     if not asked:
         raise InputError(

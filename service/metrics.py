@@ -105,7 +105,7 @@ class Metrics:
         self._release_registry, self._shadow_registry = CollectorRegistry(), CollectorRegistry()
         self.release_threshold = self._gauge("taugate_release_threshold", "τ in force.")
         self.release_provisional = self._gauge(
-            "taugate_release_provisional", "Whether too little stands behind the threshold."
+            "taugate_release_provisional", "1 where too little evidence stands behind the threshold, else 0."
         )
         self.release_loaded = self._gauge("taugate_release_loaded_timestamp_seconds", "When the release was loaded.")
         self.reloads = Counter(

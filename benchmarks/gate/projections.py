@@ -14,8 +14,8 @@ from taugate.calibration.gate.baseline import DEPTH, RankingOutcomes, SearchTria
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.gate.projection import cross_validated
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.documents import grades_of
 from taugate.calibration.metrics.isotropy import Isotropy, isotropy
-from taugate.calibration.metrics.ranking import grades_of
 from taugate.calibration.settings.settings import GateSettings
 from taugate.retrieval.index.flat import FlatIndex
 
@@ -129,7 +129,7 @@ def _measured(trial: SearchTrial, fit: Fit, seed: int) -> Measured:
 
 def _recall(trial: SearchTrial, positions: np.ndarray) -> np.ndarray:
     """Return the share of each query's relevant documents among its first 10."""
-    found = (grades_of(trial.queries, positions[:, :DEPTH]) >= 1).sum(axis=1)
+    found = (grades_of(trial.queries, positions[:, :DEPTH], trial.parents) >= 1).sum(axis=1)
     shares: np.ndarray = found / np.array([len(query.relevant) for query in trial.queries])
     return shares
 

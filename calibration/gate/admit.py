@@ -48,7 +48,8 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     """
     cheaper, members, units = settings.candidates, part.members, part.resamples.units
     queries = [dataset.answerable[position] for position in members.tolist()]
-    trial = SearchTrial.build(queries, encoded.answerable[members], encoded.documents, settings.k)
+    vectors, parents = encoded.answerable[members], dataset.documents.parents
+    trial = SearchTrial.build(queries, vectors, encoded.documents, settings.k, parents)
     state = GateState.exact(encoder, encoded, trial)
     if not cheaper.requested:
         return state.admitted

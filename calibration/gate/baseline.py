@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits
-from taugate.calibration.metrics.ranking import accuracy, grades_of, ideal_dcg, ndcg
+from taugate.calibration.metrics.documents import Parents, first_of_document, grades_of
+from taugate.calibration.metrics.ranking import accuracy, ideal_dcg, ndcg
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.approximate import AnyIndex, ApproximateIndex
 from taugate.retrieval.index.flat import FlatIndex
-from taugate.retrieval.index.top_k import Index
+from taugate.retrieval.index.top_k import Index, TopK
 from taugate.retrieval.release.golden import TOLERANCE
 from taugate.retrieval.release.manifest import IndexRecord
 from taugate.retrieval.release.records import GateRecord, ProjectionRecord
@@ -39,17 +40,20 @@ class RankingOutcomes:
     ndcg: PerQuery
 
     @classmethod
-    def judge(cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int) -> Self:
-        """Judge the documents that a search found.
+    def judge(
+        cls, queries: Sequence[LabelledQuery], positions: NDArray[np.int64], k: int, parents: Parents = None
+    ) -> Self:
+        """Judge the passages that a search found, by their documents.
 
-        queries: the q queries that were searched; positions: (q, max(K, 10)) documents found, best first; fewer
-        columns where the corpus has no more; k: K of accuracy@K.
+        queries: the q queries that were searched; positions: (q, max(K, 10)) passages found, best first; fewer
+        columns where the corpus has no more; k: K of accuracy@K; parents: of the corpus.
         """
-        grades = grades_of(queries, positions)
+        grades = grades_of(queries, positions, parents)
         found = np.ones(grades.shape, dtype=np.bool_)
-        ideal = np.array([ideal_dcg(query.answers().values(), DEPTH) for query in queries])
+        gaining = found if parents is None else first_of_document(parents[positions], grades >= 1)
+        ideal = np.array([ideal_dcg(query.relevant.values(), DEPTH) for query in queries])
         deep = slice(None), slice(DEPTH)
-        return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], found[deep], ideal))
+        return cls(accuracy(grades[:, :k], found[:, :k]), ndcg(grades[deep], gaining[deep], ideal))
 
     def shifted(self, before: Self, after: Self) -> Self:
         """Add the change from `before` to `after`, two outcomes of the same q queries, query by query."""
@@ -64,7 +68,7 @@ class SearchTrial:
     """The queries that the gate judges by, ready to be answered from the documents by any index.
 
     queries: q labelled queries; vectors: (q, d) float32, one for each query; documents: (N, d) float32; k: results
-    asked for; NDCG looks at ten where K is smaller; exact: exact search of the same documents.
+    asked for; NDCG looks at ten where K is smaller; exact: exact search of the same documents; parents: of the corpus.
     """
 
     queries: Sequence[LabelledQuery]
@@ -72,14 +76,23 @@ class SearchTrial:
     documents: Float32
     k: int
     exact: FlatIndex
+    parents: Parents = None
 
     @classmethod
-    def build(cls, queries: Sequence[LabelledQuery], vectors: Float32, documents: Float32, k: int) -> Self:
+    def build(
+        cls,
+        queries: Sequence[LabelledQuery],
+        vectors: Float32,
+        documents: Float32,
+        k: int,
+        parents: Parents = None,
+    ) -> Self:
         """Build the exact index of the documents.
 
-        queries: q labelled queries; vectors: (q, d) float32; documents: (N, d) float32; k: results asked for.
+        queries: q labelled queries; vectors: (q, d) float32; documents: (N, d) float32; k: results asked for; parents:
+        of the corpus.
         """
-        return cls(queries, vectors, documents, k, FlatIndex.build(documents))
+        return cls(queries, vectors, documents, k, FlatIndex.build(documents), parents)
 
     @property
     def depth(self) -> int:
@@ -88,8 +101,11 @@ class SearchTrial:
 
     def outcomes(self, index: Index | None = None) -> RankingOutcomes:
         """Search with `index`, or exactly where it is None, and judge what is found."""
-        top = (self.exact if index is None else index).search(self.vectors, self.depth)
-        return RankingOutcomes.judge(self.queries, top.positions, self.k)
+        return self.judge((self.exact if index is None else index).search(self.vectors, self.depth))
+
+    def judge(self, top: TopK) -> RankingOutcomes:
+        """Judge what a search found; top: (q, `depth`) results of the queries."""
+        return RankingOutcomes.judge(self.queries, top.positions, self.k, self.parents)
 
 
 @dataclass(frozen=True)
@@ -189,7 +205,8 @@ class GateState:
             unanswerable=projection.apply(before.unanswerable),
             off_topic=projection.apply(before.off_topic),
         )
-        trial = SearchTrial.build(self.trial.queries, encoded.answerable[members], encoded.documents, self.trial.k)
+        queries, vectors = self.trial.queries, encoded.answerable[members]
+        trial = SearchTrial.build(queries, vectors, encoded.documents, self.trial.k, self.trial.parents)
         admitted = replace(
             self.admitted,
             encoded=encoded,

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from taugate.calibration.gate.baseline import GateBaseline, GateState, RankingOutcomes, SearchTrial
+from taugate.calibration.gate.baseline import GateBaseline, GateState, SearchTrial
 from taugate.calibration.gate.gate import GateCandidate, judge
 from taugate.calibration.progress import speeds
 from taugate.calibration.settings.settings import MARGIN, GateSettings, IndexChoice
@@ -67,7 +67,7 @@ def try_indexes(
     """
     trial, margin = state.trial, gate.margin or MARGIN
     exact = trial.exact.search(trial.vectors, trial.depth)
-    before = RankingOutcomes.judge(trial.queries, exact.positions, trial.k)
+    before = trial.judge(exact)
     indexes = [build_index(kind, trial, margin) for kind in kinds]
     candidates = [
         GateCandidate(

@@ -90,7 +90,7 @@ def cross_validated(
         for each, retention in zip(found, retentions, strict=True):
             projection = pca.projection.first(retained(retention, dimension, pca.rank))
             vectors, documents = projection.apply(trial.vectors[fold]), projection.apply(trial.documents)
-            of_fold = SearchTrial.build(queries, vectors, documents, trial.k).outcomes()
+            of_fold = SearchTrial.build(queries, vectors, documents, trial.k, trial.parents).outcomes()
             each.accuracy[fold], each.ndcg[fold] = of_fold.accuracy, of_fold.ndcg
     return found
 

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.provisional.state import AvailableEvidence, calibration_record
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings
@@ -145,12 +147,24 @@ def golden_queries(dataset: Dataset, found: Findings) -> list[GoldenQuery]:
     return [
         GoldenQuery(
             text=dataset.answerable[row].text,
-            relevant=[dataset.documents[position].id for position in dataset.answerable[row].relevant],
+            relevant=_relevant_ids(dataset, found.scored.judged, row),
             documents=[dataset.documents[position].id for position in top.positions[row].tolist()],
             scores=top.scores[row].tolist(),
         )
         for row in members[chosen].tolist()
     ]
+
+
+def _relevant_ids(dataset: Dataset, judged: JudgedQueries, row: int) -> list[str]:
+    """List the ids of a query's relevant documents, of single chunks where the qrels name these, and of its hits.
+
+    A document of many chunks has one id here, and not all of theirs.
+    """
+    query, documents = dataset.answerable[row], dataset.documents
+    chunks = query.chunks or {}
+    whole = [documents[position].document_id for position in query.relevant if position not in chunks]
+    passages = [*chain.from_iterable(chunks.values()), *judged.top.positions[row][judged.relevant[row]].tolist()]
+    return [*dict.fromkeys([*whole, *(documents[position].id for position in passages)])]
 
 
 def query_outcomes(dataset: Dataset, found: Findings) -> Outcomes:

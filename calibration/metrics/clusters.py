@@ -89,12 +89,11 @@ def clusters(queries: Sequence[LabelledQuery]) -> Labels:
 
     Queries that share a document are in one cluster, and so are those they share others with in turn. The documents of
     an answerable query are its relevant ones, those of an unanswerable query the ones that it was judged against: a
-    question that its document does not answer is as much about that document as one that it does. All chunks of a
-    document are that document.
+    question that its document does not answer is as much about that document as one that it does.
 
     queries: q of them, answerable or not.
     """
-    about = [query.about() for query in queries]
+    about = [tuple(query.relevant) or query.judged for query in queries]
     owners = np.repeat(np.arange(len(queries)), [len(positions) for positions in about])
     positions = np.array([position for each in about for position in each], dtype=np.int64)
     _, documents = np.unique(positions, return_inverse=True)

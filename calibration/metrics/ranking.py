@@ -1,4 +1,8 @@
-"""Labelled queries after one search: their rankings, accuracy and NDCG, and what each policy keeps of them."""
+"""Labelled queries after one search: their rankings, accuracy and NDCG, and what each policy keeps of them.
+
+Accuracy and NDCG are of documents. Where a document is searched in chunks, its relevant chunk of the lowest rank is
+the hit, and further chunks of it gain nothing.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -7,14 +11,23 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.metrics.documents import (
+    Parents,
+    ResultDocuments,
+    first_of_document,
+    grades_of,
+    relevant_passages,
+)
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.top_k import Searchable, TopK
 from taugate.retrieval.policy.policy import Mask, Metric, PolicyKind, decision_scores, keep_answered
 from taugate.retrieval.vectors.similarity import Float32
 
+_PAIRS = 8192  # of a query and a relevant passage that are scored at a time: a copy of 12 MB at 384 dimensions
+
 
 def accuracy(grades: NDArray[np.int64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return 1.0 for each query with a kept relevant document in its top-K, else 0.0; (q,) float64.
+    """Return 1.0 for each query with a kept relevant result in its top-K, else 0.0; (q,) float64.
 
     grades: (q, K), 0 for what is not relevant; kept: (q, K).
     """
@@ -38,7 +51,8 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 
     Ranks are those of the uncut list; what is dropped gains nothing.
 
-    grades, kept: (q, K), best first; ideal: (q,), `ideal_dcg` of each query.
+    grades, kept: (q, K), best first; of the chunks of a document, one at most may be kept; ideal: (q,), `ideal_dcg` of
+    each query.
     """
     dcg: NDArray[np.float64] = np.where(kept, grades, 0) @ discounts(grades.shape[1])
     return dcg / ideal
@@ -48,28 +62,40 @@ def ndcg(grades: NDArray[np.int64], kept: NDArray[np.bool_], ideal: NDArray[np.f
 class JudgedQueries:
     """Answerable queries, q of them, with their results and what the qrels say of these.
 
-    top: their (q, K) most similar documents; grades: (q, K) int64, the qrels' grade of each, 0 where it is not
-    relevant; ideal: (q,) float64, DCG@K of a perfect ranking; correct: (q,) float32, S_corr, the similarity of the most
-    similar relevant document, retrieved or not.
+    top: their (q, K) most similar passages; grades: (q, K) int64, the qrels' grade of each one's document, 0 where it
+    is not a relevant passage; ideal: (q,) float64, DCG@K of a perfect ranking of documents; correct: (q,) float32,
+    S_corr, the similarity of the most similar relevant passage, retrieved or not; documents: of the results, None where
+    every passage is a document.
     """
 
     top: TopK
     grades: NDArray[np.int64]
     ideal: NDArray[np.float64]
     correct: Float32
+    documents: ResultDocuments | None = None
 
     @classmethod
-    def judge(cls, queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable, k: int) -> Self:
+    def judge(
+        cls,
+        queries: Sequence[LabelledQuery],
+        vectors: Float32,
+        index: Searchable,
+        k: int,
+        parents: Parents = None,
+    ) -> Self:
         """Search every query once.
 
-        queries: q of them; vectors: (q, d) float32, in their order; index: of the documents; k: K, results of each.
+        queries: q of them; vectors: (q, d) float32, in their order; index: of the passages; k: K, results of each;
+        parents: of the corpus.
         """
         top = index.search(vectors, k)
+        grades = grades_of(queries, top.positions, parents)
         return cls(
             top=top,
-            grades=grades_of(queries, top.positions),
-            ideal=np.array([ideal_dcg(query.answers().values(), k) for query in queries]),
-            correct=_correct_similarity(queries, vectors, index),
+            grades=grades,
+            ideal=np.array([ideal_dcg(query.relevant.values(), k) for query in queries]),
+            correct=_correct_similarity(queries, vectors, index, parents),
+            documents=None if parents is None else ResultDocuments.of(queries, top.positions, grades, parents),
         )
 
     def __len__(self) -> int:
@@ -78,7 +104,18 @@ class JudgedQueries:
     def take(self, rows: NDArray[np.int64]) -> Self:
         """The queries at `rows`, in that order."""
         top = TopK(self.top.scores[rows], self.top.positions[rows])
-        return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows])
+        documents = self.documents and self.documents.take(rows)
+        return type(self)(top, self.grades[rows], self.ideal[rows], self.correct[rows], documents)
+
+    @property
+    def relevant(self) -> Mask:
+        """Which results are relevant passages, (q, K)."""
+        return self.grades >= 1
+
+    @property
+    def labelled(self) -> Mask:
+        """Which results the qrels call relevant or not, (q, K): all but some chunks (`ResultDocuments`)."""
+        return self._all if self.documents is None else self.documents.labelled
 
     def accuracy(self, kept: Mask | None = None) -> NDArray[np.float64]:
         """Top-K accuracy of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
@@ -86,7 +123,10 @@ class JudgedQueries:
 
     def ndcg(self, kept: Mask | None = None) -> NDArray[np.float64]:
         """NDCG@K of each query, of all its results or of those kept; kept: (q, K). Returns (q,)."""
-        return ndcg(self.grades, self._all if kept is None else kept, self.ideal)
+        shown = self._all if kept is None else kept
+        if self.documents is not None:
+            shown = first_of_document(self.documents.numbers, shown & self.relevant)
+        return ndcg(self.grades, shown, self.ideal)
 
     def metric(self, name: Metric, kept: Mask | None = None) -> NDArray[np.float64]:
         """Return accuracy or NDCG by `name`, of all results or of those kept; kept: (q, K). Returns (q,)."""
@@ -186,22 +226,16 @@ class ScoredQueries:
         )
 
 
-def grades_of(queries: Sequence[LabelledQuery], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Look up the qrels' grade of each result, 0 where it is not relevant.
-
-    Of a document that the qrels name as a whole, only the best chunk has its grade (`LabelledQuery.grades`).
-
-    queries: q of them; positions: (q, K) of their results. Returns (q, K) int64.
-    """
-    rows = zip(queries, positions.tolist(), strict=True)
-    return np.array([query.grades(row) for query, row in rows], dtype=np.int64)
-
-
-def _correct_similarity(queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable) -> Float32:
-    """Return the similarity of the most similar relevant document, the correct one (docs/calibration.md); (q,)."""
-    owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
-    documents = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
-    scores = index.score(vectors[owners], documents[:, None])[:, 0]
+def _correct_similarity(
+    queries: Sequence[LabelledQuery], vectors: Float32, index: Searchable, parents: Parents
+) -> Float32:
+    """Return the similarity of the most similar relevant passage, the correct one (docs/calibration.md); (q,)."""
+    passages = relevant_passages(queries, parents)
+    owners = np.repeat(np.arange(len(queries)), [len(each) for each in passages])
+    positions = np.concatenate([np.arange(0), *passages])
     correct = np.full(len(queries), -np.inf, dtype=np.float32)
-    np.maximum.at(correct, owners, scores)
+    for start in range(0, len(owners), _PAIRS):
+        pairs = slice(start, start + _PAIRS)
+        scores = index.score(vectors[owners[pairs]], positions[pairs, None])[:, 0]
+        np.maximum.at(correct, owners[pairs], scores)
     return correct

@@ -36,21 +36,29 @@ class ReliabilitySums:
     squares: Float64
 
     @classmethod
-    def by_cluster(cls, relevance: Float32, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> Self:
+    def by_cluster(
+        cls,
+        relevance: Float32,
+        relevant: NDArray[np.bool_],
+        labels: NDArray[np.int64],
+        labelled: NDArray[np.bool_] | None = None,
+    ) -> Self:
         """Sum by cluster.
 
-        relevance: (q, K) float32, probabilities; relevant: (q, K); labels: (q,) cluster of each query.
+        relevance: (q, K) float32, probabilities; relevant: (q, K); labels: (q,) cluster of each query; labelled:
+        (q, K), the results that count, None for all.
         """
+        counts = np.ones(relevance.shape, dtype=np.bool_) if labelled is None else labelled
         numbers = np.unique(labels, return_inverse=True)[1]
         clusters = int(numbers.max()) + 1
-        owner = np.repeat(numbers, relevance.shape[1])
-        said, true = relevance.ravel().astype(np.float64), relevant.ravel().astype(np.float64)
+        owner = np.repeat(numbers, counts.sum(axis=1))
+        said, true = relevance[counts].astype(np.float64), relevant[counts].astype(np.float64)
         place = owner * BINS + np.minimum((said * BINS).astype(int), BINS - 1)
 
         def total(values: Float64) -> Float64:
             return np.bincount(place, values, clusters * BINS).reshape(clusters, BINS).astype(np.float64)
 
-        squares = np.bincount(owner, (said - true) ** 2).astype(np.float64)
+        squares = np.bincount(owner, (said - true) ** 2, clusters).astype(np.float64)
         return cls(total(np.ones(len(said))), total(said), total(true), squares)
 
     def drawn(self, rng: np.random.Generator) -> "ReliabilitySums":

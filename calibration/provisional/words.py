@@ -25,19 +25,19 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     )
     sentences = [f"{percent(found)} of {who} find their answer in {results}."]
     if record.bias is None:
-        sentences.append("How many of people's questions do has not been measured.")
+        sentences.append("How many of people's questions do has not been measured on public data sets.")
     else:
-        sentences.append(
-            f"Of people's questions, expect {_of_people(found, record.bias)} to. The range is meant to hold for 19 of "
-            f"20 new data sets: it is a 95 % prediction interval from {record.bias.sets} public data sets on which "
-            "both kinds of question were measured."
-        )
+        sentences.append(f"For questions that people ask, expect {_of_people(found, record.bias)}.")
         if policy.tau is not None:
             lost = found - metrics.accuracy_at_tau.mean
             sentences.append(
-                f"The threshold costs {percent(lost)} of the questions their answer; of people's questions, expect "
+                f"The threshold loses the answer to {percent(lost)} of {who}; for questions that people ask, expect "
                 f"{_of_people(lost, record.bias.loss)}."
             )
+        sentences.append(
+            f"These ranges are 95 % prediction intervals, from {record.bias.sets} public data sets on which both kinds "
+            "of question were measured: 19 of 20 new data sets should lie within."
+        )
     if policy.tau is not None and policy.statement is not None:
         sentences.append("The guarantee holds for questions generated like these, and for no others.")
     return " ".join(sentences)
@@ -49,4 +49,4 @@ def _of_people(found: float, bias: Interval) -> str:
     found: the share of the generated questions, in 0…1. bias: such a share less that of people's questions.
     """
     mean, lower, upper = (min(1.0, max(0.0, found - each)) for each in (bias.mean, bias.upper, bias.lower))
-    return f"{percent(mean)} (from {percent(lower)} to {percent(upper)})"
+    return f"{percent(mean)} ({percent(lower)} to {percent(upper)})"

@@ -14,6 +14,7 @@ from taugate.calibration.metrics.clusters import (
     effective_sample_size,
     intra_cluster_correlation,
 )
+from taugate.calibration.metrics.documents import Parents, one_passage_each
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.query_set.warnings import QuerySetSigns, query_set_warnings
 from taugate.ingestion.dataset.beir import LabelledQuery
@@ -36,20 +37,24 @@ def measure_query_set(
     random_scores: Float32,
     document_vectors: Float32,
     seed: int,
+    parents: Parents = None,
 ) -> QuerySetRecord:
     """Measure the answerable queries, q ≥ 1.
 
+    A document counts once, by its first chunk: chunks of one document are near each other, and would make relevant
+    documents look closer together, or a corpus more varied, than they are.
+
     queries: q of them; judged: the same in the same order, with their results; random_scores: S_rand, float32, of any
     of them; document_vectors: (N, d) float32 of unit length, the whole corpus; seed: of the bootstrap, by a generator
-    of its own, and of the sample and start of the clustering.
+    of its own, and of the sample and start of the clustering; parents: of the corpus.
     """
     labels = clusters(queries)
     accuracy = judged.accuracy()
     correlation = intra_cluster_correlation(accuracy, labels)
     effective = effective_sample_size(labels, correlation)
-    # One chunk of each document that is named as a whole: its others would make any topic look dense.
-    relevant = document_vectors[sorted({answer for query in queries for answer in query.answers()})]
-    distance, whole = cosine_distance(relevant), cosine_distance(document_vectors)
+    relevant = document_vectors[sorted({position for query in queries for position in query.relevant})]
+    every = document_vectors if parents is None else document_vectors[one_passage_each(parents)]
+    distance, whole = cosine_distance(relevant), cosine_distance(every)
     found = topic_clusters(relevant, seed)
     repeated = duplicates(query.text for query in queries)
     signs = QuerySetSigns(

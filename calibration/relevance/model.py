@@ -1,7 +1,10 @@
 """The model of relevance: fit it on some of the queries, recalibrate it on others, and say how reliable it is.
 
 Logistic regression gives the probability that a retrieved document is relevant; the strength of its penalty comes from
-cross-validation.
+cross-validation. It learns from results that the qrels call relevant or not, and is measured on these. Where they name
+a document that is searched in chunks, its best chunk is relevant, and nothing is known of the others: to call them
+irrelevant would teach the model that passages of the right document are wrong, to call them relevant that every page
+of it answers the query.
 """
 
 from dataclasses import dataclass, replace
@@ -98,11 +101,12 @@ def estimate_relevance(
         background = Background.of(documents, vectors[roles.fit], lengths)
         k = judged.top.scores.shape[1]
         found = background.documents[judged.top.positions]
-        values, relevant = features(judged.top.scores, background.of_queries(vectors), found, k), judged.grades >= 1
-        fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.labels)
+        values = features(judged.top.scores, background.of_queries(vectors), found, k)
+        relevant, labelled = judged.relevant, judged.labelled
+        fitted = fit_relevance(values[roles.fit], relevant[roles.fit], roles.labels, labelled[roles.fit])
         if fitted is None:
             return None
-        model = recalibrate(fitted.model, values[roles.rest], relevant[roles.rest])
+        model = recalibrate(fitted.model, values[roles.rest], relevant[roles.rest], labelled[roles.rest])
         relevance = Relevance(model, background, k)
         return EstimatedRelevance(
             relevance,
@@ -113,41 +117,50 @@ def estimate_relevance(
         )
 
 
-def fit_relevance(values: Float64, relevant: NDArray[np.bool_], labels: NDArray[np.int64]) -> RelevanceFit | None:
+def fit_relevance(
+    values: Float64,
+    relevant: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    labelled: NDArray[np.bool_] | None = None,
+) -> RelevanceFit | None:
     """Fit the probability of relevance on q queries, with the strength of the penalty by cross-validation.
 
     Folds are of whole queries, as results of one query resemble each other, and of whole documents, as do queries on
     one. One thread, so that the same data give the same bits.
 
-    values: (q, K, F) float64 features; relevant: (q, K); labels: (q,), equal for queries on one document. None where a
-    fold would have only relevant or only irrelevant results to learn from.
+    values: (q, K, F) float64 features; relevant: (q, K); labels: (q,), equal for queries on one document; labelled:
+    (q, K), the results to learn from, None for all. None where a fold would have only relevant or only irrelevant
+    results to learn from.
     """
+    known = _all_of(relevant) if labelled is None else labelled
     folds = list(cluster_folds(np.unique(labels, return_inverse=True)[1]))  # roles are drawn at random
-    if any(relevant[rest].all() or not relevant[rest].any() for rest, _ in folds):
+    if any(not 0 < relevant[rest][known[rest]].sum() < known[rest].sum() for rest, _ in folds):
         return None
     with threadpool_limits(limits=1):
-        trials = [_cross_validated(values, relevant, folds, strength) for strength in _STRENGTHS]
-        losses = [float(log_loss(relevant.ravel(), trial.ravel(), labels=[False, True])) for trial in trials]
+        trials = [_cross_validated(values, relevant, known, folds, strength) for strength in _STRENGTHS]
+        losses = [float(log_loss(relevant[known], trial[known], labels=[False, True])) for trial in trials]
         best = int(np.argmin(losses))
-        model = _fit_results(values, relevant, _STRENGTHS[best])
+        model = fit_logistic(values[known], relevant[known], _STRENGTHS[best])
     return RelevanceFit(model, _STRENGTHS[best], losses[best], trials[best].astype(np.float32))
 
 
 def _cross_validated(
     values: Float64,
     relevant: NDArray[np.bool_],
+    known: NDArray[np.bool_],
     folds: list[Fold],
     strength: float,
 ) -> Float64:
+    """Return the probability of every result by a model of the other folds' known ones, (q, K)."""
     probabilities = np.empty(relevant.shape)
     for rest, fold in folds:
-        probabilities[fold] = _fit_results(values[rest], relevant[rest], strength).probability(values[fold])
+        model = fit_logistic(values[rest][known[rest]], relevant[rest][known[rest]], strength)
+        probabilities[fold] = model.probability(values[fold])
     return probabilities
 
 
-def _fit_results(values: Float64, relevant: NDArray[np.bool_], strength: float) -> Logistic:
-    """Fit on every result of every query; values: (q, K, F), relevant: (q, K)."""
-    return fit_logistic(values.reshape(-1, values.shape[-1]), relevant.ravel(), strength)
+def _all_of(results: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return np.ones(results.shape, dtype=np.bool_)
 
 
 def fit_logistic(
@@ -165,7 +178,9 @@ def fit_logistic(
     return Logistic(center, scale, regression.coef_[0].astype(np.float64), float(regression.intercept_[0]))
 
 
-def recalibrate(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -> Logistic:
+def recalibrate(
+    model: Logistic, values: Float64, relevant: NDArray[np.bool_], labelled: NDArray[np.bool_] | None = None
+) -> Logistic:
     """Add a map of what the model says, fitted on queries other than its own.
 
     A model is too sure of what it was fitted on, and documents are described by how they score against its queries;
@@ -180,15 +195,18 @@ def recalibrate(model: Logistic, values: Float64, relevant: NDArray[np.bool_]) -
     relevant or only irrelevant results, or where the line would fall, which says that the model orders unseen results
     no better than chance.
 
-    model: fitted on other queries; values: (q, K, F) float64 features; relevant: (q, K).
+    model: fitted on other queries; values: (q, K, F) float64 features; relevant: (q, K); labelled: (q, K), the results
+    to learn from, None for all.
     """
-    positive = int(relevant.sum())
-    negative = relevant.size - positive
+    known = _all_of(relevant) if labelled is None else labelled
+    found = relevant[known]
+    positive = int(found.sum())
+    negative = len(found) - positive
     if not positive or not negative:
         return model
-    odds = model.log_odds(values).ravel()
+    odds = model.log_odds(values)[known]
     against = np.logaddexp(0.0, odds)
-    target = np.where(relevant.ravel(), (positive + 1) / (positive + 2), 1 / (negative + 2))
+    target = np.where(found, (positive + 1) / (positive + 2), 1 / (negative + 2))
     (a, b), c = _regression(np.column_stack([odds - against, against]), target)
     if min(a, b) <= 0:
         (a,), c = _regression(odds[:, None], target)
@@ -229,8 +247,8 @@ def relevance_record(
     of the calibration.
     """
     unseen = roles.rest if heldout is None else heldout
-    relevance, relevant = estimated.answerable[unseen], judged.grades[unseen] >= 1
-    sums = ReliabilitySums.by_cluster(relevance, relevant, units.labels[unseen])
+    relevance, labelled = estimated.answerable[unseen], judged.labelled[unseen]
+    sums = ReliabilitySums.by_cluster(relevance, judged.relevant[unseen], units.labels[unseen], labelled)
     drawn = sums.drawn(np.random.default_rng([seed, 7]))
     return RelevanceRecord(
         features=list(FEATURES),
@@ -245,6 +263,6 @@ def relevance_record(
         brier=brier(sums, drawn),
         brier_skill=brier_skill(sums, drawn),
         error=error_interval(sums, drawn),
-        error_of_likely=error_interval(sums, drawn, LIKELY) if (relevance >= LIKELY).any() else None,
+        error_of_likely=error_interval(sums, drawn, LIKELY) if (relevance[labelled] >= LIKELY).any() else None,
         bins=reliability(sums),
     )

@@ -111,8 +111,9 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
     k, record, data = found.policy.k, facts["calibration"], facts["data"]
     warnings = []
     if record.state == "provisional":
-        said = outlook(record, found.policy, [*found.metrics.values()][-1])
-        warnings.append(PageWarning("Provisional", " ".join([_sentence(record.because(k)), *([said] if said else [])])))
+        warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
+        if said := outlook(record, found.policy, [*found.metrics.values()][-1]):
+            warnings.append(PageWarning("What to expect", said))
     if found.policy.kind == "none":
         more = "Label more queries, or allow a larger loss with --max-loss."
         warnings.append(PageWarning("No threshold", f"The service keeps every result. {found.policy.guarantee} {more}"))

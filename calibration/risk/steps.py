@@ -51,23 +51,27 @@ class LossSteps:
         queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; units: what counts
         as one draw among them, None for each query by itself.
         """
-        relevant = queries.grades >= 1
-        hits = np.flatnonzero(relevant.any(axis=1))
-        best = np.where(relevant, decisions, -np.inf).max(axis=1)[hits]
+        hits = np.flatnonzero(queries.relevant.any(axis=1))
+        best = np.where(queries.relevant, decisions, -np.inf).max(axis=1)[hits]
         return cls._stairs(len(queries), hits, best.astype(np.float32), np.ones(len(hits)), units, binary=True)
 
     @classmethod
     def of_ndcg(cls, queries: JudgedQueries, decisions: Float32, units: SamplingUnits | None = None) -> Self:
         """Count as lost the part of a query's NDCG@K that dropped documents had gained, by the ranks of the uncut list.
 
+        Where a document's first chunk is dropped and a later one is not, what is lost is the difference of their ranks.
+
         queries: q answerable queries with their results; decisions: (q, K) float32 decision scores; units: what counts
         as one draw among them, None for each query by itself.
         """
         gains = queries.grades * discounts(queries.grades.shape[1]) / queries.ideal[:, None]
-        relevant = queries.grades >= 1
-        return cls._stairs(
-            len(queries), np.nonzero(relevant)[0], decisions[relevant], gains[relevant], units, binary=False
-        )
+        owners, ranks = np.nonzero(queries.relevant)
+        at, heights = decisions[owners, ranks], gains[owners, ranks]
+        if queries.documents is not None:
+            heights = _heights_by_document(owners, queries.documents.numbers[owners, ranks], at, heights)
+            step = heights > 0
+            owners, at, heights = owners[step], at[step], heights[step]
+        return cls._stairs(len(queries), owners, at, heights, units, binary=False)
 
     @classmethod
     def of_empty(cls, decisions: Float32, units: SamplingUnits | None = None) -> Self:
@@ -120,6 +124,27 @@ def loss_steps(
     ndcg; units: what counts as one draw among them, None for each query by itself.
     """
     return (LossSteps.of_accuracy if metric == "accuracy" else LossSteps.of_ndcg)(queries, decisions, units)
+
+
+def _heights_by_document(
+    owners: NDArray[np.int64], documents: NDArray[np.int32], at: Float32, gains: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return how much NDCG falls where τ passes each relevant chunk, (s,); 0 where another chunk still gains as much.
+
+    owners: (s,) rows, ascending; documents: (s,); at: (s,) decision scores; gains: (s,) of the chunk alone; all in the
+    order of ranks within a row.
+    """
+    heights = gains.copy()
+    gaining = None  # the chunk that its document gains by until τ passes it
+    for place in np.lexsort((documents, owners)).tolist():  # document by document, each by rank
+        if gaining is None or (owners[gaining], documents[gaining]) != (owners[place], documents[place]):
+            gaining = place
+        elif at[place] > at[gaining]:
+            heights[gaining] -= gains[place]
+            gaining = place
+        else:
+            heights[place] = 0.0
+    return heights
 
 
 def _by_document(

@@ -96,8 +96,9 @@ def study(
     drawn: which queries calibrate and which are held out; settings: of the calibration; watch: stopwatch whose stages
     grow. Raises InputError where the data cannot bear what is asked.
     """
+    parents = dataset.documents.parents
     with watch.stage("search"):
-        judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k)
+        judged = JudgedQueries.judge(dataset.answerable, encoded.answerable, index, settings.k, parents)
         unanswerable = index.search(encoded.unanswerable, settings.k)
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_scores(judged, parts)
@@ -119,7 +120,7 @@ def study(
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("query set"):
         random_scores = np.concatenate([part.random_scores for part in parts.values()])
-        worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed)
+        worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed, parents)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
         queries = CalibrationQueries(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from taugate.calibration.metrics.documents import relevant_passages
 from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.risk import words
 from taugate.calibration.risk.certify import certificate, certify, queries_needed
@@ -67,8 +68,8 @@ class QueryStrata:
         if isinstance(column, TagColumn):
             raise InputError(f"--strata metadata.{field}: holds lists of strings; name a field of single values")
         found: dict[Value, list[int]] = {}
-        for number, query in enumerate(dataset.answerable):
-            keys = {key for position in query.relevant for key in column.keys(position)}
+        for number, passages in enumerate(relevant_passages(dataset.answerable, dataset.documents.parents)):
+            keys = {key for position in passages.tolist() for key in column.keys(position)}
             for _, value in sorted(keys):
                 found.setdefault(value, []).append(number)
         if not found:
@@ -174,7 +175,8 @@ class StrataCertifier:
         vectors = self.vectors[members]
         queries = [self.dataset.answerable[position] for position in members.tolist()]
         depth = min(self.evidence.scored.judged.grades.shape[1], len(within))
-        judged = JudgedQueries.judge(queries, vectors, _FilteredIndex(self.index, within), depth)
+        filtered, parents = _FilteredIndex(self.index, within), self.dataset.documents.parents
+        judged = JudgedQueries.judge(queries, vectors, filtered, depth, parents)
         estimated = self.evidence.estimated
         relevance = None if estimated is None else estimated.relevance.estimate(vectors, judged.top)
         scored = ScoredQueries(judged, TopK(judged.top.scores[:0], judged.top.positions[:0]), relevance, None)

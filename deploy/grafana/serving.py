@@ -65,7 +65,7 @@ _CONTENT: list[Content] = [
     ),
     number(
         "Evidence",
-        "Provisional where too few judged queries stand behind the release of a replica.",
+        "Provisional where the release of a replica rests on generated queries, or on too few that people asked.",
         f"max({selected('taugate_release_provisional')})",
         {None: "green", 1: "yellow"},
         texts={0: "calibrated", 1: "provisional"},

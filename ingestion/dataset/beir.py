@@ -2,13 +2,17 @@
 
 import math
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, NamedTuple, Self, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from taugate.errors import InputError
+from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
@@ -40,11 +44,12 @@ class Query(NamedTuple):
 class LabelledQuery:
     """A query of the split.
 
-    id: its `_id`. text: what is asked. relevant: positions of the relevant passages with their grades, 1 or more; empty
-    where the query is unanswerable. A document that the qrels name as a whole has all of its chunks here. judged:
-    positions of the passages that an unanswerable query was judged against, all with a score of 0; empty where it is
-    answerable. origin: who asked it. documents: for each chunk in `relevant` or `judged`, the position of the first
-    chunk of its document; whole documents are left out. named: those documents that the qrels name as a whole.
+    A document is known by the position of its first chunk; a document that is not in chunks has only that position.
+
+    id: its `_id`. text: what is asked. relevant: documents with their grades, 1 or more; empty where the query is
+    unanswerable. judged: the documents that an unanswerable query was judged against, all with a score of 0; empty
+    where it is answerable. origin: who asked it. chunks: the positions of the relevant chunks of each document that the
+    qrels do not name as a whole; every chunk of the other documents is relevant. None where the corpus has no chunks.
     """
 
     id: str
@@ -52,39 +57,44 @@ class LabelledQuery:
     relevant: Mapping[int, int]
     judged: tuple[int, ...] = ()
     origin: Origin = "human"
-    documents: Mapping[int, int] = field(default_factory=dict)
-    named: frozenset[int] = frozenset()
+    chunks: Mapping[int, tuple[int, ...]] | None = None
 
-    def grades(self, ranking: Sequence[int]) -> list[int]:
-        """Return the grade of each passage of a ranking, 0 where it is not relevant.
+    @classmethod
+    def of(
+        cls, identifier: str, query: Query, grades: Mapping[JudgedId, int], parents: NDArray[np.int32] | None
+    ) -> Self:
+        """Make a labelled query from its judgements.
 
-        Of a document that the qrels name as a whole, the best chunk is the hit: the first in the ranking has the grade
-        of the document, and its other chunks have 0, as one document is found only once.
+        The grade of a document is the highest that it, or a chunk of it, was given. A chunk is relevant where it, or
+        its document, was given 1 or more.
 
-        ranking: positions, best first.
+        identifier: `_id` of the query. query: its text and origin. grades: of every id that it was judged against.
+        parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
         """
-        if not self.named:
-            return [self.relevant.get(position, 0) for position in ranking]
-        found: set[int] = set()
-        grades = []
-        for position in ranking:
-            answer = self.answer(position)
-            grades.append(0 if answer in found else self.relevant.get(position, 0))
-            found.add(answer)
-        return grades
+        relevant: dict[int, int] = {}
+        chunks: dict[int, tuple[int, ...]] = {}
+        whole: set[int] = set()
+        judged: dict[int, None] = {}  # keeps the order
+        for (position, names_document), grade in grades.items():
+            document = position if parents is None else int(parents[position])
+            judged[document] = None
+            if grade >= 1:
+                relevant[document] = max(grade, relevant.get(document, 0))
+                if names_document:
+                    whole.add(document)
+                else:
+                    chunks[document] = (*chunks.get(document, ()), position)
+        named = None if parents is None else {each: chunks[each] for each in chunks if each not in whole}
+        return cls(identifier, query.text, relevant, () if relevant else tuple(judged), query.origin, named)
 
-    def answers(self) -> dict[int, int]:
-        """Return the grade of each answer: of each document named as a whole, and of each other relevant passage."""
-        return {self.answer(position): grade for position, grade in self.relevant.items()}
+    def grade(self, position: int, document: int) -> int:
+        """Return the grade of a passage: its document's where the passage is relevant, else 0.
 
-    def answer(self, position: int) -> int:
-        """Return what a passage stands for: the first chunk of a document that is named as a whole, else itself."""
-        document = self.documents.get(position, position)
-        return document if document in self.named else position
-
-    def about(self) -> set[int]:
-        """Return the documents that the query is about: the relevant ones, else those that it was judged against."""
-        return {self.documents.get(position, position) for position in self.relevant or self.judged}
+        position: of the passage. document: that it belongs to.
+        """
+        if self.chunks is not None and position not in self.chunks.get(document, (position,)):
+            return 0
+        return self.relevant.get(document, 0)
 
 
 @dataclass(frozen=True)
@@ -139,81 +149,40 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
     corpus, queries, qrels = (stored_file(folder / name) for name in (CORPUS, QUERIES, qrels_of(split)))
-    passages = _spool_corpus(corpus, spool)
+    ids = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
-    judgements = read_qrels(qrels, asked, passages)
-    labelled = [passages.label(name, query, judgements[name]) for name, query in asked.items() if name in judgements]
+    grades = read_qrels(qrels, asked, ids)
+    documents = DocumentStore(spool)
+    labelled = [
+        LabelledQuery.of(name, query, grades[name], documents.parents)
+        for name, query in asked.items()
+        if name in grades
+    ]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
         raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
     return Dataset(
         name=folder.resolve().name,
         split=split,
-        documents=DocumentStore(spool),
+        documents=documents,
         answerable=answerable,
         unanswerable=[query for query in labelled if not query.relevant],
         sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
     )
 
 
-@dataclass
-class PassageIds:
-    """The ids of a corpus, as qrels name them: a passage by its `_id`, a whole document by the `parent` of its chunks.
-
-    positions: of each passage, by id. chunks: positions of the chunks of each document, by the document's id.
-    documents: position of the first chunk of its document, by the position of each chunk.
-    """
-
-    positions: dict[str, int] = field(default_factory=dict)
-    chunks: dict[str, list[int]] = field(default_factory=dict)
-    documents: dict[int, int] = field(default_factory=dict)
-
-    def add(self, position: int, parent: str | None) -> None:
-        """Add a chunk to its document; position: of the chunk. parent: id of the document, None for a whole one."""
-        if parent is not None:
-            siblings = self.chunks.setdefault(parent, [])
-            siblings.append(position)
-            self.documents[position] = siblings[0]
-
-    def __contains__(self, identifier: object) -> bool:
-        return identifier in self.positions or identifier in self.chunks
-
-    def label(self, name: str, query: Query, judgements: Mapping[str, int]) -> LabelledQuery:
-        """Make a labelled query.
-
-        An id that a passage has means that passage, also where it is the id of a parent. Where a document and some of
-        its chunks are judged, the highest of their grades is the document's.
-
-        name: id of the query. query: its text and origin. judgements: grades by the ids of the qrels, all known.
-        """
-        named = {self.chunks[each][0]: self.chunks[each] for each in judgements if each not in self.positions}
-        grades: dict[int, int] = {}
-        for identifier, grade in judgements.items():
-            position = self.positions.get(identifier)
-            if position is None:
-                meant = self.chunks[identifier]
-            else:
-                meant = named.get(self.documents.get(position, position), [position])
-            for each in meant:
-                grades[each] = max(grade, grades.get(each, 0))
-        relevant = {position: grade for position, grade in grades.items() if grade >= 1}
-        judged = () if relevant else tuple(grades)
-        documents = {each: self.documents[each] for each in relevant or judged if each in self.documents}
-        return LabelledQuery(name, query.text, relevant, judged, query.origin, documents, frozenset(named))
-
-
-def read_qrels(path: Path, queries: Collection[str], passages: Container[str]) -> dict[str, dict[str, int]]:
-    """Read the judgements of a split: grades by the id of a passage or document, by query id.
+def read_qrels(path: Path, queries: Collection[str], ids: CorpusIds) -> dict[str, dict[JudgedId, int]]:
+    """Read the judgements of a split: grades of passages and of whole documents, by query id.
 
     A query listed with zero scores only is unanswerable.
 
-    path: of the file. queries: ids of all queries. passages: ids that may be judged. Raises InputError or LineError.
+    path: of the file. queries: ids of all queries. ids: of the corpus. Raises InputError or LineError.
     """
     path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(splits_in(path.parent.parent)) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
-    judgements: dict[str, dict[str, int]] = {}
+    grades: dict[str, dict[JudgedId, int]] = {}
     rows = read_lines(path)
     if next(rows, (0, ""))[1] != HEADER:
         raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
@@ -221,15 +190,16 @@ def read_qrels(path: Path, queries: Collection[str], passages: Container[str]) -
         query, document, grade = _parse_judgement(path, line, text)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
-        if document not in passages:
+        found = ids.find(document)
+        if found is None:
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
-        judged = judgements.setdefault(query, {})
-        if document in judged:
+        judged = grades.setdefault(query, {})
+        if found in judged:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged[document] = grade
-    if not judgements:
+        judged[found] = grade
+    if not grades:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
-    return judgements
+    return grades
 
 
 def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
@@ -243,24 +213,25 @@ def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
     return query, document, int(score)
 
 
-def _spool_corpus(path: Path, spool: Path) -> PassageIds:
+def _spool_corpus(path: Path, spool: Path) -> CorpusIds:
     """Copy the documents to the spool; returns their ids."""
-    passages = PassageIds()
+    ids = CorpusIds()
     fields: set[str] = set()
     writer = DocumentWriter(spool)
     try:
         for line, record in read_objects(path):
-            identifier = required_id(path, line, record, passages.positions)
+            identifier = required_id(path, line, record, ids.passages)
             text = required_text(path, line, record, "text")
             title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
             parent, span = _origin_of_chunk(path, line, record)
-            passages.add(len(passages.positions) - 1, parent)
+            if parent is not None:
+                ids.documents.setdefault(parent, ids.passages[identifier])
             writer.append(Document(identifier, text, title, metadata, parent, span))
     finally:
         writer.close()
-    if not passages.positions:
+    if not ids.passages:
         raise InputError(f"{path}: holds no document; write one JSON object per line")
-    return passages
+    return ids
 
 
 def _title(path: Path, line: int, record: dict[str, Any]) -> str | None:

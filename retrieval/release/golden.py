@@ -1,6 +1,6 @@
 """Golden queries: calibration queries with the scores they gave, to check that another machine answers alike."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 import orjson
 
 from taugate.errors import ReleaseError
+from taugate.retrieval.documents.store import Document
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.retriever import Retriever
 from taugate.retrieval.vectors.similarity import Float32
@@ -24,14 +25,19 @@ _MAX_BYTES = 64 << 20  # a thousand times what calibration writes: as many queri
 class GoldenQuery:
     """One calibration query with its answer.
 
-    text: of the query. relevant: ids of its relevant documents. documents: ids of its top-K, best first. scores: their
-    float32 similarities.
+    text: of the query. relevant: ids of its relevant documents; of a document in chunks also those of its chunks that
+    are in `documents`. documents: ids of the passages of its top-K, best first. scores: their float32 similarities.
     """
 
     text: str
     relevant: list[str]
     documents: list[str]
     scores: list[float]
+
+    def is_answered_by(self, passages: Iterable[Document]) -> bool:
+        """Tell whether one of the passages is relevant, or a chunk of a relevant document; passages: any of them."""
+        relevant = {*self.relevant}
+        return any(passage.id in relevant or passage.document_id in relevant for passage in passages)
 
 
 def write(path: Path, queries: Sequence[GoldenQuery]) -> None:

@@ -47,8 +47,8 @@ class Canary:
                 hits.append(False)
                 furthest = np.inf
                 continue
-            found = (self._release.documents[position].id for position in top.positions[0].tolist())
-            hits.append(not {*query.relevant}.isdisjoint(found))
+            found = (self._release.documents[position] for position in top.positions[0].tolist())
+            hits.append(query.is_answered_by(found))
             try:
                 furthest = max(furthest, float(np.nan_to_num(differences(top, [query])[0], nan=np.inf)))
             except ReleaseError:

@@ -80,10 +80,10 @@ def test_it_has_the_files_that_modules_read(wheel: Path) -> None:
     read = {
         f"taugate/{room}/{path.relative_to(ROOT / room).as_posix()}"
         for room in ROOMS
-        for pattern in ("*.j2", "*.css", "*.txt")
+        for pattern in ("*.j2", "*.css", "*.json", "*.txt")
         for path in (ROOT / room).rglob(pattern)
     }
-    assert {name.rpartition(".")[2] for name in read} == {"j2", "css", "txt"}
+    assert {name.rpartition(".")[2] for name in read} == {"j2", "css", "json", "txt"}
     assert "taugate/ingestion/dataset/off_topic.txt" in read
     assert read | {"taugate/py.typed"} <= names(wheel)
 

@@ -63,7 +63,7 @@ def test_the_bias_is_recorded_and_said_before_any_figure(tmp_path: Path, calibra
     assert first.startswith("PROVISIONAL: all 60 answerable queries were generated")
     assert "label 30 or more questions that people asked, in qrels/human.tsv" in first
     (at,) = (row for row, line in enumerate(lines) if line.startswith("PROVISIONAL: "))
-    assert "Of people's questions, expect 80.0\u00a0% (from 30.3\u00a0% to 100.0\u00a0%) to." in lines[at]
+    assert "For questions that people ask, expect 80.0\u00a0% (30.3\u00a0% to 100.0\u00a0%)." in lines[at]
     assert at < next(row for row, line in enumerate(lines) if line.startswith("accuracy@5"))
     assert any(line.startswith("State      Provisional: all 60") for line in lines)
     assert any(line.startswith("Measured   60 generated queries") for line in lines)
@@ -83,7 +83,7 @@ def test_without_a_table_nothing_is_said_of_people(
     data, encoder = small(tmp_path, 60)
     _, manifest, error = calibrate(generated(data), tmp_path / "r", encoder)
     assert manifest["calibration"]["bias"] is None
-    assert "How many of people's questions do has not been measured." in error
+    assert "How many of people's questions do has not been measured on public" in error
     assert "expect" not in error.split("accuracy@5")[0]
 
 
@@ -146,4 +146,4 @@ def test_a_guarantee_is_limited_to_generated_questions(tmp_path: Path, calibrate
     said = outlook(release.calibration, none, release.metrics["heldout"])
     assert said is not None
     assert limit not in said
-    assert "The threshold costs" not in said
+    assert "The threshold loses" not in said
