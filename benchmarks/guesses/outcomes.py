@@ -8,20 +8,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.calibrated import IndexedSet
 from benchmarks.guesses.rules import CERTIFIED, GUESSES
-from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import encode_dataset
-from taugate.calibration.encoding.source import exported_encoder
-from taugate.calibration.metrics.clusters import Labels, SamplingUnits, cluster_bootstrap, clusters
-from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.metrics.clusters import Labels, cluster_bootstrap
 from taugate.calibration.metrics.ranking import JudgedQueries
-from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.calibration.study.study import study
-from taugate.ingestion.dataset.beir import TEST, read_dataset
-from taugate.retrieval.encoder.encoder import OnnxEncoder
-from taugate.retrieval.index.flat import FlatIndex
+from taugate.ingestion.dataset.beir import TEST
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import PolicyRecord
 
@@ -70,18 +63,11 @@ class SetOutcome:
         """
         folder, _, split = name.partition("/")
         title, source = encoder
-        settings = CalibrationSettings(
-            split=split or "test", seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS])
-        )
-        model = OnnxEncoder.load(exported_encoder(source))
-        cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
+        settings = CalibrationSettings(seed=seed, rule=ThresholdRule.from_options(max_loss=[MAX_LOSS]))
         with tempfile.TemporaryDirectory() as spool:
-            dataset = read_dataset(data / folder, settings.split or TEST, Path(spool))
-            encoded = encode_dataset(dataset, model, cache, lambda line: print(f"{name}: {line}"), Stopwatch())
-            units = SamplingUnits.from_labels(clusters(dataset.answerable))
-            drawn = DrawnQueries.draw(units, len(dataset.documents), settings)
-            found = study(dataset, encoded, FlatIndex.build(encoded.documents), drawn, settings, Stopwatch())
-        labels = clusters(dataset.answerable + dataset.unanswerable)
+            indexed = IndexedSet.read(data / folder, split or TEST, source, Path(spool))
+            found = indexed.calibrate(settings)
+        dataset, labels = indexed.dataset, indexed.labels
         members = found.parts["heldout"].members
         answerable, kind = found.scored.take(members), found.policy.kind
         judges = Judges(answerable.judged, labels[members], labels[len(dataset.answerable) :], seed)
@@ -114,15 +100,19 @@ class Judges:
         answered: NDArray[np.bool_] = np.any(unanswerable, axis=1)
         answered_wrongly = kept.any(axis=1) & (self.judged.accuracy(kept) == 0)
         return RuleOutcome(
-            kept=self._interval(kept.mean(axis=1), self.labels),
-            lost=self._interval(self.judged.lost("accuracy", kept), self.labels),
-            wrong=self._interval(answered_wrongly.astype(np.float64), self.labels),
-            unanswerable=self._interval(answered.astype(np.float64), self.unanswerable_labels)
+            kept=self.interval(kept.mean(axis=1), self.labels),
+            lost=self.interval(self.judged.lost("accuracy", kept), self.labels),
+            wrong=self.interval(answered_wrongly.astype(np.float64), self.labels),
+            unanswerable=self.interval(answered.astype(np.float64), self.unanswerable_labels)
             if len(answered)
             else None,
         )
 
-    def _interval(self, per_query: NDArray[np.float64], labels: Labels) -> Interval:
+    def interval(self, per_query: NDArray[np.float64], labels: Labels) -> Interval:
+        """Return the mean of a metric over queries with its 95 % interval by document.
+
+        per_query: (n,) float64; labels: (n,) cluster of each query.
+        """
         numbered = np.unique(labels, return_inverse=True)[1]
         drawn = cluster_bootstrap(per_query, numbered, np.random.default_rng(self.seed), _BOOTSTRAPS)
         return Interval(mean=float(per_query.mean()), lower=drawn.lower, upper=drawn.upper)

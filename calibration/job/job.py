@@ -88,7 +88,7 @@ def calibrate(
     _check_releases(releases, say)
     asked.check_name(releases)
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        split = settings.split or default_split(data)
+        split = settings.split or default_split(data, say)
         with watch.stage("read"), local_folder(data, split) as folder:
             dataset = read_dataset(folder, split, Path(spool))
         check_sizes(dataset, settings)

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,8 +11,13 @@ from taugate.errors import InputError, ReleaseError, StoreError
 from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HUMAN, QUERIES, TEST, qrels_of, splits_in
 from taugate.storage.object_store import Store
 
+DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first that is there is calibrated on
 _FILES = "a data set is corpus.jsonl, queries.jsonl, qrels/<split>.tsv"
 _PACKED_TO = 5  # gzip makes texts three to five times smaller
+
+
+class _MissingObject(InputError):
+    """No object has the name of a file, packed or not."""
 
 
 def is_url(data: str) -> bool:
@@ -20,29 +25,32 @@ def is_url(data: str) -> bool:
     return "://" in data
 
 
-def default_split(data: str) -> str:
+def default_split(data: str, say: Callable[[str], None]) -> str:
     """Choose the split where none is named: test where there is one, else human, else generated.
 
-    data: a folder or a URL. Raises InputError where there is none of the three, or the URL cannot be used; StoreError
-    where the store does not answer.
+    data: a folder or a URL. say: told which splits hold human queries where the choice falls on generated. Raises
+    InputError where a folder has none of the three, or the URL cannot be used; StoreError where the store does not
+    answer.
     """
-    others: list[str] = []
     if is_url(data):
         with _refusals_as_input_errors():
             store = Store(data)
-            for split in (TEST, HUMAN, GENERATED):
-                with suppress(InputError):
+            for split in DEFAULT_SPLITS:
+                with suppress(_MissingObject):
                     _stored(store, qrels_of(split))
                     return split
-    else:
-        if not Path(data).is_dir():
-            return TEST  # reading it says what is wrong
-        others = splits_in(Path(data))
-        for split in (TEST, HUMAN, GENERATED):
-            if split in others:
-                return split
+        return TEST  # reading it says what is wrong, here and where there is no folder
+    if not Path(data).is_dir():
+        return TEST
+    found = splits_in(Path(data))
+    chosen = next((split for split in DEFAULT_SPLITS if split in found), None)
+    others = ", ".join(split for split in found if split != GENERATED)
+    if chosen == GENERATED and others:
+        say(f"calibrating on the split {GENERATED}; human queries are in {others}: --split takes them instead")
+    if chosen is not None:
+        return chosen
     if others:
-        raise InputError(f"{data}/{qrels_of(TEST)}: no such file; --split names one of: {', '.join(others)}")
+        raise InputError(f"{data}: no split {', '.join(DEFAULT_SPLITS)} in qrels/; --split names one of: {others}")
     raise InputError(
         f"{data}: no {qrels_of(TEST)}, so no query is labelled; label some, or make queries from the documents: "
         f"taugate queries {data} --method crop"
@@ -122,7 +130,7 @@ def _stored(store: Store, name: str) -> dict[str, int]:
         packed = None  # S3 tells nobody who may not list a bucket that an object is not there, but refuses
     sizes = {each: size for each, size in ((name, plain), (f"{name}.gz", packed)) if size is not None}
     if not sizes:
-        raise InputError(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
+        raise _MissingObject(f"{store.url}/{name}: no such object; {_FILES}, and --split names the last of them")
     if len(sizes) > 1:
         other = f"{name.rpartition('/')[2]}.gz"
         raise InputError(f"{store.url}/{name}: {other} is there as well, and they may differ; remove one of the two")

@@ -1,7 +1,6 @@
 """A query for each of a sample of documents, written beside the queries that people asked."""
 
 import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,17 +62,26 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
     data: folder of the data set. most: number of documents that are sampled. seed: of sample and crops. Raises
     InputError where the corpus cannot be read or gives no query; then nothing is written.
     """
+    if most < 1:
+        raise InputError(f"--max {most}: give a number of documents, 1 or more")
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
     with sole_writer(data):
         result = GeneratedQueries()
         sources = _sample(data / CORPUS, most, seed, result)
         before = _QueryFile.read(data / QUERIES)
-        made = dict(_crops(sources, seed, before, result))
+        others = before.of_others("crop")
+        made = _crops(sources, seed, others, result)
         if not made:
-            raise InputError(f"{data / CORPUS}: no document is long enough to crop a query from; add longer ones")
-        _write(data, before, made, "crop")
+            raise InputError(f"{data / CORPUS}: {_nothing_kept(result.lost)}")
+        _write(data, before, others, made)
     return result
+
+
+def _nothing_kept(lost: Losses) -> str:
+    if lost.duplicate:
+        return "every crop repeats another query; add documents that differ"
+    return "no document is long enough to crop a query from; add longer ones"
 
 
 def _sample(corpus: Path, most: int, seed: int, result: GeneratedQueries) -> list[_Source]:
@@ -90,10 +98,11 @@ def _sample(corpus: Path, most: int, seed: int, result: GeneratedQueries) -> lis
 
 
 def _crops(
-    sources: list[_Source], seed: int, before: "_QueryFile", result: GeneratedQueries
-) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the id of each query with its text and the id of its document; what is lost is counted."""
-    seen = {_normalized(text) for text in before.texts("crop")}
+    sources: list[_Source], seed: int, others: "_Queries", result: GeneratedQueries
+) -> dict[str, tuple[str, str]]:
+    """Return, by the id of each query, its text and the id of its document; what is lost is counted."""
+    made: dict[str, tuple[str, str]] = {}
+    seen = {_normalized(text) for text in others.texts}
     for source in sources:
         text = crop(source.text, source.identifier, seed)
         if not text:
@@ -103,14 +112,23 @@ def _crops(
         else:
             seen.add(_normalized(text))
             name = f"crop:{source.identifier}"
-            while name in before.others("crop"):
+            while name in others.ids or name in made:
                 name += "'"
-            result.kept += 1
-            yield name, (text, source.identifier)
+            made[name] = text, source.identifier
+    result.kept = len(made)
+    return made
 
 
 def _normalized(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+class _Queries(NamedTuple):
+    """Queries of some origins; lines: as they are in the file; ids and texts: of all of them."""
+
+    lines: bytes
+    ids: frozenset[str]
+    texts: frozenset[str]
 
 
 class _QueryFile(NamedTuple):
@@ -121,46 +139,47 @@ class _QueryFile(NamedTuple):
     @classmethod
     def read(cls, path: Path) -> "_QueryFile":
         """Read it; there is no line where there is no file. Raises InputError or LineError."""
-        stored = stored_file(path)
-        if stored != path:
-            raise InputError(f"{stored}: queries cannot be added to a packed file; unpack it: gunzip {stored}")
+        _check_unpacked(path)
         if not path.exists():
             return cls([])
         records = [record for _, record in read_objects(path)]
-        return cls(list(zip(path.read_bytes().splitlines(keepends=True), records, strict=True)))
+        with path.open("rb") as file:
+            return cls(list(zip(file, records, strict=True)))
 
-    def without(self, origin: Origin) -> bytes:
-        """Return the lines of all queries of other origins, as they are."""
-        kept = b"".join(line for line, record in self.lines if record.get("origin") != origin)
-        return kept if not kept or kept.endswith(b"\n") else kept + b"\n"
-
-    def texts(self, origin: Origin) -> list[str]:
-        """Return the texts of all queries of other origins."""
-        return [str(record.get("text")) for _, record in self.lines if record.get("origin") != origin]
-
-    def others(self, origin: Origin) -> set[str]:
-        """Return the ids of all queries of other origins."""
-        return {str(record.get("_id")) for _, record in self.lines if record.get("origin") != origin}
+    def of_others(self, origin: Origin) -> _Queries:
+        """Return the queries of all other origins; the last line ends with a line break."""
+        kept = [(line, record) for line, record in self.lines if record.get("origin") != origin]
+        lines = b"".join(line for line, _ in kept)
+        return _Queries(
+            lines if not lines or lines.endswith(b"\n") else lines + b"\n",
+            frozenset(str(record.get("_id")) for _, record in kept),
+            frozenset(str(record.get("text")) for _, record in kept),
+        )
 
 
-def _write(data: Path, before: _QueryFile, made: dict[str, tuple[str, str]], origin: Origin) -> None:
-    """Replace the generated queries of one origin and their judgements.
+def _check_unpacked(path: Path) -> None:
+    stored = stored_file(path)
+    if stored != path:
+        raise InputError(f"{stored}: queries cannot be added to a packed file; unpack it: gunzip {stored}")
+
+
+def _write(data: Path, before: _QueryFile, others: _Queries, made: dict[str, tuple[str, str]]) -> None:
+    """Replace the crops and their judgements.
 
     The judgements change while both the old and the new queries are there, so that they never name one that is missing.
     """
-    others = before.without(origin)
-    added = {name: _query_line(name, text, origin) for name, (text, _) in made.items()}
-    old = [line for line, record in before.lines if record.get("origin") == origin and record["_id"] not in added]
-    new = b"".join(added.values())
-    atomic_write(data / QUERIES, others + b"".join(line.rstrip(b"\n") + b"\n" for line in old) + new)
     qrels = data / qrels_of(GENERATED)
-    qrels.parent.mkdir(exist_ok=True)
-    gone = {record["_id"] for _, record in before.lines if record.get("origin") == origin}
+    _check_unpacked(qrels)
     kept = [text for _, text in read_lines(qrels)][1:] if qrels.exists() else []
-    rows = [row for row in kept if row.partition("\t")[0] not in gone | added.keys()]
+    gone = {record["_id"]: line for line, record in before.lines if record.get("origin") == "crop"}
+    rows = [row for row in kept if row.partition("\t")[0] not in gone.keys() | made.keys()]
     rows += [f"{name}\t{document}\t1" for name, (_, document) in made.items()]
+    old = b"".join(line.rstrip(b"\r\n") + b"\n" for name, line in gone.items() if name not in made)
+    new = b"".join(_query_line(name, text, "crop") for name, (text, _) in made.items())
+    atomic_write(data / QUERIES, others.lines + old + new)
+    qrels.parent.mkdir(exist_ok=True)
     atomic_write(qrels, ("\n".join([HEADER, *rows]) + "\n").encode())
-    atomic_write(data / QUERIES, others + new)
+    atomic_write(data / QUERIES, others.lines + new)
 
 
 def _query_line(name: str, text: str, origin: Origin) -> bytes:

@@ -174,7 +174,14 @@ def test_told_to_end_while_a_store_keeps_it_waiting(encoder: Path, tmp_path: Pat
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
             "TMPDIR": str(tmp_path / "tmp"),
         }
-        words = [sys.executable, "-m", "taugate", *command("s3://bucket/set", tmp_path / "r", encoder)]
+        words = [
+            sys.executable,
+            "-m",
+            "taugate",
+            *command("s3://bucket/set", tmp_path / "r", encoder),
+            "--split",
+            "test",
+        ]
         with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
             silent.settimeout(60)
             with silent.accept()[0]:

@@ -133,6 +133,33 @@ def test_the_sample_does_not_depend_on_order(tmp_path: Path) -> None:
     assert len(read[0]) == 10
 
 
+def test_ids_never_collide(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    texts = {"a": documents(1)[0], "a'": documents(2)[1]}  # the first would be named as the second, too
+    lines = [json.dumps({"_id": name, "text": text}) + "\n" for name, text in texts.items()]
+    (data / "corpus.jsonl").write_text("".join(lines))
+    (data / "queries.jsonl").write_text('{"_id":"crop:a","text":"Who?"}\n')
+    assert generate_crops(data, 10, 0).kept == 2
+    (tmp_path / "spool").mkdir()
+    assert len(read_dataset(data, "generated", tmp_path / "spool").answerable) == 2
+
+
+def test_judgements_that_cannot_be_read_change_nothing(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", documents(3), '{"_id":"h","text":"Who?"}\n')
+    (data / "qrels").mkdir()
+    (data / "qrels" / "generated.tsv").write_bytes(b"query-id\tcorpus-id\tscore\n\xff\td0\t1\n")
+    with pytest.raises(InputError, match="generated.tsv:2: byte 0xff"):
+        generate_crops(data, 100, 0)
+    assert (data / "queries.jsonl").read_text() == '{"_id":"h","text":"Who?"}\n'
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_sample_of_no_document_is_refused(tmp_path: Path, most: int) -> None:
+    with pytest.raises(InputError, match=f"--max {most}: give a number of documents"):
+        generate_crops(write(tmp_path / "data", documents(3)), most, 0)
+
+
 def test_nothing_long_enough_writes_nothing(tmp_path: Path) -> None:
     data = write(tmp_path / "data", ["one", "two"])
     with pytest.raises(InputError, match="no document is long enough to crop a query from"):

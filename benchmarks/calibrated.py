@@ -1,0 +1,53 @@
+"""A data set that is read, encoded and indexed once, and calibrated as often as a benchmark likes; nothing is written."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.study import Findings, study
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
+
+
+@dataclass(frozen=True)
+class IndexedSet:
+    """One split of a data set with its vectors and a flat index.
+
+    dataset: documents and queries; encoded: their vectors; index: of the documents.
+    """
+
+    dataset: Dataset
+    encoded: EncodedDataset
+    index: FlatIndex
+
+    @classmethod
+    def read(cls, folder: Path, split: str, encoder: str, spool: Path) -> Self:
+        """Read and encode a data set, through the project's own cache; progress goes to stdout.
+
+        folder: of the data set; split: whose queries are read; encoder: what `--encoder` takes; spool: an empty folder,
+        which has to outlive the result.
+        """
+        model = OnnxEncoder.load(exported_encoder(encoder))
+        cache = EmbeddingCache.for_encoder(model.sha256, model.config.dimension)
+        dataset = read_dataset(folder, split, spool)
+        encoded = encode_dataset(dataset, model, cache, lambda line: print(f"{folder.name}: {line}"), Stopwatch())
+        return cls(dataset, encoded, FlatIndex.build(encoded.documents))
+
+    @property
+    def labels(self) -> Labels:
+        """Clusters of the answerable queries and then of the unanswerable ones, numbered jointly."""
+        return clusters(self.dataset.answerable + self.dataset.unanswerable)
+
+    def calibrate(self, settings: CalibrationSettings) -> Findings:
+        """Choose a threshold as `taugate calibrate` does without a gate; settings: of the calibration."""
+        units = SamplingUnits.from_labels(clusters(self.dataset.answerable))
+        drawn = DrawnQueries.draw(units, len(self.dataset.documents), settings)
+        return study(self.dataset, self.encoded, self.index, drawn, settings, Stopwatch())

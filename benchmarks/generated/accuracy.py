@@ -1,0 +1,88 @@
+"""Accuracy on cropped queries and on human ones, as a table and as a picture."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from benchmarks.checkout import ROOT
+from benchmarks.generated.cases import Case
+from benchmarks.generated.plan import GeneratedPlan, cell
+from benchmarks.markdown import share, table
+from taugate.calibration.charts.chart import Axis, Chart, Dot, Figure, LegendEntry
+from taugate.calibration.charts.standalone import Scheme, standalone
+
+HEADING = "Accuracy on cropped queries and on human ones"
+_FOLDER = ROOT / "docs" / "images"
+_NAME = "generated-accuracy"
+_HEADER = ["set", "documents", "cropped queries", "human queries", "accuracy@5, cropped", "accuracy@5, human", "bias"]
+
+
+def section(plan: GeneratedPlan) -> str:
+    """Measure every set with every encoder, draw the picture, and return the tables as Markdown."""
+    cases = plan.cases
+    easier = sum(case.accuracy_generated.mean > case.accuracy_human.mean for case in cases)
+    _draw(cases)
+    tables = "\n\n".join(
+        f"### {encoder}\n\n{_table([case for case in cases if case.encoder == encoder])}"
+        for encoder, _ in plan.encoders
+    )
+    return f"""\
+Cropped queries are easier in {easier} of the {len(cases)} cases: they use the words of their document, and people use their own. *Bias* is
+accuracy on cropped queries less accuracy on human ones.
+
+![Accuracy on human queries by accuracy on cropped ones](../images/{_NAME}-light.svg)
+
+Each dot is a data set with one encoder. On the dashed line, cropped queries tell the truth; below it, they flatter.
+
+{tables}
+"""
+
+
+def _table(cases: Sequence[Case]) -> str:
+    return table(
+        _HEADER,
+        (
+            [
+                case.name,
+                f"{case.documents:,}",
+                f"{case.generated:,}",
+                f"{case.human:,}",
+                cell(case.accuracy_generated),
+                cell(case.accuracy_human),
+                share(case.accuracy_bias),
+            ]
+            for case in cases
+        ),
+    )
+
+
+def _draw(cases: Sequence[Case]) -> None:
+    """Write the picture in both colour schemes."""
+    chart = Chart(
+        "accuracy",
+        "Accuracy on human queries by accuracy on cropped ones",
+        "Most dots lie below the diagonal: cropped queries are easier than human ones.",
+        Axis(0.0, 1.0, "accuracy@5 on cropped queries"),
+        Axis(0.0, 1.0, "accuracy@5 on human queries"),
+    )
+    chart.line([0, 1], [0, 1], "guess")
+    for encoder, marked in _marks(cases):
+        chart.dots(
+            [
+                Dot(case.accuracy_generated.mean, case.accuracy_human.mean, marked, f"{case.name}, {encoder}")
+                for case in cases
+                if case.encoder == encoder
+            ]
+        )
+    keys = [
+        LegendEntry("line", "guess", "cropped queries as hard as human ones"),
+        *(LegendEntry("dot", "", f"{marked}: {encoder}") for encoder, marked in _marks(cases)),
+    ]
+    for scheme in get_args(Scheme):
+        (_FOLDER / f"{_NAME}-{scheme}.svg").write_text(
+            standalone(Figure.from_chart(chart, keys), scheme), encoding="utf-8"
+        )
+
+
+def _marks(cases: Sequence[Case]) -> list[tuple[str, str]]:
+    """Return each encoder with the letter beside its dots."""
+    return [(encoder, "ABC"[place]) for place, encoder in enumerate(dict.fromkeys(case.encoder for case in cases))]

@@ -1,0 +1,174 @@
+"""One data set with one encoder: calibrated on cropped queries, and judged by the queries that people asked."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.calibrated import IndexedSet
+from benchmarks.generated.sets import PublicSet
+from benchmarks.guesses.outcomes import Judges
+from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
+from taugate.calibration.settings.rules import ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.study import Findings
+from taugate.ingestion.dataset.beir import GENERATED, HUMAN
+from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
+from taugate.retrieval.policy.policy import PolicyKind
+from taugate.retrieval.release.evidence import Interval
+
+MAX_LOSS = 0.05
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The effect of a threshold on a group of queries, as means with 95 % intervals by document.
+
+    lost: share of the queries that have an answer in their top K, and none after the cut; kept: share of the results.
+    """
+
+    lost: Interval
+    kept: Interval
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A threshold with its effect on human queries that had no say in it.
+
+    kind: of the policy; tau: None where nothing can be certified, and all results are kept; human: the effect.
+    """
+
+    kind: PolicyKind
+    tau: float | None
+    human: Effect
+
+
+@dataclass(frozen=True)
+class CroppedCut(Cut):
+    """A threshold from cropped queries; generated: its effect on the cropped queries that were held out."""
+
+    generated: Effect
+
+
+@dataclass(frozen=True)
+class Case:
+    """A data set with one encoder.
+
+    name: of the set; encoder: its name in the tables; documents, generated, human: how many documents, cropped queries
+    and answerable human queries there are; accuracy_generated, accuracy_human: share of the queries with a relevant
+    document in their top K; default, certified: thresholds from cropped queries, by the rule of `taugate calibrate` and
+    by that of `--max-loss 0.05`; own: the default threshold from human queries.
+    """
+
+    name: str
+    encoder: str
+    documents: int
+    generated: int
+    human: int
+    accuracy_generated: Interval
+    accuracy_human: Interval
+    default: CroppedCut
+    certified: CroppedCut
+    own: Cut
+
+    @property
+    def accuracy_bias(self) -> float:
+        """Accuracy on cropped queries less accuracy on human ones."""
+        return self.accuracy_generated.mean - self.accuracy_human.mean
+
+    @property
+    def loss_bias(self) -> float:
+        """Loss at the default threshold on held-out cropped queries less that on human queries."""
+        return self.default.generated.lost.mean - self.default.human.lost.mean
+
+    @classmethod
+    def measure(cls, data: Path, public: PublicSet, encoder: tuple[str, str], seed: int) -> Self:
+        """Crop queries as `taugate queries` does, calibrate as `taugate calibrate` does, and judge by human queries.
+
+        data: folder of the data sets; public: the set; encoder: its name in the tables, and what `--encoder` takes;
+        seed: of crops, calibrations and intervals.
+        """
+        title, source = encoder
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = public.copy(data, Path(scratch))
+            generate_crops(folder, MOST_QUERIES, seed)
+            generated, human = (
+                _Group.read(folder, split, source, Path(scratch) / split, seed) for split in (GENERATED, HUMAN)
+            )
+            from_crops, from_people = generated.calibrated(), human.calibrated()
+        heldout = from_crops.parts["heldout"].members
+        everybody, judges = np.arange(len(human.judged)), from_people.parts["heldout"].members
+
+        crops, people = generated.scored(from_crops), human.scored(from_crops)
+
+        def cut(kind: PolicyKind, tau: float | None) -> CroppedCut:
+            return CroppedCut(
+                kind, tau, human.effect(people, kind, tau, everybody), generated.effect(crops, kind, tau, heldout)
+            )
+
+        certified = next(
+            each
+            for each in from_crops.alternatives
+            if (each.method, each.statement) == ("risk-control", "high-probability")
+        )
+        policy = from_people.policy
+        effect = human.effect(human.scored(from_people), policy.kind, policy.tau, judges)
+        return cls(
+            name=public.name,
+            encoder=title,
+            documents=len(human.indexed.dataset.documents),
+            generated=len(generated.judged),
+            human=len(human.judged),
+            accuracy_generated=generated.accuracy(),
+            accuracy_human=human.accuracy(),
+            default=cut(from_crops.policy.kind, from_crops.policy.tau),
+            certified=cut(certified.policy, certified.tau),
+            own=Cut(policy.kind, policy.tau, effect),
+        )
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The queries of one split, searched; judged: all answerable ones."""
+
+    indexed: IndexedSet
+    judged: JudgedQueries
+    seed: int
+
+    @classmethod
+    def read(cls, folder: Path, split: str, encoder: str, spool: Path, seed: int) -> Self:
+        spool.mkdir()
+        indexed = IndexedSet.read(folder, split, encoder, spool)
+        k = CalibrationSettings().k
+        judged = JudgedQueries.judge(indexed.dataset.answerable, indexed.encoded.answerable, indexed.index, k)
+        return cls(indexed, judged, seed)
+
+    def calibrated(self) -> Findings:
+        """Calibrate with the defaults; the certified cut is among the alternatives."""
+        rule = ThresholdRule("bootstrap", "similarity", max_loss=MAX_LOSS)
+        return self.indexed.calibrate(CalibrationSettings(seed=self.seed, rule=rule))
+
+    def scored(self, found: Findings) -> ScoredQueries:
+        """Score these queries with the model of relevance of a calibration, on these queries or on others."""
+        vectors, top = self.indexed.encoded.answerable, self.judged.top
+        relevance = None if found.estimated is None else found.estimated.relevance.estimate(vectors, top)
+        return ScoredQueries(self.judged, found.scored.unanswerable, relevance, None)
+
+    def effect(self, scored: ScoredQueries, kind: PolicyKind, tau: float | None, rows: NDArray[np.int64]) -> Effect:
+        """Measure what a threshold does to the queries at `rows`."""
+        judges, some = self._judges(rows), scored.take(rows)
+        kept = some.kept(kind, None if tau is None else np.float32(tau))
+        lost = some.judged.lost("accuracy", kept)
+        return Effect(judges.interval(lost, judges.labels), judges.interval(kept.mean(axis=1), judges.labels))
+
+    def accuracy(self) -> Interval:
+        """Return top-K accuracy of all answerable queries."""
+        judges = self._judges(np.arange(len(self.judged)))
+        return judges.interval(self.judged.accuracy(), judges.labels)
+
+    def _judges(self, rows: NDArray[np.int64]) -> Judges:
+        labels = self.indexed.labels
+        return Judges(self.judged.take(rows), labels[rows], labels[len(self.judged) :], self.seed)

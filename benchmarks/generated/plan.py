@@ -1,0 +1,35 @@
+"""What one run measures, and the names by which its tables call it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.generated.cases import Case
+from benchmarks.generated.sets import PublicSet
+from benchmarks.markdown import share
+from taugate.retrieval.release.evidence import Interval
+
+
+@dataclass(frozen=True)
+class GeneratedPlan:
+    """The plan of one run.
+
+    data: folder of the data sets; sets: those to measure; encoders: of each its name in the tables and what
+    `--encoder` takes; seed: of crops, calibrations and intervals.
+    """
+
+    data: Path
+    sets: Sequence[PublicSet]
+    encoders: Sequence[tuple[str, str]]
+    seed: int
+
+    @cached_property
+    def cases(self) -> list[Case]:
+        """Every set with every encoder, measured once for all tables."""
+        return [Case.measure(self.data, each, encoder, self.seed) for encoder in self.encoders for each in self.sets]
+
+
+def cell(figure: Interval) -> str:
+    """Format a mean with its 95 % interval."""
+    return f"{share(figure.mean)} ({share(figure.lower)}–{share(figure.upper)})"

@@ -1,0 +1,60 @@
+"""Thresholds from cropped queries and from human ones, both judged by human queries."""
+
+from collections.abc import Sequence
+
+from benchmarks.generated.cases import MAX_LOSS, Case, CroppedCut, Cut
+from benchmarks.generated.plan import GeneratedPlan, cell
+from benchmarks.markdown import share, table
+
+HEADING = "Thresholds from cropped queries, judged by human ones"
+
+
+def section(plan: GeneratedPlan) -> str:
+    """Measure every set with every encoder, and return the tables as Markdown."""
+    cases = plan.cases
+    worst = max(cases, key=lambda case: case.default.human.lost.mean)
+    certified = [case for case in cases if case.certified.tau is not None]
+    broken = [case for case in certified if case.certified.human.lost.mean > MAX_LOSS]
+    tables = "\n\n".join(
+        f"### {encoder}\n\n{_by_encoder([case for case in cases if case.encoder == encoder])}"
+        for encoder, _ in plan.encoders
+    )
+    return f"""\
+**By default** (`taugate calibrate DATA`), the threshold from cropped queries loses at most {share(worst.default.human.lost.mean)} of the human queries'
+answers: on {worst.name} with {worst.encoder}.
+
+**With `--max-loss {MAX_LOSS:g}`**, {len(certified)} of the {len(cases)} cases certify a threshold on cropped queries. On human queries, {len(broken)} of
+these {len(certified)} lose more than the {MAX_LOSS:.0%} that were certified. The certificate holds for further cropped queries, not for human ones.
+Do not rely on it before people have judged.
+
+{tables}
+"""
+
+
+def _by_encoder(cases: Sequence[Case]) -> str:
+    return table(
+        ["set", "threshold", "lost, held-out cropped queries", "lost, human queries", "results kept, human queries"],
+        (row for case in cases for row in _rows(case)),
+    )
+
+
+def _rows(case: Case) -> list[list[str]]:
+    cuts: dict[str, Cut] = {
+        "default, from cropped queries": case.default,
+        "default, from human queries": case.own,
+        f"`--max-loss {MAX_LOSS:g}`, from cropped queries": case.certified,
+    }
+    return [
+        [
+            f"**{case.name}**" if cut is case.default else "",
+            f"{name}: {_rule(cut)}",
+            cell(cut.generated.lost) if isinstance(cut, CroppedCut) else "–",
+            cell(cut.human.lost),
+            cell(cut.human.kept),
+        ]
+        for name, cut in cuts.items()
+    ]
+
+
+def _rule(cut: Cut) -> str:
+    return "nothing certified" if cut.tau is None else f"{cut.kind} ≥ {share(cut.tau)}"
