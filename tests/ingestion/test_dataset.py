@@ -218,4 +218,48 @@ def test_whole_numbers_are_ids_by_their_digits(data):
 def test_a_number_and_a_text_of_the_same_digits_are_one_id(data):
     write_lines(data / "corpus.jsonl", ['{"_id": 7, "text": "one"}', '{"_id": "7", "text": "two"}'], "\n")
     with pytest.raises(InputError, match="'7' is already on line 1"):
+
+
+IN_CHUNKS = [
+    {"_id": "d1", "text": "soft concrete flows"},
+    {"_id": "d2#0", "text": "steel bars resist tension", "parent": "d2", "span": [0, 25]},
+    {"_id": "d3", "text": "bricks are laid in courses", "parent": "d4"},
+    {"_id": "d2#1", "text": "and concrete resists pressure", "parent": "d2", "span": [26, 55]},
+    {"_id": "d4#1", "text": "mortar binds bricks", "parent": "d4"},
+]
+
+
+def test_a_judged_id_names_a_passage_or_all_chunks_of_a_document(data):
+    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in IN_CHUNKS], "\n")
+    write_split(data, "test", [("mike", "d2", 2), ("mike", "d1", 1), ("zulu", "d4#1", 3), ("yankee", "d4", 0)])
+    dataset = read(data)
+    assert [(query.id, query.relevant, query.chunks) for query in dataset.answerable] == [
+        ("zulu", {2: 3}, {2: (4,)}),
+        ("mike", {1: 2, 0: 1}, {0: (0,)}),
+    ]
+    assert [(query.id, query.judged) for query in dataset.unanswerable] == [("yankee", (2,))]
+
+
+def test_the_id_of_a_passage_goes_before_that_of_a_document(data):
+    records = [*IN_CHUNKS, {"_id": "d4", "text": "a summary of all that mortar binds"}]
+    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in records], "\n")
+    write_split(data, "test", [("mike", "d4", 1)])
+    (query,) = read(data).answerable
+    assert (query.relevant, query.chunks) == ({5: 1}, {5: (5,)})
+
+
+def test_a_parent_and_its_chunk_may_both_be_judged_but_each_once(data):
+    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in IN_CHUNKS], "\n")
+    write_split(data, "test", [("mike", "d2", 1), ("mike", "d2#1", 2)])
+    (query,) = read(data).answerable
+    assert (query.relevant, query.chunks) == ({1: 2}, {})
+    write_split(data, "dev", [("mike", "d2", 1), ("mike", "d2#1", 2), ("mike", "d2", 2)])
+    with pytest.raises(InputError, match=r"dev.tsv:4: 'mike' and 'd2' are judged twice; keep one of the two lines"):
+        read(data, "dev")
+
+
+def test_an_id_that_is_neither_is_one_clear_error(data):
+    write_lines(data / "corpus.jsonl", [orjson.dumps(each).decode() for each in IN_CHUNKS], "\n")
+    write_split(data, "test", [("mike", "d2", 1), ("mike", "d2#2", 2)])
+    with pytest.raises(InputError, match=r"test.tsv:3: document 'd2#2' is not in corpus.jsonl"):
         read(data)

@@ -236,3 +236,23 @@ def test_a_clean_set_stays_quiet_and_is_measured_alike_twice() -> None:
 )
 def test_a_spoiled_set_is_caught(relevant: np.ndarray, spoiled: float, words: str) -> None:
     assert any(words in sentence for sentence in measured(relevant, spoiled).warnings)
+
+
+def test_chunks_make_a_query_set_neither_more_nor_less_varied() -> None:
+    """Each of 400 documents in three chunks that are alike: distances and topics are those of the documents."""
+    rng = np.random.default_rng(0)
+    documents = unit(np.repeat(rng.standard_normal((20, 24)), 20, axis=0) + 0.7 * rng.standard_normal((400, 24)))
+    further = unit(np.tile(documents, (2, 1)) + 0.05 * rng.standard_normal((800, 24)))
+    passages = np.concatenate([documents, further]).astype(np.float32)
+    parents = np.tile(np.arange(400, dtype=np.int32), 3)
+    vectors = unit(documents[::2] + 0.1 * rng.standard_normal((200, 24)))
+    whole = [query(row, text=f"query {row}") for row in range(0, 400, 2)]
+    in_chunks = [dataclasses.replace(each, chunks={}) for each in whole]
+    one = JudgedQueries.judge(whole, vectors, FlatIndex.build(documents), 3)
+    other = JudgedQueries.judge(in_chunks, vectors, FlatIndex.build(passages), 3, parents)
+    random_scores = pair_similarity(vectors, documents, rng.integers(0, 400, (200, 1)))[:, 0]
+    expected = measure_query_set(whole, one, random_scores, documents, seed=0)
+    found = measure_query_set(in_chunks, other, random_scores, passages, seed=0, parents=parents)
+    for figure in ("cosine_distance", "topics", "silhouette", "topic_entropy", "clusters"):
+        assert getattr(found, figure) == getattr(expected, figure), figure
+    assert other.accuracy().tolist() == one.accuracy().tolist()

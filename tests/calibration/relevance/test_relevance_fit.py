@@ -1,5 +1,6 @@
 """The fit finds known coefficients, and what it says of a result equals a literal transcription of its features."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,7 +9,13 @@ import pytest
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
-from taugate.calibration.relevance.model import EstimatedRelevance, RelevanceFit, estimate_relevance
+from taugate.calibration.relevance.model import (
+    EstimatedRelevance,
+    RelevanceFit,
+    estimate_relevance,
+    recalibrate,
+    relevance_record,
+)
 from taugate.calibration.relevance.model import fit_relevance as fit_by_document
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.index.flat import FlatIndex
@@ -18,6 +25,7 @@ from taugate.retrieval.vectors.similarity import similarity
 from tests.vectors import unit
 
 K, DOCUMENTS, QUERIES, DIMENSION = 5, 120, 90, 12
+UNITS = SamplingUnits.from_labels(np.arange(QUERIES))  # no two queries share a document
 
 
 def logistic_world(seed: int, q: int = 4000, k: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
@@ -294,3 +302,43 @@ def test_the_scores_are_those_of_the_index(world: World) -> None:
     everything = similarity(world.queries, np.repeat(world.documents[None], QUERIES, axis=0))
     order = np.argsort(-everything, axis=1, kind="stable")[:, :K]
     assert order.tolist() == world.judged.top.positions.tolist()
+
+
+def test_results_without_a_label_have_no_say() -> None:
+    """Whatever is written in their place, the model, its log loss and its map are the same."""
+    values, relevant, _, _ = logistic_world(5, q=300)
+    rng = np.random.default_rng(5)
+    labelled = rng.random(relevant.shape) < 0.8
+    other = np.where(labelled, relevant, ~relevant)
+    found = [fit_by_document(values, each, np.arange(300), labelled) for each in (relevant, other)]
+    assert found[0] is not None
+    assert found[1] is not None
+    assert found[0].model.weights.tobytes() == found[1].model.weights.tobytes()
+    assert found[0].log_loss == found[1].log_loss
+    everything = fit_by_document(values, relevant, np.arange(300))
+    assert everything is not None
+    assert everything.model.weights.tobytes() != found[0].model.weights.tobytes()
+    assert recalibrate(everything.model, values, relevant, labelled) == recalibrate(
+        everything.model, values, other, labelled
+    )
+    assert recalibrate(everything.model, values, relevant) != recalibrate(everything.model, values, relevant, labelled)
+
+
+def test_further_chunks_of_a_relevant_document_do_not_teach_the_model() -> None:
+    """Documents in pairs of chunks, named as a whole: the second chunk found is neither relevant nor irrelevant."""
+    rng = np.random.default_rng(6)
+    world = World(6)
+    parents = np.repeat(np.arange(0, DOCUMENTS, 2), 2).astype(np.int32)
+    targets = parents[rng.integers(0, DOCUMENTS, QUERIES)]
+    queries = unit(world.documents[targets] + world.documents[targets + 1] + rng.standard_normal((QUERIES, DIMENSION)))
+    labelled = [LabelledQuery("q", "?", {target: 1}, chunks={}) for target in targets.tolist()]
+    judged = JudgedQueries.judge(labelled, queries, world.index, K, parents)
+    assert (judged.relevant.sum(axis=1) == 2).any()
+    estimated = []
+    for grades in (judged.grades, np.where(judged.labelled, judged.grades, 0)):
+        each = dataclasses.replace(judged, grades=grades)
+        found = estimate_relevance(each, queries, world.unanswerable, world.parts, world.documents, world.lengths)
+        assert found is not None
+        estimated.append((found.answerable.tobytes(), relevance_record(found, world.parts, each, UNITS, None, 0)))
+    assert estimated[0] == estimated[1]
+    assert sum(each.results for each in estimated[0][1].bins) == judged.labelled[world.parts.rest].sum()

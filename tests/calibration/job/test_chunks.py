@@ -1,0 +1,154 @@
+"""A whole calibration of documents in chunks, of which the qrels name the documents."""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.registry.erasure import erase
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.files import load as load_index
+from taugate.retrieval.release.layout import ENCODER_FOLDER, REFERENCE
+from taugate.retrieval.release.query_arrays import Reference
+from taugate.retrieval.release.reader import Release, load
+from taugate.service.drift.canary import Canary
+from tests.calibration.commands import Capture
+from tests.calibration.job.test_oracle import compare
+from tests.fake_encoder import write_fake_encoder
+from tests.oracle import transcribe
+
+DOCUMENTS, CHUNKS = 60, 4
+NUMBERS = {"--k": 5, "--bootstraps": 60, "--sample-size": 50, "--seed": 3, "--holdout": 0}
+SETTINGS = [str(part) for pair in NUMBERS.items() for part in pair]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A data set with its encoder, and the release made of it."""
+
+    data: Path
+    encoder: Path
+    releases: Path
+    manifest: dict
+
+    @property
+    def folder(self) -> Path:
+        return self.releases / self.manifest["release_id"]
+
+    def load(self) -> Release:
+        return load(self.folder)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """60 documents of four chunks, which lie apart in the file; two queries quote chunks of each of them."""
+    rng = random.Random(2)  # noqa: S311 (no secret)
+    words = [f"word{number}" for number in range(500)]
+    folder = tmp_path_factory.mktemp("chunks")
+    subjects = [rng.sample(words, 8) for _ in range(DOCUMENTS)]
+    texts = {
+        (d, c): rng.sample(subjects[d], 4) + rng.sample(words, 10) for c in range(CHUNKS) for d in range(DOCUMENTS)
+    }
+    chunks = [
+        {"_id": f"d{d}#{c}", "parent": f"d{d}", "span": [c, c + 1], "text": " ".join(text)}
+        for (d, c), text in texts.items()
+    ]
+    queries = []
+    for row in range(2 * DOCUMENTS):
+        quoted = texts[row % DOCUMENTS, rng.randrange(CHUNKS)]
+        queries.append({"_id": f"q{row}", "text": " ".join(rng.sample(quoted, 3) + rng.sample(words, 5))})
+    data = folder / "data"
+    (data / "qrels").mkdir(parents=True)
+    for name, records in (("corpus.jsonl", chunks), ("queries.jsonl", queries)):
+        (data / name).write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    write_qrels(data, "test", [(f"q{row}", f"d{row % DOCUMENTS}") for row in range(2 * DOCUMENTS)])
+    return data, write_fake_encoder(folder / "encoder", [" ".join(text) for text in texts.values()])
+
+
+def write_qrels(data: Path, split: str, rows: list[tuple[str, str]]) -> None:
+    lines = ["query-id\tcorpus-id\tscore", *(f"{query}\t{name}\t1" for query, name in rows)]
+    (data / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def calibrated(corpus: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Calibrated:
+    _, manifest, _ = Capture(capfd)(corpus[0], tmp_path / "releases", corpus[1], *SETTINGS)
+    return Calibrated(*corpus, tmp_path / "releases", manifest)
+
+
+def vectors(calibrated: Calibrated) -> tuple[np.ndarray, np.ndarray, list[list[int]]]:
+    """E(Q), E(D), and the positions of the chunks of the document that each query asks for."""
+    texts = [json.loads(line)["text"] for line in (calibrated.data / "queries.jsonl").open(encoding="utf-8")]
+    questions = OnnxEncoder.load(calibrated.folder / ENCODER_FOLDER).encode(texts, "query")
+    passages = np.array(load_index(calibrated.folder, "flat", questions.shape[1]).vectors)
+    correct = [[c * DOCUMENTS + row % DOCUMENTS for c in range(CHUNKS)] for row in range(len(texts))]
+    return questions, passages, correct
+
+
+def test_the_manifest_equals_the_papers_with_every_chunk_of_the_document_correct(calibrated: Calibrated) -> None:
+    questions, passages, correct = vectors(calibrated)
+    oracle = transcribe(questions, passages, correct, k=5, m=60, l=50, seed=3)
+    compare(calibrated.manifest, oracle)
+    assert 0.2 < np.mean(oracle.accuracy) < 0.98
+
+
+def test_random_documents_are_positions_of_passages(calibrated: Calibrated) -> None:
+    questions, passages, correct = vectors(calibrated)
+    rng = np.random.default_rng(3)
+    rng.integers(0, len(questions), size=(60, 50))
+    drawn = rng.integers(0, len(passages), size=len(questions))
+    reference = Reference.load(calibrated.folder / REFERENCE)
+    similarity = (questions.astype(float) @ passages.astype(float).T).astype(np.float32)
+    np.testing.assert_array_equal(reference.random, similarity[np.arange(len(questions)), drawn])
+    best = [similarity[row, positions].max() for row, positions in enumerate(correct)]
+    np.testing.assert_array_equal(reference.correct, best)
+
+
+@pytest.mark.parametrize("more", [[], ["--max-loss", "0.3", "--policy", "similarity", "--metric", "ndcg"]])
+def test_naming_the_document_measures_the_same_as_naming_its_best_chunk(
+    calibrated: Calibrated, tmp_path: Path, capfd: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    questions, passages, correct = vectors(calibrated)
+    pairs = zip(questions, correct, strict=True)
+    best = [positions[int((passages[positions] @ query).argmax())] for query, positions in pairs]
+    names = [f"d{position % DOCUMENTS}#{position // DOCUMENTS}" for position in best]
+    write_qrels(calibrated.data, "best", [(f"q{row}", name) for row, name in enumerate(names)])
+    manifests = [
+        Capture(capfd)(calibrated.data, tmp_path / split, calibrated.encoder, *SETTINGS, *more, "--split", split)[1]
+        for split in ("test", "best")
+    ]
+    one, other = manifests
+    for part in ("policy", "metrics", "evidence", "isotropy", "calibration"):
+        assert one[part] == other[part], part
+    for figure in ("clusters", "effective_sample_size", "cosine_distance", "topics", "silhouette"):
+        assert one["query_set"][figure] == other["query_set"][figure], figure
+    assert one["query_set"]["clusters"] == DOCUMENTS
+    assert one["evidence"]["unit"] == "document"
+
+
+def test_golden_queries_know_the_document_by_any_of_its_chunks(calibrated: Calibrated) -> None:
+    release = calibrated.load()
+    for query in release.golden:
+        document, *found = query.relevant
+        assert {name.partition("#")[0] for name in found} <= {document}
+        assert found == [name for name in query.documents if name.partition("#")[0] == document]
+    canary = Canary(release, release.retriever)
+    assert canary.ask().alike
+    assert 0.2 < canary.ask().accuracy == canary.accuracy_at_calibration
+    passage = next(passage for passage in release.documents if passage.id == "d7#2")
+    assert next(query for query in release.golden if "d7" in query.relevant).is_answered_by([passage])
+    assert not next(query for query in release.golden if "d7" not in query.relevant).is_answered_by([passage])
+
+
+def test_a_golden_query_is_erased_with_the_last_chunk_of_its_document(calibrated: Calibrated) -> None:
+    (asked, *_) = calibrated.load().golden
+    document = asked.relevant[0]
+    all_but_one = erase(calibrated.releases, calibrated.manifest["release_id"], [f"{document}#{c}" for c in range(3)])
+    left = {query.text: query for query in load(calibrated.releases / all_but_one.manifest.release_id).golden}
+    assert document in left[asked.text].relevant
+    assert set(left[asked.text].relevant) <= {document, f"{document}#3"}
+    whole = erase(calibrated.releases, all_but_one.manifest.release_id, [f"{document}#3"])
+    assert asked.text not in {query.text for query in load(calibrated.releases / whole.manifest.release_id).golden}
