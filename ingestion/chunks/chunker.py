@@ -95,8 +95,8 @@ class Chunker:
             tokenizer = Tokenizer.from_file(str(encoder / TOKENIZER))
         except Exception as error:  # tokenizers raises nothing narrower
             raise InputError(
-                f"{encoder}: has no {TOKENIZER} that can be read, so nothing counts tokens; name another encoder, or give "
-                "--chunks off"
+                f"{encoder}: has no {TOKENIZER} that can be read, and chunks are counted in its tokens; name another "
+                "encoder, or give --chunks off"
             ) from error
         tokenizer.no_padding()
         tokenizer.no_truncation()

@@ -47,7 +47,7 @@ def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocumen
     own = {CORPUS, QUERIES, "qrels", RECORD}
     for path in sorted(folder.iterdir()):
         if path.name.removesuffix(".gz") not in own and not path.name.startswith("."):
-            yield Skipped.of(path, "is not part of the data set beside it")
+            yield Skipped.of(path, "is not one of the data set's files")
 
 
 @dataclass

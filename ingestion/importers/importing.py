@@ -85,12 +85,14 @@ def import_files(
 
     sources: files, folders, and data sets, which are folders that hold corpus.jsonl. data: folder of the data set, made
     where needed. record: how the corpus is made. chunker: divides documents, None leaves them whole. dry_run: nothing
-    is written. progress: called with a name for each file and each document of a data set. Raises InputError where a source is missing, nothing can be read, or the target was not made by an import, and
-    at the first fault of a data set.
+    is written. progress: called with a name for each file and each document of a data set. Raises InputError where a
+    source is missing, nothing can be read, or the target was not made by an import, and at the first fault of a data
+    set.
     """
     for source in sources:
         if not source.exists():
             raise InputError(f"{source}: no such file or folder; name what is to be imported")
+    _check_target(data)
     _check_names(data, sources)
     data_sets = [source for source in sources if is_data_set(source)]
     prefixes = {source: f"{source.resolve().name}/" if len(sources) > 1 else "" for source in sources}
@@ -242,7 +244,8 @@ def _check_target(data: Path) -> None:
     """Raise InputError where the target is no folder, or holds a corpus that this version has not imported."""
     if data.exists() and not data.is_dir():
         raise InputError(f"{data}: is a file; --to names a folder")
-    if not stored_file(data / CORPUS).exists():
+    corpus = stored_file(data / CORPUS)
+    if not corpus.exists():
         return
     if not (data / RECORD).is_file():
         raise InputError(f"{data}: holds a corpus that was not imported; choose another folder, so that it is not lost")
@@ -250,6 +253,8 @@ def _check_target(data: Path) -> None:
         ImportRecord.model_validate_json((data / RECORD).read_bytes())
     except ValidationError as error:
         raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
+    if corpus.suffix == ".gz":
+        raise InputError(f"{corpus}: a packed corpus is not replaced; unpack it, or import into a new folder")
 
 
 @contextmanager

@@ -80,7 +80,8 @@ def _facts(front_matter: Mapping[str, Any]) -> dict[str, MetadataValue]:
         value = front_matter.get(name)
         found = split_tags(value) if isinstance(value, str) else None
         if isinstance(value, list):  # YAML reads the tags 2024 and true as a number and a boolean
-            found = tags(str(each) for each in value if isinstance(each, str | int | float | date))
+            words = (each for each in value if isinstance(each, str | int | float | date))
+            found = tags(str(each).lower() if isinstance(each, bool) else str(each) for each in words)
         if found:
             facts.setdefault("tags", found)
     return facts
