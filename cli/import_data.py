@@ -1,8 +1,9 @@
-"""`taugate import`: a folder of files becomes a data set."""
+"""`taugate import`: files, folders and other data sets become a data set."""
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Literal
 
 import orjson
 
@@ -16,7 +17,9 @@ _LISTED = 10  # skipped files that are named on the terminal; --json names all o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate import` to its parser."""
     parser.description = "Make the corpus of a data set from files: each file that cannot be read is named."
-    parser.add_argument("sources", metavar="SOURCE", nargs="+", type=Path, help="file or folder")
+    parser.add_argument(
+        "sources", metavar="SOURCE", nargs="+", type=Path, help="file, folder, or data set in the BEIR layout"
+    )
     parser.add_argument(
         "--to", metavar="DATA", type=Path, required=True, help="folder of the data set; made where needed"
     )
@@ -48,26 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Import, and say what was read and what was not. arguments: the parsed command line. Returns the exit code."""
-    from tokenizers import Tokenizer
-
     from taugate.calibration.encoding.source import exported_encoder
     from taugate.calibration.progress import Stopwatch
     from taugate.cli.terminal.display import ProgressDisplay
     from taugate.ingestion.chunks.chunker import Chunker
     from taugate.ingestion.importers.importing import ImportRecord, import_files
-    from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
 
     if arguments.chunks == "off" and arguments.overlap:
         raise InputError("--overlap: --chunks off makes no chunks; leave one of the two out")
     chunker = None
     if arguments.chunks != "off":
         size = _size(arguments.chunks)
-        folder = exported_encoder(arguments.encoder)
-        config = EncoderConfig.model_validate_json((folder / CONFIG).read_bytes())
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        tokenizer.no_padding()
-        tokenizer.no_truncation()
-        chunker = Chunker(tokenizer, config.max_length, size, arguments.overlap, config.document_prompt)
+        chunker = Chunker.of(exported_encoder(arguments.encoder), size, arguments.overlap)
     record = ImportRecord(
         sources=[str(source) for source in arguments.sources],
         encoder=arguments.encoder,
@@ -91,6 +86,13 @@ def run(arguments: argparse.Namespace) -> int:
         names = sorted(result.left_out)
         more = ", …" if len(names) > _LISTED else ""
         say(f"left out: metadata fields beyond the first 256: {printable(', '.join(names[:_LISTED]))}{more}")
+    if result.shortened:
+        say(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
+    if result.kept_labels:
+        say(f"{arguments.to} has queries of its own, so those of the sources were left out")
+    if result.queries:
+        verb = "would be copied" if arguments.dry_run else "copied"
+        say(f"queries {verb}: {result.queries}, with their judgements: {', '.join(result.splits) or 'none'}")
     verb = "would hold" if arguments.dry_run else "holds"
     say(
         f"{arguments.to} {verb} documents: {result.documents}, chunks: {result.chunks} ({result.added} added, "
@@ -99,15 +101,16 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         counted = {name: getattr(result, name) for name in ("documents", "chunks", "added", "changed", "removed")}
         skipped = [{"path": each.path, "reason": each.reason} for each in result.skipped]
-        value = {"data": str(arguments.to), **counted, "skipped": skipped}
+        labels = {"queries": result.queries, "splits": result.splits}
+        value = {"data": str(arguments.to), **counted, "skipped": skipped, **labels}
         sys.stdout.write(orjson.dumps(value).decode() + "\n")
     return 0
 
 
-def _size(chunks: str) -> int | None:
-    """Parse `--chunks` as a number of tokens, None for auto. Raises InputError."""
+def _size(chunks: str) -> int | Literal["auto"]:
+    """Parse `--chunks` as a number of tokens or auto. Raises InputError."""
     if chunks == "auto":
-        return None
+        return "auto"
     if not chunks.isdecimal() or int(chunks) < 1:
         raise InputError(f"--chunks {chunks}: give auto, off, or a number of tokens")
     return int(chunks)

@@ -1,10 +1,12 @@
 """What a parser returns: the text of a document in reading order, with the blocks that it is made of."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 
 BlockKind = Literal["heading", "prose", "table", "code"]
 
@@ -31,14 +33,33 @@ class ParsedDocument:
 
     key: tells the records of a file apart; empty where the file is one document. title: its own title, empty where it
     has none. text: its words in reading order. blocks: in order, without overlap. metadata: what the file says about
-    itself, such as dates.
+    itself, such as dates and tags.
     """
 
     key: str
     title: str
     text: str
     blocks: tuple[Block, ...]
-    metadata: Mapping[str, Scalar] = field(default_factory=dict)
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+
+
+def prose_document(text: str, title: str = "") -> ParsedDocument:
+    """Return a text as a document, exactly as it is written; its blocks are its paragraphs.
+
+    text: with empty lines between paragraphs. title: its own, empty where it has none.
+    """
+    return ParsedDocument("", title, text, tuple(Block(start, end, "prose") for start, end in _paragraphs(text)))
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each paragraph begins and ends, without the space around it."""
+    begin = 0
+    for gap in chain(re.finditer(r"\n[^\S\n]*\n", text), [None]):
+        paragraph = text[begin : gap.start() if gap else None]
+        if stripped := paragraph.strip():
+            start = begin + paragraph.index(stripped[0])
+            yield start, start + len(stripped)
+        begin = gap.end() if gap else begin
 
 
 class UnreadableFile(Exception):
@@ -63,6 +84,8 @@ class TextBuilder:
         self._parts.append(text)
         self._length = start + len(text)
 
-    def document(self, title: str, key: str = "", metadata: Mapping[str, Scalar] | None = None) -> ParsedDocument:
+    def document(
+        self, title: str, key: str = "", metadata: Mapping[str, MetadataValue] | None = None
+    ) -> ParsedDocument:
         """Return the document. Parameters: those of `ParsedDocument`."""
         return ParsedDocument(key, title, "\n\n".join(self._parts), tuple(self._blocks), dict(metadata or {}))

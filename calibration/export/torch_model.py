@@ -52,13 +52,17 @@ def refuse_unknown_modules(model: SentenceTransformer, name: str) -> None:
 def tokenizer_of(model: SentenceTransformer, name: str) -> tuple[Tokenizer, int]:
     """Return the fast tokenizer with truncation set as the model has it, and its maximum length in tokens.
 
-    model: to export; name: for the message. Raises EncoderError where it has no fast tokenizer.
+    model: to export; name: for the message. Raises EncoderError where it has no fast tokenizer, or
+    none at all.
     """
     fast = getattr(model.tokenizer, "backend_tokenizer", model.tokenizer)
     if not isinstance(fast, Tokenizer):
         kind = type(model.tokenizer).__name__
         raise EncoderError(f"encoder {name!r}: module 0 has a {kind} without tokenizer.json; convert it to a fast one")
     tokenizer = Tokenizer.from_str(fast.to_str())
+    special = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    if tokenizer.get_vocab().keys() <= special:  # what transformers makes of a folder without the tokenizer's files
+        raise EncoderError(f"encoder {name!r}: has no tokenizer of its own; add its tokenizer.json to the folder")
     tokenizer.no_padding()
     tokenizer.no_truncation()
     if not is_transformer(model):

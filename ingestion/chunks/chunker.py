@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
+from pathlib import Path
+from typing import Literal, Self
 
 from tokenizers import Tokenizer
 
 from taugate.errors import InputError
 from taugate.ingestion.parsed import Block, ParsedDocument
+from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
 
 # The end of a sentence, an empty line, or a line break before an item of a list; other line breaks only wrap lines.
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*(?:[-*+•]|\d+[.)])\s)")
@@ -79,6 +82,29 @@ class Chunker:
         self._room = self.size - tokenizer.num_special_tokens_to_add(is_pair=False) - self._count(prompt)
         if self._room < 16:
             raise InputError(f"--chunks {self.size}: leaves fewer than 16 tokens for text; give a larger size")
+
+    @classmethod
+    def of(cls, encoder: Path, size: int | Literal["auto"] = "auto", overlap: int = 0) -> Self:
+        """Make chunks for an encoder.
+
+        encoder: its folder, exported. size: of a chunk in tokens, "auto" for the encoder's window. overlap: as above.
+        Raises InputError as above, and where the encoder has no tokenizer of its own.
+        """
+        config = EncoderConfig.model_validate_json((encoder / CONFIG).read_bytes())
+        try:
+            tokenizer = Tokenizer.from_file(str(encoder / TOKENIZER))
+        except Exception as error:  # tokenizers raises nothing narrower
+            raise InputError(
+                f"{encoder}: has no {TOKENIZER} that can be read, and chunks are counted in its tokens; name another "
+                "encoder, or give --chunks off"
+            ) from error
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return cls(tokenizer, config.max_length, None if size == "auto" else size, overlap, config.document_prompt)
+
+    def fits(self, text: str) -> bool:
+        """Tell whether a text, with its title in front, is short enough for one chunk."""
+        return len(text) <= self._room * 16 and self._count(text) <= self._room
 
     def chunks(self, document: ParsedDocument) -> list[Chunk]:
         """Divide a document; one that fits is one chunk. Returns its chunks in reading order."""

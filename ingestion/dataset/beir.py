@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -187,7 +187,7 @@ def read_qrels(path: Path, queries: Collection[str], ids: CorpusIds) -> dict[str
     if next(rows, (0, ""))[1] != HEADER:
         raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
     for line, text in rows:
-        query, document, grade = _parse_judgement(path, line, text)
+        query, document, grade = parse_judgement(path, line, text)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
         found = ids.find(document)
@@ -202,7 +202,11 @@ def read_qrels(path: Path, queries: Collection[str], ids: CorpusIds) -> dict[str
     return grades
 
 
-def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
+def parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
+    """Return query id, document id and grade of one line of a qrels file.
+
+    path, line: where it stands. text: the line. Raises LineError.
+    """
     fields = text.split("\t")
     if len(fields) != 3:
         raise LineError(path, line, f"{len(fields)} fields, not 3", "separate query-id, corpus-id and score by tabs")
@@ -213,24 +217,33 @@ def _parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
     return query, document, int(score)
 
 
+def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:
+    """Yield the documents of a corpus in the order of the file.
+
+    path: of corpus.jsonl. ids: to which those of each document are added. Raises InputError or LineError.
+    """
+    fields: set[str] = set()
+    for line, record in read_objects(path):
+        identifier = required_id(path, line, record, ids.passages)
+        text = required_text(path, line, record, "text")
+        title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
+        parent, span = _origin_of_chunk(path, line, record)
+        if parent is not None:
+            ids.documents.setdefault(parent, ids.passages[identifier])
+        yield Document(identifier, text, title, metadata, parent, span)
+    if not ids.passages:
+        raise InputError(f"{path}: holds no document; write one JSON object per line")
+
+
 def _spool_corpus(path: Path, spool: Path) -> CorpusIds:
     """Copy the documents to the spool; returns their ids."""
     ids = CorpusIds()
-    fields: set[str] = set()
     writer = DocumentWriter(spool)
     try:
-        for line, record in read_objects(path):
-            identifier = required_id(path, line, record, ids.passages)
-            text = required_text(path, line, record, "text")
-            title, metadata = _title(path, line, record), _metadata(path, line, record, fields)
-            parent, span = _origin_of_chunk(path, line, record)
-            if parent is not None:
-                ids.documents.setdefault(parent, ids.passages[identifier])
-            writer.append(Document(identifier, text, title, metadata, parent, span))
+        for document in read_corpus(path, ids):
+            writer.append(document)
     finally:
         writer.close()
-    if not ids.passages:
-        raise InputError(f"{path}: holds no document; write one JSON object per line")
     return ids
 
 

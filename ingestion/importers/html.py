@@ -12,8 +12,9 @@ from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 from markdownify import markdownify
 
 from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.metadata_values import split_tags, tags
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 
 # XHTML is HTML to whoever reads it.
 warnings.filterwarnings("ignore", category=XMLParsedAsHTMLWarning)
@@ -26,6 +27,7 @@ _NOT_CONTENT = (
 _CONTENT = ("main", "[role=main]", "article")
 _CREATED = ("article:published_time", "date", "dcterms.created", "dc.date")
 _MODIFIED = ("article:modified_time", "last-modified", "dcterms.modified")
+_KEYWORDS = ("keywords", "article:tag", "dcterms.subject", "dc.subject")
 # A list or table is navigation where at least this share of its letters are links, and it has this many of them.
 _LINK_SHARE, _FEWEST_LINKS = 0.8, 3
 _DEEPEST = 250  # markdownify recurses three calls a level; pages written by people stay below 50
@@ -41,7 +43,7 @@ def parse_html(raw: bytes) -> ParsedDocument:
     if _depth(page) > _DEEPEST:
         raise UnreadableFile("is nested too deeply")
     title = " ".join(page.title.get_text().split()) if page.title else ""
-    metadata = _dates(page)
+    metadata = _facts(page)
     for element in page.select(_NOT_CONTENT):
         element.decompose()
     content = next((found for each in _CONTENT if (found := page.select_one(each))), page.body or page)
@@ -82,11 +84,18 @@ def _is_menu(element: Tag) -> bool:
     return len(links) >= _FEWEST_LINKS and linked >= _LINK_SHARE * words
 
 
-def _dates(page: BeautifulSoup) -> dict[str, Scalar]:
-    found: dict[str, Scalar] = {}
-    for name, keys in (("created", _CREATED), ("modified", _MODIFIED)):
-        for meta in page.select("meta[content]"):
-            key = str(meta.get("property") or meta.get("name") or meta.get("http-equiv") or "").lower()
-            if key in keys and re.match(r"\d{4}-\d\d-\d\d", content := str(meta["content"]).strip()):
+def _facts(page: BeautifulSoup) -> dict[str, MetadataValue]:
+    """Return the dates and keywords that a page declares, the latter as tags."""
+    found: dict[str, MetadataValue] = {}
+    keywords: list[str] = []
+    for meta in page.select("meta[content]"):
+        key = str(meta.get("property") or meta.get("name") or meta.get("http-equiv") or "").lower()
+        content = str(meta["content"]).strip()
+        if key in _KEYWORDS:
+            keywords += split_tags(content) or []
+        for name, keys in (("created", _CREATED), ("modified", _MODIFIED)):
+            if key in keys and re.match(r"\d{4}-\d\d-\d\d", content):
                 found.setdefault(name, content[:10])
+    if keywords:
+        found["tags"] = tags(keywords)
     return found

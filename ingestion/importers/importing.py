@@ -1,29 +1,30 @@
-"""`taugate import`: files in, a data set's corpus out, and what has changed since the last time."""
+"""`taugate import`: documents in, a data set's corpus out, and what has changed since the last time."""
 
 import hashlib
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import BinaryIO, Literal
 
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from taugate.errors import InputError
-from taugate.ingestion.chunks.chunker import Chunk, Chunker
-from taugate.ingestion.dataset.beir import CORPUS
-from taugate.ingestion.dataset.lines import read_objects
+from taugate.ingestion.chunks.chunker import Chunker
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.lines import read_objects, stored_file
 from taugate.ingestion.dataset.lock import LOCK, sole_writer
-from taugate.ingestion.importers.parse import IsolatedParser
-from taugate.ingestion.importers.source_files import Skipped, SourceFile, find_files
-from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
-from taugate.retrieval.documents.store import MOST_FIELDS
-from taugate.storage.files import atomic_write
+from taugate.ingestion.importers.data_sets import RECORD, Labels, documents_of_data_set, is_data_set
+from taugate.ingestion.importers.documents import ImportedDocument
+from taugate.ingestion.importers.files import documents_of_files
+from taugate.ingestion.importers.source_files import Skipped
+from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, MetadataValue
+from taugate.storage.files import atomic_write, sync_folder
 
-RECORD = "import.json"
+_PARTIAL = f".{CORPUS}.new"
 _OWN_FIELDS = ("path", "title", "heading", "page", "created", "modified")
 
 
@@ -47,9 +48,11 @@ class ImportRecord(BaseModel):
 class ImportResult:
     """What an import did.
 
-    documents: files and records with text. chunks: lines of the corpus. added, changed, removed: documents, compared
-    with the corpus before. skipped: files that were not read. left_out: names of metadata fields beyond the most that a
-    corpus may have.
+    documents: with text, of all sources. chunks: lines of the corpus. added, changed, removed: documents, compared with
+    the corpus before. skipped: files and documents that were not read. queries, splits: how many queries came from data
+    sets, and the splits of their judgements. kept_labels: whether those of data sets were left out, because the target
+    has queries of its own. left_out: names of metadata fields beyond the most that a corpus may have. shortened: names
+    of those that hold more strings than a list may have.
     """
 
     documents: int = 0
@@ -58,7 +61,11 @@ class ImportResult:
     changed: int = 0
     removed: int = 0
     skipped: list[Skipped] = field(default_factory=list)
+    queries: int = 0
+    splits: list[str] = field(default_factory=list)
+    kept_labels: bool = False
     left_out: set[str] = field(default_factory=set)
+    shortened: set[str] = field(default_factory=set)
 
 
 def import_files(
@@ -68,18 +75,60 @@ def import_files(
     chunker: Chunker | None,
     *,
     dry_run: bool = False,
-    progress: Callable[[str], object] = lambda path: None,
+    progress: Callable[[str], object] = lambda name: None,
 ) -> ImportResult:
-    """Read all files below the sources, and replace the corpus of a data set by them.
+    """Read everything below the sources, and replace the corpus of a data set by it.
 
-    Queries and qrels of the data set stay as they are. The corpus is replaced in one step, after everything was read.
+    Queries and qrels of the data set stay as they are. Where it has no queries, those of the sources are copied. With
+    several sources, the ids of a source's documents begin with its name; those of the only data set among them do not.
 
-    sources: files and folders. data: folder of the data set, made where needed. record: how the corpus is made.
-    chunker: divides documents, None leaves them whole. dry_run: nothing is written. progress: called with each file's
-    name before it is read. Raises InputError where a source is missing, nothing can be read, or the data set was not
-    made by an import.
+    sources: files, folders, and data sets, which are folders that hold corpus.jsonl. data: folder of the data set, made
+    where needed. record: how the corpus is made. chunker: divides documents, None leaves them whole. dry_run: nothing
+    is written. progress: called with a name for each file and each document of a data set. Raises InputError where a
+    source is missing, nothing can be read, or the target was not made by an import, and at the first fault of a data
+    set.
     """
-    _check_target(data, sources)
+    for source in sources:
+        if not source.exists():
+            raise InputError(f"{source}: no such file or folder; name what is to be imported")
+    _check_target(data)
+    _check_names(data, sources)
+    data_sets = [source for source in sources if is_data_set(source)]
+    prefixes = {source: f"{source.resolve().name}/" if len(sources) > 1 else "" for source in sources}
+    if len(data_sets) == 1:
+        prefixes[data_sets[0]] = ""
+
+    def documents() -> Iterator[ImportedDocument | Skipped]:
+        for are_data_sets, group in groupby(sources, key=data_sets.__contains__):
+            named = [(source, prefixes[source]) for source in group]
+            if not are_data_sets:
+                yield from documents_of_files(named, progress)
+                continue
+            for source, prefix in named:
+                for found in documents_of_data_set(source, prefix):
+                    progress(source.name)
+                    yield found
+
+    labels = Labels.read([(source, prefixes[source]) for source in data_sets])
+    return import_corpus(documents(), data, record, chunker, labels, dry_run=dry_run)
+
+
+def import_corpus(
+    documents: Iterable[ImportedDocument | Skipped],
+    data: Path,
+    record: ImportRecord,
+    chunker: Chunker | None,
+    labels: Labels,
+    *,
+    dry_run: bool = False,
+) -> ImportResult:
+    """Replace the corpus of a data set by documents, in one step, after all of them were read.
+
+    documents: what the corpus is made of, and what was not read. labels: what is copied where the data set has no
+    queries. The others are those of `import_files`. Raises InputError where there is no document, two have one id, or
+    the target was not made by an import.
+    """
+    _check_target(data)
     result = ImportResult()
     with ExitStack() as stack:
         if not dry_run:
@@ -88,85 +137,85 @@ def import_files(
             data.mkdir(parents=True, exist_ok=True)
             stack.enter_context(sole_writer(data))
         before = _digests(data / CORPUS)
-        spool = stack.enter_context(tempfile.TemporaryFile(dir=None if dry_run else data))
-        after: dict[str, str] = {}
-        for document, lines in _documents(sources, chunker, result, progress):
-            spool.write(lines)
-            after[document] = hashlib.sha256(lines).hexdigest()
+        spool = stack.enter_context(_new_file(Path(os.devnull) if dry_run else data / _PARTIAL))
+        after = _write_documents(documents, spool, chunker, result)
         if not after:
-            raise InputError(_nothing_readable(sources, result.skipped))
+            raise InputError(_nothing_readable(record.sources, result.skipped))
         result.documents = len(after)
         result.added = len(after.keys() - before.keys())
         result.removed = len(before.keys() - after.keys())
         result.changed = sum(before[each] != digest for each, digest in after.items() if each in before)
+        result.kept_labels = bool(labels.queries) and stored_file(data / QUERIES).exists()
+        if labels.queries and not result.kept_labels:
+            result.queries, result.splits = len(labels.queries), sorted(labels.judgements)
         if not dry_run:
-            spool.seek(0)
             atomic_write(data / RECORD, record.model_dump_json(indent=2).encode() + b"\n")
-            atomic_write(data / CORPUS, spool.read())
+            if result.queries:
+                labels.write(data)
+            _publish(spool, data)
     return result
 
 
-def _documents(
-    sources: Sequence[Path], chunker: Chunker | None, result: ImportResult, progress: Callable[[str], object]
-) -> Iterator[tuple[str, bytes]]:
-    """Yield the id of each document with the lines of its chunks; what is skipped and counted goes into `result`."""
+def _write_documents(
+    documents: Iterable[ImportedDocument | Skipped], spool: BinaryIO, chunker: Chunker | None, result: ImportResult
+) -> dict[str, bytes]:
+    """Write the lines of each document, and return the SHA-256 of these by its id; counts go into `result`."""
+    digests: dict[str, hashlib._Hash] = {}
     fields: set[str] = set(_OWN_FIELDS)
-    with IsolatedParser() as parser:
-        for found in find_files(sources):
-            if isinstance(found, Skipped):
-                result.skipped.append(found)
-                continue
-            progress(found.name)
-            try:
-                documents = parser.parse(found.path)
-            except UnreadableFile as error:
-                result.skipped.append(Skipped.of(found.path, str(error)))
-                continue
-            except OSError as error:
-                result.skipped.append(Skipped.of(found.path, f"cannot be opened ({error.strerror})"))
-                continue
-            modified = datetime.fromtimestamp(found.path.stat().st_mtime, UTC).date().isoformat()
-            for document in documents:
-                identifier = f"{found.name}/{document.key}" if document.key else found.name
-                metadata = {"modified": modified} | _known_fields(document, fields, result.left_out)
-                chunks = chunker.chunks(document) if chunker else [_whole(document)]
-                result.chunks += len(chunks)
-                yield identifier, _lines(identifier, found, document, chunks, metadata)
+    passages: set[str] = set()
+    for document in documents:
+        if isinstance(document, Skipped):
+            result.skipped.append(document)
+            continue
+        lines = replace(document, metadata=_bounded(document.metadata, fields, result)).lines(chunker)
+        if document.id in passages or (document.parent is None and document.id in digests):
+            raise InputError(
+                f"two documents have the id {document.id!r}; give each source's documents ids of their own"
+            )
+        passages.add(document.id)
+        digest = digests.setdefault(document.document_id, hashlib.sha256())
+        for line in lines:
+            spool.write(line)
+            digest.update(line)
+        result.chunks += len(lines)
+    return {identifier: digest.digest() for identifier, digest in digests.items()}
 
 
-def _whole(document: ParsedDocument) -> Chunk:
-    return Chunk(0, len(document.text), document.title, "", None)
+def _bounded(metadata: Mapping[str, MetadataValue], fields: set[str], result: ImportResult) -> dict[str, MetadataValue]:
+    """Return metadata with no more fields and strings than a corpus may have; what it loses goes into `result`.
 
-
-def _known_fields(document: ParsedDocument, fields: set[str], left_out: set[str]) -> dict[str, Any]:
-    """Return the document's metadata; fields beyond the most that a corpus may have are left out, and remembered."""
-    kept = {}
-    for name, value in document.metadata.items():
-        if name in fields or len(fields) < MOST_FIELDS:
-            fields.add(name)
-            kept[name] = value
-        else:
-            left_out.add(name)
+    fields: of the documents before, to which those of this one are added.
+    """
+    kept: dict[str, MetadataValue] = {}
+    for name, value in metadata.items():
+        if name not in fields and len(fields) >= MOST_FIELDS:
+            result.left_out.add(name)
+            continue
+        fields.add(name)
+        if isinstance(value, list) and len(value) > MOST_TAGS:
+            result.shortened.add(name)
+        kept[name] = value[:MOST_TAGS] if isinstance(value, list) else value
     return kept
 
 
-def _lines(
-    identifier: str, file: SourceFile, document: ParsedDocument, chunks: Sequence[Chunk], metadata: dict[str, Any]
-) -> bytes:
-    """Return a document as lines of the corpus: one a chunk, each with its parent and span where there are several."""
-    lines = []
-    for number, chunk in enumerate(chunks):
-        own: dict[str, Any] = {"path": file.name, "title": document.title, "heading": chunk.heading, "page": chunk.page}
-        line: dict[str, Any] = {
-            "_id": f"{identifier}#{number}" if len(chunks) > 1 else identifier,
-            "title": chunk.title,
-            "text": document.text[chunk.start : chunk.end],
-            "metadata": metadata | {name: value for name, value in own.items() if value not in {None, ""}},
-        }
-        if len(chunks) > 1:
-            line |= {"parent": identifier, "span": [chunk.start, chunk.end]}
-        lines.append(orjson.dumps(line) + b"\n")
-    return b"".join(lines)
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for what becomes the corpus; it is removed unless `_publish` gives it its name."""
+    with path.open("wb") as file:
+        try:
+            yield file
+        finally:
+            if path.name == _PARTIAL:
+                path.unlink(missing_ok=True)
+
+
+def _publish(spool: BinaryIO, data: Path) -> None:
+    """Make what was written the corpus, in one step."""
+    spool.flush()
+    os.fchmod(spool.fileno(), 0o644)
+    os.fsync(spool.fileno())
+    (data / _PARTIAL).replace(data / CORPUS)
+    sync_folder(data)
 
 
 def _remove_unused(data: Path) -> None:
@@ -177,20 +226,25 @@ def _remove_unused(data: Path) -> None:
             data.rmdir()
 
 
-def _check_target(data: Path, sources: Sequence[Path]) -> None:
-    """Raise InputError where the folder holds another corpus or is a source, or two sources have one name."""
+def _check_names(data: Path, sources: Sequence[Path]) -> None:
+    """Raise InputError where two sources have one name, or the target is a source."""
     names = [source.resolve().name for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InputError(
             f"two sources are named {twice!r}, so their documents would share ids; rename one, or import the folder "
             "that holds both"
         )
-    if data.exists() and not data.is_dir():
-        raise InputError(f"{data}: is a file; --to names a folder")
     for source in sources:
         if source.is_dir() and data.resolve().is_relative_to(source.resolve()):
             raise InputError(f"{data}: lies inside {source}, and would be imported itself; choose a folder beside it")
-    if not (data / CORPUS).exists():
+
+
+def _check_target(data: Path) -> None:
+    """Raise InputError where the target is no folder, or holds a corpus that this version has not imported."""
+    if data.exists() and not data.is_dir():
+        raise InputError(f"{data}: is a file; --to names a folder")
+    corpus = stored_file(data / CORPUS)
+    if not corpus.exists():
         return
     if not (data / RECORD).is_file():
         raise InputError(f"{data}: holds a corpus that was not imported; choose another folder, so that it is not lost")
@@ -198,23 +252,26 @@ def _check_target(data: Path, sources: Sequence[Path]) -> None:
         ImportRecord.model_validate_json((data / RECORD).read_bytes())
     except ValidationError as error:
         raise InputError(f"{data / RECORD}: written by another version of taugate; import into a new folder") from error
+    if corpus.suffix == ".gz":
+        raise InputError(f"{corpus}: a packed corpus is not replaced; unpack it, or import into a new folder")
 
 
-def _digests(corpus: Path) -> dict[str, str]:
+def _digests(corpus: Path) -> dict[str, bytes]:
     """Return the SHA-256 of each document's lines in a corpus, by its id; empty where there is no corpus."""
     if not corpus.exists():
         return {}
-    lines: dict[str, list[bytes]] = {}
+    digests: dict[str, hashlib._Hash] = {}
     for _, line in read_objects(corpus):
         identifier = str(line.get("parent") or line.get("_id", ""))
-        lines.setdefault(identifier, []).append(orjson.dumps(line) + b"\n")
-    return {identifier: hashlib.sha256(b"".join(each)).hexdigest() for identifier, each in lines.items()}
+        digests.setdefault(identifier, hashlib.sha256()).update(orjson.dumps(line) + b"\n")
+    return {identifier: digest.digest() for identifier, digest in digests.items()}
 
 
-def _nothing_readable(sources: Iterable[Path], skipped: Sequence[Skipped]) -> str:
-    where = ", ".join(str(source) for source in sources)
-    if not skipped:
-        return f"{where}: holds no file; name a folder with txt, md, html, pdf, docx, csv, json, jsonl or parquet files"
-    first = skipped[0]
-    more = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
-    return f"{where}: holds nothing that can be read: {first.path} {first.reason}{more}"
+def _nothing_readable(sources: Sequence[str], skipped: Sequence[Skipped]) -> str:
+    where = f"{', '.join(sources)}: holds" if sources else "the documents hold"
+    if skipped:
+        more = f", and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+        return f"{where} nothing that can be read: {skipped[0].path} {skipped[0].reason}{more}"
+    if not sources:
+        return "no document was given; give one at least"
+    return f"{where} no file; name a folder with txt, md, html, pdf, docx, csv, json, jsonl or parquet files"

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import yaml
 from bs4 import BeautifulSoup
 from markdown_it import MarkdownIt
 
+from taugate.ingestion.importers.metadata_values import split_tags, tags
 from taugate.ingestion.parsed import BlockKind, ParsedDocument, TextBuilder
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _DATES = {
@@ -19,14 +21,15 @@ _DATES = {
     "updated": "modified",
     "modified": "modified",
 }
+_TAGS = ("tags", "keywords", "categories")  # the first that is there
 _KINDS: dict[str, BlockKind] = {"fence": "code", "code_block": "code", "table_open": "table"}
 
 
 def parse_markdown(text: str) -> ParsedDocument:
     """Divide Markdown into headings, prose, tables and code.
 
-    text: CommonMark with tables, and perhaps YAML front matter, whose title and dates are read. Links and emphasis stay
-    as they are written.
+    text: CommonMark with tables, and perhaps YAML front matter, of which title, dates and tags are read. Links and
+    emphasis stay as they are written.
     """
     front_matter, text = _split_front_matter(text)
     lines = text.split("\n")
@@ -49,7 +52,7 @@ def parse_markdown(text: str) -> ParsedDocument:
         else:
             builder.add(source, _KINDS.get(token.type, "prose"), path)
     title = front_matter.get("title")
-    return builder.document(title.strip() if isinstance(title, str) else "", metadata=_dates(front_matter))
+    return builder.document(title.strip() if isinstance(title, str) else "", metadata=_facts(front_matter))
 
 
 def _plain(inline: str) -> str:
@@ -67,8 +70,18 @@ def _split_front_matter(text: str) -> tuple[Mapping[str, Any], str]:
     return (values, text[found.end() :]) if isinstance(values, dict) else ({}, text)
 
 
-def _dates(front_matter: Mapping[str, Any]) -> dict[str, Scalar]:
+def _facts(front_matter: Mapping[str, Any]) -> dict[str, MetadataValue]:
+    """Return the dates and tags of front matter. Tags are a list, or a text in which commas divide them."""
     named = ((name, front_matter.get(key)) for key, name in _DATES.items())
-    return {
+    facts: dict[str, MetadataValue] = {
         name: str(value)[:10] for name, value in named if value is not None and re.match(r"\d{4}-\d\d-\d\d", str(value))
     }
+    for name in _TAGS:
+        value = front_matter.get(name)
+        found = split_tags(value) if isinstance(value, str) else None
+        if isinstance(value, list):  # YAML reads the tags 2024 and true as a number and a boolean
+            words = (each for each in value if isinstance(each, str | int | float | date))
+            found = tags(str(each).lower() if isinstance(each, bool) else str(each) for each in words)
+        if found:
+            facts.setdefault("tags", found)
+    return facts

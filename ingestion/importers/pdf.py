@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import pypdfium2
 
+from taugate.ingestion.importers.metadata_values import split_tags
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 
 _SOFT_HYPHENS = re.compile("[\ufffe\u00ad\x02]\r?\n?")  # pdfium's marks for a word that is divided at the end of a line
 _HYPHEN = re.compile(r"(?<=[^\W\d_])-\r?\n(?=[^\W\d_A-Z])")
@@ -42,7 +43,7 @@ def parse_pdf(raw: bytes) -> ParsedDocument:
         headings = outline.get(number - 1, headings)
         builder.add(text, "prose", headings, number)
     facts = pdf.get_metadata_dict(skip_empty=True)
-    return builder.document(" ".join(facts.get("Title", "").split()), metadata=_dates(facts))
+    return builder.document(" ".join(facts.get("Title", "").split()), metadata=_metadata(facts))
 
 
 def _page_text(pdf: pypdfium2.PdfDocument, number: int) -> str:
@@ -93,6 +94,9 @@ def _key(line: str) -> str:
     return re.sub(r"\d+", "0", line).strip()
 
 
-def _dates(facts: dict[str, str]) -> dict[str, Scalar]:
+def _metadata(facts: dict[str, str]) -> dict[str, MetadataValue]:
+    """Return the dates and keywords of a file, the latter as tags."""
     named = {"created": facts.get("CreationDate", ""), "modified": facts.get("ModDate", "")}
-    return {name: "-".join(found.groups()) for name, date in named.items() if (found := _DATE.match(date))}
+    dates = {name: "-".join(found.groups()) for name, date in named.items() if (found := _DATE.match(date))}
+    keywords = split_tags(facts.get("Keywords", ""))
+    return {**dates, "tags": keywords} if keywords else {**dates}

@@ -2,14 +2,14 @@
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
 
+from taugate.ingestion.importers.metadata_values import metadata_value
 from taugate.ingestion.parsed import ParsedDocument, TextBuilder, UnreadableFile
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 
 _TEXT_FIELDS = ("text", "content", "body", "page_content")
 _ID_FIELDS = ("_id", "id")
@@ -81,8 +81,8 @@ def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDoc
     """Turn records into documents.
 
     The text is that of the field `text`, `content`, `body` or `page_content`; without one of these it is every field
-    that is not empty, one a line with its name. `title` is the title, and the other scalars are metadata. The key is
-    the field `_id` or `id` where each record has its own, else the record's number, from 1.
+    that is not empty, one a line with its name. `title` is the title; other scalars and lists of strings are metadata.
+    The key is the field `_id` or `id` where each record has its own, else the record's number, from 1.
 
     records: by field. Records without any text are left out. Raises UnreadableFile where none has text.
     """
@@ -95,8 +95,8 @@ def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDoc
         if text_field:
             builder.add(str(row[text_field]).replace("\r\n", "\n"), "prose")
         else:
-            filled = {name: _scalar(value) for name, value in row.items() if name not in _ID_FIELDS}
-            lines = [f"{name}: {value}" for name, value in filled.items() if value not in {None, ""}]
+            filled = {name: metadata_value(value) for name, value in row.items() if name not in _ID_FIELDS}
+            lines = [f"{name}: {_shown(value)}" for name, value in filled.items() if value not in (None, "")]
             builder.add("\n".join(lines), "prose")
         nested = row.get("metadata")
         given: Mapping[str, Any] = nested if isinstance(nested, dict) else {}
@@ -105,7 +105,7 @@ def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDoc
         metadata = {
             str(name): found
             for name, value in named.items()
-            if name not in used and (found := _scalar(value)) is not None
+            if name not in used and (found := metadata_value(value)) is not None
         }
         title = row.get("title") if text_field and isinstance(row.get("title"), str) else ""
         key = str(row[key_field]) if key_field else str(number)
@@ -116,18 +116,12 @@ def records_to_documents(records: Iterable[Mapping[str, Any]]) -> list[ParsedDoc
     return documents
 
 
+def _shown(value: MetadataValue) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
 def _is_unique(name: str, rows: list[Mapping[str, Any]]) -> bool:
     values = [row.get(name) for row in rows]
     usable = all(isinstance(value, str | int) and not isinstance(value, bool) and value != "" for value in values)
     printable = usable and all(str(value).isprintable() for value in values)  # others cannot stand in qrels
     return printable and len({str(value) for value in values}) == len(rows)
-
-
-def _scalar(value: object) -> Scalar:
-    """Return a value as a metadata scalar; None where it is missing, not finite, or holds other values."""
-    if isinstance(value, str | bool) or (isinstance(value, int) and abs(value) < 1 << 63):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    isoformat = getattr(value, "isoformat", None)  # dates of Parquet
-    return str(isoformat()) if isoformat else None

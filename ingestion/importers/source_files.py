@@ -2,13 +2,12 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
-from taugate.errors import InputError
 from taugate.ingestion.importers.parse import PARSERS, kind_of
 
 
@@ -40,23 +39,18 @@ class Skipped:
         return cls(os.fsencode(path).decode("utf-8", "replace"), reason)
 
 
-def find_files(sources: Sequence[Path]) -> Iterator[SourceFile | Skipped]:
-    """Yield the files of each source, in the order of their names.
+def find_files(source: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
+    """Yield the files of a source, in the order of their names.
 
-    A link below a source is not followed, so that nothing outside is read and no circle is walked; hidden files and
-    folders are passed over. With several sources, each name begins with that of its source.
+    A link below a folder is not followed, so that nothing outside is read and no circle is walked; hidden files and
+    folders are passed over.
 
-    sources: files and folders. Raises InputError where one does not exist.
+    source: a file or folder. prefix: what each name begins with; the name of a single file needs none.
     """
-    for source in sources:
-        if not source.exists():
-            raise InputError(f"{source}: no such file or folder; name what is to be imported")
-    for source in sources:
-        name = source.resolve().name
-        if source.is_dir():
-            yield from _below(source, f"{name}/" if len(sources) > 1 else "")
-        else:
-            yield _classify(source.resolve(), name)
+    if source.is_dir():
+        yield from _below(source, prefix)
+    else:
+        yield _classify(source.resolve(), source.resolve().name)
 
 
 def _below(root: Path, prefix: str) -> Iterator[SourceFile | Skipped]:
@@ -89,11 +83,14 @@ def _classify(path: Path, name: str) -> SourceFile | Skipped:
     if kind_of(path) is None:
         kinds = ", ".join(kind[1:] for kind in PARSERS if kind)
         return Skipped.of(path, f"is of a kind that is not read; these are: {kinds}")
-    return SourceFile(path, _document_id(name))
+    return SourceFile(path, document_id(name))
 
 
-def _document_id(name: str) -> str:
-    """Return a path as an id that can stand in one field of a tab-separated line, in UTF-8."""
+def document_id(name: str) -> str:
+    """Return a name as an id that can stand in one field of a tab-separated line, in UTF-8.
+
+    name: a path, perhaps with control characters and bytes that are not UTF-8, which are percent-encoded.
+    """
     if name.isprintable() and "\ufffd" not in name:
         return name
     raw = os.fsencode(name)

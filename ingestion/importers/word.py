@@ -10,8 +10,9 @@ import mammoth
 
 from taugate.ingestion.importers.html import to_markdown
 from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.metadata_values import split_tags
 from taugate.ingestion.parsed import ParsedDocument, UnreadableFile
-from taugate.retrieval.documents.store import Scalar
+from taugate.retrieval.documents.store import MetadataValue
 
 _MAX_UNPACKED = 512 << 20  # a .docx is a zip archive, and a small one may unpack to any size
 _PROPERTIES = "docProps/core.xml"
@@ -32,7 +33,7 @@ def parse_docx(raw: bytes) -> ParsedDocument:
     except (zipfile.BadZipFile, KeyError, ValueError) as error:
         raise UnreadableFile("is not a Word file, or a damaged one") from error
     document = parse_markdown(to_markdown(page))
-    return dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_dates(properties))
+    return dataclasses.replace(document, title=_property(properties, "dc:title"), metadata=_metadata(properties))
 
 
 def _property(xml: str, name: str) -> str:
@@ -40,6 +41,9 @@ def _property(xml: str, name: str) -> str:
     return html.unescape(found[1]).strip() if found else ""
 
 
-def _dates(xml: str) -> dict[str, Scalar]:
+def _metadata(xml: str) -> dict[str, MetadataValue]:
+    """Return the dates and keywords of a file, the latter as tags."""
     dates = {name: _property(xml, f"dcterms:{name}")[:10] for name in ("created", "modified")}
-    return {name: date for name, date in dates.items() if re.fullmatch(r"\d{4}-\d\d-\d\d", date)}
+    found = {name: date for name, date in dates.items() if re.fullmatch(r"\d{4}-\d\d-\d\d", date)}
+    keywords = split_tags(_property(xml, "cp:keywords"))
+    return {**found, "tags": keywords} if keywords else {**found}

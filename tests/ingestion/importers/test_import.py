@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,8 @@ def test_names_that_no_qrels_line_can_hold_are_encoded(tmp_path: Path, capsys: p
         (["files", "--to", "other"], "written by another version of taugate"),
         (["files", "--to", "data", "--chunks", "300"], "reads at most 256 tokens"),
         (["files", "--to", "data", "--chunks", "many"], "give auto, off, or a number"),
+        (["files", "--to", "data", "--overlap", "200"], "give 0 to 128 tokens"),
+        (["files", "--to", "files/a.txt"], "is a file; --to names a folder"),
     ],
 )
 def test_bad_input_is_one_message_and_nothing_is_written(
@@ -198,6 +201,15 @@ def test_bad_input_is_one_message_and_nothing_is_written(
     said = capsys.readouterr().err.strip()
     assert message in said and "\n" not in said
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_an_encoder_without_a_tokenizer_is_refused(
+    folder: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    untokenized = shutil.copytree(encoder, tmp_path / "encoder", ignore=shutil.ignore_patterns("tokenizer.json"))
+    assert cli.main(["import", str(folder), "--to", str(tmp_path / "data"), "--encoder", str(untokenized)]) == 2
+    assert "has no tokenizer.json that can be read" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
 def test_sources_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,167 @@
+"""`taugate import` of data sets: documents keep id, title and metadata, and queries and judgements come along."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.ingestion.dataset.beir import read_dataset
+from tests.ingestion.importers.test_import import corpus, imported
+
+LONG = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(100))
+DOCUMENTS: list[dict[str, Any]] = [
+    {"_id": "short", "title": " Pumps", "text": "Text \n\n as it is ", "metadata": {"year": 1, "tags": ["a", "b"]}},
+    {"_id": 7, "text": LONG, "title": "Care", "metadata": {"year": 2}},
+    {"_id": "p#0", "text": "A chunk already. " + LONG, "parent": "p", "span": [3, 20]},
+]
+QUERIES = [{"_id": "q1", "text": "how often", "origin": "human", "asked": "on site"}, {"_id": 2, "text": "what"}]
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+def data_set(folder: Path) -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(each) + "\n" for each in DOCUMENTS))
+    (folder / "queries.jsonl").write_text("".join(json.dumps(each) + "\n" for each in QUERIES))
+    (folder / "qrels" / "test.tsv").write_text(f"{HEADER}q1\t7\t2\n2\tshort\t1\n")
+    (folder / "qrels" / "dev.tsv.gz").write_bytes(gzip.compress(f"{HEADER}q1\tp\t1\n".encode()))
+    (folder / "SOURCE.md").write_text("Where it is from.")
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return data_set(tmp_path / "pumps")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All files below a folder but the lock and the record, by name."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if name not in {".import.lock", "import.json"}}
+
+
+def test_what_fits_stays_as_it_is_and_what_does_not_is_divided(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = imported(capsys, source, "--to", tmp_path / "data")
+    lines = corpus(tmp_path / "data")
+    assert lines["short"] == DOCUMENTS[0]
+    assert lines["p#0"] == {"title": "", "metadata": {}} | DOCUMENTS[2]
+    chunks = [line for line in lines.values() if line.get("parent") == "7"]
+    assert [line["_id"] for line in chunks] == [f"7#{i}" for i in range(len(chunks))] and len(chunks) > 2
+    assert all(line["text"] == LONG[slice(*line["span"])] for line in chunks)
+    assert all((line["title"], line["metadata"]) == ("Care", {"year": 2}) for line in chunks)
+    assert (found["documents"], found["chunks"], found["added"]) == (3, len(lines), 3)
+    assert [(Path(each["path"]).name, each["reason"]) for each in found["skipped"]] == [
+        ("SOURCE.md", "is not one of the data set's files")
+    ]
+
+
+def test_queries_and_judgements_come_along(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dry = imported(capsys, source, "--to", tmp_path / "data", "--dry-run")
+    assert not (tmp_path / "data").exists()
+    found = imported(capsys, source, "--to", tmp_path / "data")
+    assert found == dry and (found["queries"], found["splits"]) == (2, ["dev", "test"])
+    copied = files(tmp_path / "data")
+    assert [json.loads(line) for line in copied["queries.jsonl"].splitlines()] == [
+        QUERIES[0],
+        {"_id": "2", "text": "what"},
+    ]
+    assert copied["qrels/test.tsv"].decode() == f"{HEADER}q1\t7\t2\n2\tshort\t1\n"
+    assert copied["qrels/dev.tsv"].decode() == f"{HEADER}q1\tp\t1\n"
+
+
+def test_queries_of_the_target_are_never_overwritten(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imported(capsys, source, "--to", tmp_path / "data")
+    own = {"queries.jsonl": b'{"_id": "mine", "text": "mine"}\n', "qrels/test.tsv": f"{HEADER}mine\t7\t1\n".encode()}
+    for name, content in own.items():
+        (tmp_path / "data" / name).write_bytes(content)
+    assert cli.main(["import", str(source), "--to", str(tmp_path / "data")]) == 0
+    assert "has queries of its own, so those of the sources were left out" in capsys.readouterr().err
+    assert files(tmp_path / "data") | own == files(tmp_path / "data")
+    again = imported(capsys, source, "--to", tmp_path / "data")
+    assert (again["queries"], again["splits"], again["changed"]) == (0, [], 0)
+
+
+def test_undivided_it_is_the_same_data_set(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (source / "qrels" / "test.tsv").write_text(f"{HEADER}q1\t7\t2\n2\tshort\t1\n2\tp#0\t0\n")
+    imported(capsys, source, "--to", tmp_path / "data", "--chunks", "off")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    before = read_dataset(source, "test", tmp_path / "one")
+    after = read_dataset(tmp_path / "data", "test", tmp_path / "other")
+    assert [*after.documents] == [*before.documents]
+    assert (after.answerable, after.unanswerable) == (before.answerable, before.unanswerable)
+
+
+def test_several_sources_together(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("A note.")
+    imported(capsys, source, tmp_path / "notes", "--to", tmp_path / "data", "--chunks", "off")
+    assert [*corpus(tmp_path / "data")] == ["short", "7", "p#0", "notes/a.txt"]
+    data_set(tmp_path / "valves")
+    found = imported(capsys, source, tmp_path / "valves", "--to", tmp_path / "two", "--chunks", "off")
+    lines = corpus(tmp_path / "two")
+    assert [*lines] == [f"{name}/{each}" for name in ("pumps", "valves") for each in ("short", "7", "p#0")]
+    assert lines["valves/p#0"]["parent"] == "valves/p"
+    assert found["queries"] == 4
+    judged = (tmp_path / "two" / "qrels" / "test.tsv").read_text().splitlines()
+    assert judged[1:] == [
+        "pumps/q1\tpumps/7\t2",
+        "pumps/2\tpumps/short\t1",
+        "valves/q1\tvalves/7\t2",
+        "valves/2\tvalves/short\t1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("corpus.jsonl", b'{"_id": "a", "text": ""}\n', 'corpus.jsonl:1: "text" is empty'),
+        ("corpus.jsonl", b"", "corpus.jsonl: holds no document"),
+        ("corpus.jsonl.gz", b"", "corpus.jsonl.gz is there as well"),
+        ("queries.jsonl", b'{"_id": "q1"}\n', 'queries.jsonl:1: no "text"'),
+        ("qrels/test.tsv", b"q1\t7\t1\n", "test.tsv:1: not the header"),
+        ("qrels/test.tsv", HEADER.encode() + b"q1\t7\n", "test.tsv:2: 2 fields, not 3"),
+        (
+            "corpus.jsonl",
+            b'{"_id": "a#0", "text": "x", "parent": "a"}\n{"_id": "a", "text": "x"}\n',
+            "two documents have the id",
+        ),
+    ],
+)
+def test_a_fault_of_a_data_set_is_one_message_and_nothing_is_written(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes, message: str
+) -> None:
+    (source / name).write_bytes(content)
+    assert cli.main(["import", str(source), "--to", str(tmp_path / "data")]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said and "\n" not in said
+    assert not (tmp_path / "data").exists()
+
+
+def test_ids_of_files_and_of_a_data_set_may_not_meet(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (source / "corpus.jsonl").write_text('{"_id": "a.txt", "text": "x"}\n')
+    (tmp_path / "a.txt").write_text("A note.")
+    assert cli.main(["import", str(source), str(tmp_path / "a.txt"), "--to", str(tmp_path / "data")]) == 2
+    assert "two documents have the id 'a.txt'" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_packed_corpus_of_the_target_is_not_replaced(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    imported(capsys, source, "--to", data)
+    (data / "corpus.jsonl.gz").write_bytes(gzip.compress((data / "corpus.jsonl").read_bytes()))
+    (data / "corpus.jsonl").unlink()
+    before = files(data)
+    assert cli.main(["import", str(source), "--to", str(data)]) == 2
+    assert "a packed corpus is not replaced" in capsys.readouterr().err
+    assert files(data) == before

@@ -1,0 +1,125 @@
+"""Documents of LangChain and LlamaIndex become a corpus, by what they have: neither package is needed."""
+
+import datetime
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.errors import InputError
+from taugate.ingestion.importers.objects import import_documents
+from tests.ingestion.importers.test_import import corpus
+
+
+@dataclass
+class LangChainDocument:
+    """What `langchain_core.documents.Document` has."""
+
+    page_content: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id: str | None = None
+
+
+@dataclass
+class LlamaIndexNode:
+    """What `llama_index.core.schema.TextNode` has; its id is random where none is given."""
+
+    text: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    id_: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    @property
+    def node_id(self) -> str:
+        return self.id_
+
+    def get_content(self) -> str:
+        return self.text
+
+
+def run(documents: list[object], data: Path, **options: Any) -> tuple[Any, dict[str, dict[str, Any]]]:
+    result = import_documents(documents, data, **({"encoder": None, "chunks": "off"} | options))
+    return result, corpus(data)
+
+
+@pytest.mark.parametrize("kind", [LangChainDocument, LlamaIndexNode])
+def test_text_id_and_metadata_are_kept(tmp_path: Path, kind: Any) -> None:
+    metadata = {
+        "title": "Pumps",
+        "tags": ["a", "b"],
+        "year": 2001,
+        "on": datetime.date(2024, 5, 6),
+        "nested": {"x": 1},
+        "mixed": ["a", 1],
+        "nothing": None,
+        "infinite": float("inf"),
+    }
+    result, lines = run(
+        [kind("A pump.\n\nIt pumps. ", metadata, "p-1"), kind("A valve.", {}, "v-1")], tmp_path / "data"
+    )
+    assert (result.documents, result.added, result.skipped) == (2, 2, [])
+    assert lines["p-1"] == {
+        "_id": "p-1",
+        "title": "Pumps",
+        "text": "A pump.\n\nIt pumps. ",
+        "metadata": {"title": "Pumps", "tags": ["a", "b"], "year": 2001, "on": "2024-05-06"},
+    }
+    assert lines["v-1"]["text"] == "A valve."
+
+
+def test_without_an_id_it_is_the_source_or_a_digest_and_the_same_again(tmp_path: Path) -> None:
+    def documents() -> list[object]:
+        return [
+            LangChainDocument("One.", {"source": "a.pdf", "page": 1}),
+            LangChainDocument("Two.", {"source": "a.pdf", "page": 2}),
+            LlamaIndexNode("Three.", {"file_path": "b.md"}),
+            LangChainDocument("Four."),
+            LangChainDocument("Four."),
+        ]
+
+    _, lines = run(documents(), tmp_path / "data")
+    assert [*lines][:3] == ["a.pdf", "a.pdf/2", "b.md"]
+    digest = hashlib.sha256(b"Four.").hexdigest()[:16]
+    assert [*lines][3:] == [digest, f"{digest}/2"]
+    changed = [*documents()[:1], LangChainDocument("Other.", {"source": "a.pdf"}), *documents()[3:]]
+    result, _ = run(changed, tmp_path / "data")
+    assert (result.added, result.changed, result.removed) == (0, 1, 1)
+
+
+def test_a_random_id_without_a_source_stays(tmp_path: Path) -> None:
+    node = LlamaIndexNode("Three.")
+    assert [*run([node], tmp_path / "data")[1]] == [node.id_]
+
+
+def test_long_ones_are_divided_for_the_encoder(tmp_path: Path, encoder: Path) -> None:
+    text = " ".join(f"Sentence {i} tells how the pump is cleaned." for i in range(300))
+    result, lines = run([LangChainDocument(text, {}, "long")], tmp_path / "data", encoder=encoder, chunks="auto")
+    assert result.documents == 1 and result.chunks == len(lines) > 1
+    assert all(line["parent"] == "long" and line["text"] == text[slice(*line["span"])] for line in lines.values())
+    assert json.loads((tmp_path / "data" / "import.json").read_text())["sources"] == []
+
+
+def test_what_has_no_text_is_counted_or_refused(tmp_path: Path) -> None:
+    result, _ = run([LangChainDocument("Text.", {}, "a"), LangChainDocument(" ", {}, "b")], tmp_path / "data")
+    assert [(each.path, each.reason) for each in result.skipped] == [("b", "holds no text")]
+    for documents, message in (
+        ([LangChainDocument("x"), "a string"], "document 2: a str has neither page_content nor text"),
+        ([LangChainDocument("x", {}, "a"), LangChainDocument("y", {}, "a")], "two documents have the id 'a'"),
+        ([], "no document was given"),
+        ([LangChainDocument("", {}, "a")], "the documents hold nothing that can be read: a holds no text"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run(documents, tmp_path / "none")
+        assert not (tmp_path / "none").exists()
+    with pytest.raises(InputError, match="chunks need a tokenizer"):
+        import_documents([], tmp_path / "none", encoder=None)
+
+
+def test_characters_that_utf_8_cannot_hold_are_replaced(tmp_path: Path) -> None:
+    documents = [LangChainDocument("half \ud800 a pair", {"a\udfff": "\ud800", "tags": ["\ud800"]}, "i\ud800\td")]
+    (line,) = run(documents, tmp_path / "data")[1].values()
+    assert (line["_id"], line["text"]) == ("i%3F%09d", "half ? a pair")
+    assert line["metadata"] == {"a?": "?", "tags": ["?"]}

@@ -1,0 +1,51 @@
+"""Tags of files: front matter of Markdown, keywords of web pages, and lists in records."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from taugate.ingestion.importers.html import parse_html
+from taugate.ingestion.importers.markdown import parse_markdown
+from taugate.ingestion.importers.records import parse_json
+
+
+@pytest.mark.parametrize(
+    ("front_matter", "tags"),
+    [
+        ("tags: [pump, seal, pump]", ["pump", "seal"]),
+        ("tags:\n  - pump\n  - 2024\n  - true\n  - {a: b}", ["pump", "2024", "true"]),
+        ("tags: pump, seal ; two  words", ["pump", "seal", "two words"]),
+        ("keywords: [a]", ["a"]),
+        ("keywords: [a]\ntags: [b]", ["b"]),
+        ("tags: []\ncategories: [c]", ["c"]),
+        ("tags: ''", None),
+        ("tags: 3", None),
+        ("title: none", None),
+    ],
+)
+def test_front_matter(front_matter: str, tags: list[str] | None) -> None:
+    assert parse_markdown(f"---\n{front_matter}\n---\ntext").metadata.get("tags") == tags
+
+
+def test_keywords_of_a_page() -> None:
+    page = (
+        b"<head><meta name=Keywords content='pump, seal'><meta property=article:tag content=valve>"
+        b"<meta property=article:tag content=pump></head><body><p>text</p>"
+    )
+    assert parse_html(page).metadata["tags"] == ["pump", "seal", "valve"]
+    assert "tags" not in parse_html(b"<meta name=keywords content=' , '><p>text</p>").metadata
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(["a", "b", "a"], ["a", "b"]), (["a", 1], None), ([], None), ([""], None), ([["a"]], None), ({"a": 1}, None)],
+)
+def test_lists_of_records(value: Any, kept: list[str] | None) -> None:
+    (document,) = parse_json(orjson.dumps([{"text": "x", "tags": value}]))
+    assert document.metadata.get("tags") == kept
+
+
+def test_a_record_without_a_text_names_its_tags() -> None:
+    (document,) = parse_json(b'[{"name": "valve", "tags": ["a", "b"]}]')
+    assert document.text == "name: valve\ntags: a, b"
