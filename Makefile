@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance guesses explanations \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -28,6 +28,9 @@ calibration-benchmarks: ## the tables of docs/benchmarks/calibration.md, from th
 
 abstention-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/abstention.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.calibration.abstention_tables $(ARGS)
+
+generated-bias: $(VENV)/.test ## docs/benchmarks/generated-queries.md and calibration/provisional/bias.json: cropped queries beside human ones
+	$(BIN)/python -m benchmarks.generated $(ARGS)
 
 guesses: $(VENV)/.test ## docs/benchmarks/guesses.md: thresholds that people set beside the certified one, on the sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.guesses $(ARGS)

@@ -13,25 +13,36 @@ from taugate.calibration.charts.standalone import Scheme, standalone
 HEADING = "Accuracy on cropped queries and on human ones"
 _FOLDER = ROOT / "docs" / "images"
 _NAME = "generated-accuracy"
-_HEADER = ["set", "documents", "cropped queries", "human queries", "accuracy@5, cropped", "accuracy@5, human", "bias"]
+_HEADER = [
+    "set",
+    "documents",
+    "cropped queries",
+    "human queries",
+    "relevant documents of a human query",
+    "accuracy@5, cropped",
+    "accuracy@5, human",
+    "bias",
+]
 
 
 def section(plan: GeneratedPlan) -> str:
     """Measure every set with every encoder, draw the picture, and return the tables as Markdown."""
     cases = plan.cases
-    easier = sum(case.accuracy_generated.mean > case.accuracy_human.mean for case in cases)
+    easier = sum(case.accuracy_bias > 0 for case in cases)
     _draw(cases)
     tables = "\n\n".join(
         f"### {encoder}\n\n{_table([case for case in cases if case.encoder == encoder])}"
         for encoder, _ in plan.encoders
     )
     return f"""\
-Cropped queries are easier in {easier} of the {len(cases)} cases: they use the words of their document, and people use their own. *Bias* is
-accuracy on cropped queries less accuracy on human ones.
+*Bias* is accuracy on cropped queries less accuracy on human ones. It is above 0 in {easier} of the {len(cases)} cases: a crop uses the words
+of its document, and people use their own. It is below 0 in the others. A crop has one relevant document, the one it comes from. So it
+is the harder query where documents repeat each other's sentences, as in medquad, or where human queries have many relevant documents.
 
-![Accuracy on human queries by accuracy on cropped ones](../images/{_NAME}-light.svg)
+![Accuracy on human queries by accuracy on cropped ones](../images/{_NAME}-light.svg#only-light)
+![Accuracy on human queries by accuracy on cropped ones](../images/{_NAME}-dark.svg#only-dark)
 
-Each dot is a data set with one encoder. On the dashed line, cropped queries tell the truth; below it, they flatter.
+Each dot is a data set with one encoder. On the dotted line, cropped queries are as hard as human ones. Below it, they are easier.
 
 {tables}
 """
@@ -46,6 +57,7 @@ def _table(cases: Sequence[Case]) -> str:
                 f"{case.documents:,}",
                 f"{case.generated:,}",
                 f"{case.human:,}",
+                f"{case.relevant:.1f}",
                 cell(case.accuracy_generated),
                 cell(case.accuracy_human),
                 share(case.accuracy_bias),
@@ -60,7 +72,7 @@ def _draw(cases: Sequence[Case]) -> None:
     chart = Chart(
         "accuracy",
         "Accuracy on human queries by accuracy on cropped ones",
-        "Most dots lie below the diagonal: cropped queries are easier than human ones.",
+        "A dot for each data set and encoder, with the diagonal on which both accuracies are equal.",
         Axis(0.0, 1.0, "accuracy@5 on cropped queries"),
         Axis(0.0, 1.0, "accuracy@5 on human queries"),
     )

@@ -58,7 +58,7 @@ class Case:
     """A data set with one encoder.
 
     name: of the set; encoder: its name in the tables; documents, generated, human: how many documents, cropped queries
-    and answerable human queries there are; accuracy_generated, accuracy_human: share of the queries with a relevant
+    and answerable human queries there are; relevant: relevant documents of a human query, on average; accuracy_generated, accuracy_human: share of the queries with a relevant
     document in their top K; default, certified: thresholds from cropped queries, by the rule of `taugate calibrate` and
     by that of `--max-loss 0.05`; own: the default threshold from human queries.
     """
@@ -68,6 +68,7 @@ class Case:
     documents: int
     generated: int
     human: int
+    relevant: float
     accuracy_generated: Interval
     accuracy_human: Interval
     default: CroppedCut
@@ -122,6 +123,7 @@ class Case:
             documents=len(human.indexed.dataset.documents),
             generated=len(generated.judged),
             human=len(human.judged),
+            relevant=float(np.mean([len(query.relevant) for query in human.indexed.dataset.answerable])),
             accuracy_generated=generated.accuracy(),
             accuracy_human=human.accuracy(),
             default=cut(from_crops.policy.kind, from_crops.policy.tau),

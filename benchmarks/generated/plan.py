@@ -26,8 +26,13 @@ class GeneratedPlan:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """Every set with every encoder, measured once for all tables."""
-        return [Case.measure(self.data, each, encoder, self.seed) for encoder in self.encoders for each in self.sets]
+        """Every set with every encoder, large ones with the first alone; measured once for all tables."""
+        return [
+            Case.measure(self.data, each, encoder, self.seed)
+            for place, encoder in enumerate(self.encoders)
+            for each in self.sets
+            if not (place and each.large)
+        ]
 
 
 def cell(figure: Interval) -> str:

@@ -14,12 +14,14 @@ from taugate.ingestion.dataset.beir import CORPUS, HEADER, HUMAN, QUERIES, qrels
 class PublicSet:
     """A data set of which the human queries are known.
 
-    name: in the tables; folder: in TAUGATE_DATA; part: the prefix of its ids, where the folder holds several sets.
+    name: in the tables; folder: in TAUGATE_DATA; part: the prefix of its ids, where the folder holds several sets; large:
+    measured with the first encoder alone, as the documents take half an hour to encode.
     """
 
     name: str
     folder: str
     part: str | None = None
+    large: bool = False
 
     def copy(self, data: Path, to: Path) -> Path:
         """Copy the set to where queries may be added to it; the judgements of all its splits become the split `human`.
@@ -74,7 +76,7 @@ SETS = (
         )
     ),
     *(
-        PublicSet(part, "mixed_large", part)
+        PublicSet(part, "mixed_large", part, large=part == "medquad")
         for part in ("cranfield", "emanual", "medquad", "msmarco_dl_mini", "vaswani_npl")
     ),
 )

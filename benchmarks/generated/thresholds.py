@@ -1,6 +1,7 @@
 """Thresholds from cropped queries and from human ones, both judged by human queries."""
 
 from collections.abc import Sequence
+from statistics import median
 
 from benchmarks.generated.cases import MAX_LOSS, Case, CroppedCut, Cut
 from benchmarks.generated.plan import GeneratedPlan, cell
@@ -13,6 +14,8 @@ def section(plan: GeneratedPlan) -> str:
     """Measure every set with every encoder, and return the tables as Markdown."""
     cases = plan.cases
     worst = max(cases, key=lambda case: case.default.human.lost.mean)
+    typical = median(case.default.human.lost.mean for case in cases)
+    own = median(case.own.human.lost.mean for case in cases)
     certified = [case for case in cases if case.certified.tau is not None]
     broken = [case for case in certified if case.certified.human.lost.mean > MAX_LOSS]
     tables = "\n\n".join(
@@ -20,12 +23,12 @@ def section(plan: GeneratedPlan) -> str:
         for encoder, _ in plan.encoders
     )
     return f"""\
-**By default** (`taugate calibrate DATA`), the threshold from cropped queries loses at most {share(worst.default.human.lost.mean)} of the human queries'
-answers: on {worst.name} with {worst.encoder}.
+**By default** (`taugate calibrate DATA`), the threshold from cropped queries takes the answer from {share(typical)} of the human queries at the
+median, and from {share(worst.default.human.lost.mean)} at worst: {worst.name} with {worst.encoder}. The threshold from human queries takes it from {share(own)} at the median.
 
-**With `--max-loss {MAX_LOSS:g}`**, {len(certified)} of the {len(cases)} cases certify a threshold on cropped queries. On human queries, {len(broken)} of
-these {len(certified)} lose more than the {MAX_LOSS:.0%} that were certified. The certificate holds for further cropped queries, not for human ones.
-Do not rely on it before people have judged.
+**With `--max-loss {MAX_LOSS:g}`**, {len(certified)} of the {len(cases)} cases certify a threshold on cropped queries. {len(broken)} of these {len(certified)} lose more than {100 * MAX_LOSS:.0f} % of the
+human queries' answers. The certificate is about further cropped queries; people ask others. Do not rely on it before people have
+judged some results.
 
 {tables}
 """

@@ -11,6 +11,7 @@ from benchmarks.page import Page
 
 _TABLES = ("calibration", "deploy", "drift", "evidence", "gate", "reliability", "serving")
 MODULES = [
+    "benchmarks.generated.__main__",
     "benchmarks.guesses.__main__",
     "benchmarks.calibration.abstention_tables",
     *(f"benchmarks.{room}.tables" for room in _TABLES),
