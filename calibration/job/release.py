@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.query_set.warnings import calibration_record
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -50,12 +51,14 @@ def manifest_facts(
     of the calibration.
     """
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
+    passages = len(dataset.documents)
+    chance = chance_of_a_hit(dataset.answerable, dataset.documents.parents, passages, settings.k)
     return {
         "taugate_version": version("taugate"),
         "data": {
             "name": dataset.name,
             "split": dataset.split,
-            "documents": len(dataset.documents),
+            "documents": passages,
             "queries": answerable + unanswerable,
             "answerable": answerable,
             "unanswerable": unanswerable,
@@ -77,7 +80,7 @@ def manifest_facts(
         "query_set": found.query_set,
         "evidence": found.units.record,
         "strata": found.strata,
-        "calibration": calibration_record(found.scored.judged.accuracy() > 0, len(dataset.documents), settings.k),
+        "calibration": calibration_record(found.scored.judged.accuracy() > 0, passages, settings.k, chance),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
         "drift": sensitivity(drift_reference(found), settings.overlap_percentile),

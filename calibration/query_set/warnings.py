@@ -113,11 +113,14 @@ def _few(signs: QuerySetSigns) -> str:
     )
 
 
-def calibration_record(hits: NDArray[np.bool_], documents: int, k: int) -> CalibrationRecord:
+def calibration_record(
+    hits: NDArray[np.bool_], documents: int, k: int, chance: float | None = None
+) -> CalibrationRecord:
     """Say whether a release is calibrated or provisional, and whether its accuracy is above chance.
 
     hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut; documents: N,
-    in the corpus; k: K. Every query counts as a person's: a data set does not say yet where its queries come from.
+    in the corpus; k: K; chance: accuracy of random results, K/N by default. Every query counts as a person's: a data
+    set does not say yet where its queries come from.
     """
     reasons: list[StateReason] = []
     if len(hits) < FEWEST_QUERIES:
@@ -129,7 +132,7 @@ def calibration_record(hits: NDArray[np.bool_], documents: int, k: int) -> Calib
         reasons=reasons,
         human=len(hits),
         generated=0,
-        accuracy=against_chance(int(hits.sum()), len(hits), min(1.0, k / documents)),
+        accuracy=against_chance(int(hits.sum()), len(hits), min(1.0, k / documents) if chance is None else chance),
     )
 
 
