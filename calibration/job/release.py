@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.gate.baseline import Admitted
+from taugate.calibration.metrics.documents import chance_of_a_hit
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.provisional.state import AvailableEvidence, calibration_record
 from taugate.calibration.settings.settings import CalibrationSettings
@@ -50,12 +51,14 @@ def manifest_facts(
     of the calibration.
     """
     answerable, unanswerable = len(dataset.answerable), len(dataset.unanswerable)
+    passages = len(dataset.documents)
+    chance = chance_of_a_hit(dataset.answerable, dataset.documents.parents, passages, settings.k)
     return {
         "taugate_version": version("taugate"),
         "data": {
             "name": dataset.name,
             "split": dataset.split,
-            "documents": len(dataset.documents),
+            "documents": passages,
             "queries": answerable + unanswerable,
             "answerable": answerable,
             "unanswerable": unanswerable,
@@ -78,7 +81,7 @@ def manifest_facts(
         "evidence": found.units.record,
         "strata": found.strata,
         "calibration": calibration_record(
-            found.scored.judged.accuracy() > 0, AvailableEvidence.count(dataset, settings.k)
+            found.scored.judged.accuracy() > 0, AvailableEvidence.count(dataset, settings.k), chance
         ),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,

@@ -105,6 +105,28 @@ def relevant_passages(queries: Sequence[LabelledQuery], parents: Parents) -> lis
     return found
 
 
+def chance_of_a_hit(queries: Sequence[LabelledQuery], parents: Parents, passages: int, k: int) -> float:
+    """Return the accuracy that random results would have if each query had one of its relevant documents.
+
+    It is K/N where each of these is one passage. A document of c relevant chunks is among K random passages with the
+    probability 1 − Π (N − c − i) / (N − i), i = 0 … K − 1: an article in a hundred chunks is often found by luck.
+
+    queries: one answerable query or more. parents: of the corpus. passages: N. k: K.
+    """
+    _check_corpus(queries, parents)
+    if parents is None:
+        return min(1.0, k / passages)
+    sizes = np.bincount(parents, minlength=passages)
+    drawn = np.arange(min(k, passages))
+    chances = []
+    for query in queries:
+        named = query.chunks or {}
+        relevant = np.array([len(named.get(each, ())) or sizes[each] for each in query.relevant])
+        missed = np.prod(np.maximum(passages - relevant[:, None] - drawn, 0) / (passages - drawn), axis=1)
+        chances.append(1 - missed.mean())
+    return float(np.mean(chances))
+
+
 def one_passage_each(parents: NDArray[np.int32]) -> Positions:
     """Return the position of the first passage of every document, ascending; parents: (N,) int32."""
     return np.flatnonzero(parents == np.arange(len(parents)))

@@ -75,20 +75,24 @@ def count_generated(queries: Sequence[LabelledQuery]) -> int:
     return sum(query.origin in _GENERATORS for query in queries)
 
 
-def calibration_record(hits: NDArray[np.bool_], evidence: AvailableEvidence) -> CalibrationRecord:
+def calibration_record(
+    hits: NDArray[np.bool_], evidence: AvailableEvidence, chance: float | None = None
+) -> CalibrationRecord:
     """Say whether a release is calibrated or provisional, what its bias is, and compare with chance.
 
     hits: (q,) bool, whether each answerable query has a relevant document among its top K without a cut. evidence: that
-    the data set offers.
+    the data set offers. chance: accuracy of random results, in 0…1; K/N by default, where each document is one passage.
     """
     reasons = evidence.reasons
+    if chance is None:
+        chance = min(1.0, evidence.k / evidence.documents)
     return CalibrationRecord(
         state="provisional" if reasons else "calibrated",
         reasons=reasons,
         human=evidence.human,
         generated=evidence.generated,
         bias=measured_bias() if evidence.generated else None,
-        accuracy=against_chance(int(hits.sum()), len(hits), min(1.0, evidence.k / evidence.documents)),
+        accuracy=against_chance(int(hits.sum()), len(hits), chance),
     )
 
 

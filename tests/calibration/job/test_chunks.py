@@ -121,8 +121,12 @@ def test_naming_the_document_measures_the_same_as_naming_its_best_chunk(
         for split in ("test", "best")
     ]
     one, other = manifests
-    for part in ("policy", "metrics", "evidence", "isotropy", "calibration"):
+    for part in ("policy", "metrics", "evidence", "isotropy"):
         assert one[part] == other[part], part
+    chances = [each["calibration"]["accuracy"]["chance"] for each in manifests]
+    passages = DOCUMENTS * CHUNKS
+    missed = np.prod([(passages - CHUNKS - drawn) / (passages - drawn) for drawn in range(5)])
+    assert chances == pytest.approx([1 - missed, 5 / passages])
     for figure in ("clusters", "effective_sample_size", "cosine_distance", "topics", "silhouette"):
         assert one["query_set"][figure] == other["query_set"][figure], figure
     assert one["query_set"]["clusters"] == DOCUMENTS

@@ -1,5 +1,6 @@
 """Documents that are searched in chunks, measured as the definitions of docs/calibration.md say, word by word."""
 
+import itertools
 import json
 import math
 import tempfile
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
-from taugate.calibration.metrics.documents import grades_of, one_passage_each, relevant_passages
+from taugate.calibration.metrics.documents import chance_of_a_hit, grades_of, one_passage_each, relevant_passages
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import HoldoutSplit
 from taugate.calibration.risk.steps import LossSteps
@@ -280,6 +281,22 @@ def test_labels_of_documents_are_never_read_as_labels_of_passages() -> None:
     with pytest.raises(AssertionError, match="without its `parents`"):
         grades_of([query], np.array([[0, 1]]), None)
     assert grades_of([query], np.array([[1, 2]]), parents).tolist() == [[1, 0]]
+
+
+def test_chance_counts_the_chunks_of_a_document() -> None:
+    """Against every draw of K passages that there is."""
+    corpus: Corpus = [*CHUNKED, ("c2", None), ("c3", None)]
+    qrels = {"q0": {"A": 1}, "q1": {"c": 2}, "q2": {"A#1": 1, "B": 1}}
+    queries, _, parents = read(corpus, qrels)
+    for k in (1, 2, 3, 6, 8):
+        draws = list(itertools.combinations(range(8), k))
+        each = [[0, 1, 3]], [[5]], [[1], [2, 4]]  # the relevant passages of each document, by query
+        expected = np.mean(
+            [np.mean([np.mean([not {*d}.isdisjoint(one) for d in draws]) for one in query]) for query in each]
+        )
+        assert chance_of_a_hit(queries, parents, 8, k) == pytest.approx(expected)
+    plain, _, none = read([(name, None) for name, _ in corpus], {"q0": {"c": 1}, "q1": {"c": 1, "c2": 1}})
+    assert chance_of_a_hit(plain, none, 8, 5) == 5 / 8
 
 
 def test_a_document_stands_for_its_chunks() -> None:
