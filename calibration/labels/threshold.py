@@ -19,12 +19,13 @@ A machine hardly helps with small limits. With fewer than five losses among the 
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.labels.prediction_powered import labels_and_machine
-from taugate.calibration.labels.shares import JudgedSample, UnjudgedSample
+from taugate.calibration.labels.shares import JudgedSample, ShareEstimates, UnjudgedSample
 
 _MOST_CANDIDATES = 100
 
@@ -55,38 +56,47 @@ def candidate_thresholds(decisions: NDArray[np.floating]) -> NDArray[np.float32]
     return np.unique(chosen.astype(np.float32))
 
 
-def estimate_threshold(
-    thresholds: NDArray[np.floating],
-    judged: JudgedSample,
-    unjudged: UnjudgedSample | None,
-    most: float,
-    confidence: float,
-) -> ThresholdEstimate:
-    """Estimate the strictest threshold that loses at most a share δ of the queries.
+@dataclass(frozen=True)
+class LossEstimates:
+    """Estimated losses of candidate thresholds.
 
-    thresholds: (c,) candidates, ascending, chosen without looking at labels; judged: losses of judged queries at each,
-    and the machine's scores of them; unjudged: those of other queries that users asked, None to use the labels alone;
-    most: δ, in 0…1; confidence: of `safe`, which is one-sided, and of the interval, which is two-sided, in 0…1. Raises
-    ValueError where there is not one outcome for each threshold.
+    thresholds: (c,) candidates, ascending, in units of the decision score; one_sided: estimates whose upper ends hold
+    with the confidence asked for; two_sided: estimates whose intervals do.
     """
-    if len(thresholds) != judged.outcomes.shape[1]:
-        raise ValueError(f"{len(thresholds)} thresholds, and losses at {judged.outcomes.shape[1]}")
-    one_sided = labels_and_machine(judged, unjudged, 2 * confidence - 1)
-    two_sided = labels_and_machine(judged, unjudged, confidence)
-    return ThresholdEstimate(
-        safe=_last_of_first(thresholds, one_sided.upper <= most),
-        value=_last_of_first(thresholds, two_sided.value <= most),
-        lowest=_last_of_first(thresholds, two_sided.upper <= most),
-        highest=_last(thresholds, two_sided.lower <= most),
-    )
 
+    thresholds: NDArray[np.floating]
+    one_sided: ShareEstimates
+    two_sided: ShareEstimates
 
-def _last_of_first(thresholds: NDArray[np.floating], passed: NDArray[np.bool_]) -> float | None:
-    """Return the last threshold before the first that does not pass, None where the lowest does not."""
-    first_failure = len(passed) if passed.all() else int(passed.argmin())
-    return float(thresholds[first_failure - 1]) if first_failure else None
+    @classmethod
+    def of(
+        cls, thresholds: NDArray[np.floating], judged: JudgedSample, unjudged: UnjudgedSample | None, confidence: float
+    ) -> Self:
+        """Estimate the loss of each threshold.
 
+        thresholds: (c,) candidates, ascending, chosen without looking at labels; judged: losses of judged queries at
+        each, with the machine's scores of them; unjudged: scores of other queries that users asked, None to use the
+        labels alone; confidence: in 0.5…1. Raises ValueError where there is not one outcome for each threshold.
+        """
+        if len(thresholds) != judged.outcomes.shape[1]:
+            raise ValueError(f"{len(thresholds)} thresholds, and losses at {judged.outcomes.shape[1]}")
+        limits = (labels_and_machine(judged, unjudged, level) for level in (2 * confidence - 1, confidence))
+        return cls(thresholds, *limits)
 
-def _last(thresholds: NDArray[np.floating], passed: NDArray[np.bool_]) -> float | None:
-    """Return the last threshold that passes, None where none does."""
-    return float(thresholds[passed][-1]) if passed.any() else None
+    def strictest(self, most: float) -> ThresholdEstimate:
+        """Return the strictest threshold that loses at most a share δ of the queries; most: δ, in 0…1."""
+        return ThresholdEstimate(
+            safe=self._last_of_first(self.one_sided.upper <= most),
+            value=self._last_of_first(self.two_sided.value <= most),
+            lowest=self._last_of_first(self.two_sided.upper <= most),
+            highest=self._last(self.two_sided.lower <= most),
+        )
+
+    def _last_of_first(self, passed: NDArray[np.bool_]) -> float | None:
+        """Return the last threshold before the first that does not pass, None where the lowest does not."""
+        first_failure = len(passed) if passed.all() else int(passed.argmin())
+        return float(self.thresholds[first_failure - 1]) if first_failure else None
+
+    def _last(self, passed: NDArray[np.bool_]) -> float | None:
+        """Return the last threshold that passes, None where none does."""
+        return float(self.thresholds[passed][-1]) if passed.any() else None

@@ -5,7 +5,7 @@ import pytest
 
 from taugate.calibration.labels.machine import loss_scores, losses
 from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSample
-from taugate.calibration.labels.threshold import candidate_thresholds, estimate_threshold
+from taugate.calibration.labels.threshold import LossEstimates, candidate_thresholds
 
 GRID = np.linspace(0.02, 1.0, 50).astype(np.float32)
 
@@ -29,7 +29,7 @@ def test_the_safe_threshold_and_the_interval_err_as_rarely_as_they_say(n: int, m
     for _ in range(trials):
         outcomes, scores = queries(rng, n)
         unjudged = UnjudgedSample(queries(rng, 500)[1], np.arange(n, n + 500)) if with_machine else None
-        found = estimate_threshold(GRID, JudgedSample(outcomes, scores, np.arange(n)), unjudged, most, 0.95)
+        found = LossEstimates.of(GRID, JudgedSample(outcomes, scores, np.arange(n)), unjudged, 0.95).strictest(most)
         too_strict += found.safe is not None and found.safe > best
         assert found.highest is not None
         held += (found.lowest or 0.0) <= best <= found.highest
@@ -41,20 +41,20 @@ def test_the_ends_are_where_the_limits_cross() -> None:
     outcomes = (np.arange(100)[:, None] < np.array([0, 2, 10, 30, 60])).astype(np.float64)
     judged = JudgedSample(outcomes, np.zeros_like(outcomes), np.arange(100))
     thresholds = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-    found = estimate_threshold(thresholds, judged, None, 0.17, 0.95)
+    found = LossEstimates.of(thresholds, judged, None, 0.95).strictest(0.17)
     # Exact limits at 10 of 100: one-sided .164, two-sided .176; at 30 of 100 the lower one is .212.
     assert (found.safe, found.value, found.lowest, found.highest) == (0.3, 0.3, 0.2, 0.3)
 
 
 def test_no_threshold_is_safe_with_too_few_labels() -> None:
     judged = JudgedSample(np.zeros((25, 1)), np.zeros((25, 1)), np.arange(25))
-    found = estimate_threshold(np.array([0.3]), judged, None, 0.05, 0.95)
+    found = LossEstimates.of(np.array([0.3]), judged, None, 0.95).strictest(0.05)
     assert (found.safe, found.value, found.lowest, found.highest) == (None, 0.3, None, 0.3)
 
 
 def test_every_threshold_loses_too_much() -> None:
     judged = JudgedSample(np.ones((25, 1)), np.ones((25, 1)), np.arange(25))
-    found = estimate_threshold(np.array([0.3]), judged, None, 0.05, 0.95)
+    found = LossEstimates.of(np.array([0.3]), judged, None, 0.95).strictest(0.05)
     assert (found.safe, found.value, found.lowest, found.highest) == (None, None, None, None)
 
 
@@ -70,4 +70,4 @@ def test_candidates_are_best_scores_in_ascending_order() -> None:
 def test_as_many_outcomes_as_thresholds_are_needed() -> None:
     judged = JudgedSample(np.zeros((25, 1)), np.zeros((25, 1)), np.arange(25))
     with pytest.raises(ValueError, match="2 thresholds, and losses at 1"):
-        estimate_threshold(np.array([0.1, 0.2]), judged, None, 0.05, 0.95)
+        LossEstimates.of(np.array([0.1, 0.2]), judged, None, 0.95)
