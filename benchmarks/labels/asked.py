@@ -143,8 +143,10 @@ class AskedSet:
     @property
     def hits(self) -> Outcomes:
         """Hits: a relevant result among the K."""
-        true = self.relevant.any(axis=1, keepdims=True).astype(np.float64)
-        return Outcomes(true, {name: hit_scores(said) for name, said in self.machines.items()})
+        hit: NDArray[np.bool_] = np.any(self.relevant, axis=1)
+        return Outcomes(
+            hit[:, None].astype(np.float64), {name: hit_scores(said) for name, said in self.machines.items()}
+        )
 
     @property
     def thresholds(self) -> Float32:

@@ -11,9 +11,9 @@ PAGE = experiment_page(
     module="benchmarks.labels.tables",
     title="# Few human labels, with and without a machine",
     introduction="""\
-Fifty human labels give an accuracy to within 14 points. A machine can score thousands of other queries: the model of relevance says
-how likely each result is relevant, or a language model judges it. The machine alone may be wrong by any amount. *Both* together is
-prediction-powered inference: the machine's scores of many queries, corrected by how wrong it is on the labelled ones
+Fifty human labels give an accuracy to within about 15 points. A machine can score thousands of other queries: the model of relevance
+estimates how likely each result is relevant, or a language model judges it. The machine alone may be wrong by any amount. *Both*
+together is prediction-powered inference: the machine's scores of many queries, corrected by how wrong they are on the labelled ones
 (`calibration/labels`). This page measures whether the 95 % intervals hold, and how much shorter they are.
 
 - **R²** is the share of the variance of hits that the machine's scores explain. At best, the ratio of widths is √(1 − R²).

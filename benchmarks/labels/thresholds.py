@@ -51,25 +51,24 @@ def section(experiment: Experiment) -> str:
     ]
     crops = [row for row in rows if not row.labels]
     above = sum(row.loss > row.limit for row in crops)
-    header = ["set", "δ", "crops alone: loss", "kept"]
-    for source in (_ALONE, *_MACHINES):
-        header += [f"{source}: loss", "above δ", "kept", "interval of τ holds"]
     sizes = f"{', '.join(map(str, SIZES[:-1]))} and {SIZES[-1]}"
     return f"""\
 τ is a similarity. It is the strictest of at most 100 candidates whose one-sided 95 % limit of the loss is δ or less. *Loss* is the
 share of all queries of the set that this τ really loses, on average; *above δ* is the share of resamples in which it loses more than δ,
 of which .05 is allowed (.07 with two standard errors of the simulation). *Kept* is the share of results kept. *Crops alone*
-is the same limit from 1,000 crops and no label: no promise about what users ask. Cells have figures of {sizes} labels.
+is the same limit from 1,000 crops and no label: no promise about what users ask. Cells have the
+figures of {sizes} labels.
 
 {targets(wanted)}
 
-The τ of crops loses more than δ in {above} of {len(crops)} cases: crops copy their document, and are found more easily than what people ask.
+The τ of crops loses more than δ in {above} of {len(crops)} cases. Crops are not questions, and what a cut loses of one says
+little about the other.
 
 {_drawing(rows)}
 
 {_words(rows)}
 
-{table(header, _cells(rows))}
+{_tables(rows)}
 """
 
 
@@ -122,16 +121,33 @@ def _interval(found: ThresholdEstimate, thresholds: np.ndarray, real: np.ndarray
     return float(low <= best <= high), float(np.mean((thresholds >= low) & (thresholds <= high)))
 
 
-def _cells(rows: list[_Row]) -> Iterator[list[str]]:
+def _tables(rows: list[_Row]) -> str:
+    """One table for each figure, with a row for each set and limit, and cells for all numbers of labels."""
     by_key = {(row.name, row.limit, row.source, row.labels): row for row in rows}
-    for name, limit in dict.fromkeys((row.name, row.limit) for row in rows):
-        crops = by_key[name, limit, "crops", 0]
-        cells = [name, share(limit, 2), share(crops.loss), share(crops.kept, 2)]
-        for source in (_ALONE, *_MACHINES):
-            same = [by_key[name, limit, source, labels] for labels in SIZES]
-            columns = [("loss", 3), ("above", 3), ("kept", 2), ("held", 3)]
-            cells += [" / ".join(share(getattr(row, of), digits) for row in same) for of, digits in columns]
-        yield cells
+    written = []
+    for heading, of, digits, crops_too in (
+        ("Loss really incurred", "loss", 3, True),
+        ("Share of resamples that lose more than δ", "above", 3, False),
+        ("Share of results kept", "kept", 2, True),
+        ("Share of resamples whose interval of τ holds the true one", "held", 3, False),
+    ):
+        lines = []
+        for name, limit in dict.fromkeys((row.name, row.limit) for row in rows):
+            cells = [name, share(limit, 2)]
+            cells += [share(getattr(by_key[name, limit, "crops", 0], of), digits)] if crops_too else []
+            for source in (_ALONE, *_MACHINES):
+                figures = [getattr(by_key[name, limit, source, labels], of) for labels in SIZES]
+                cells.append(" / ".join(share(figure, digits) for figure in figures))
+            lines.append(cells)
+        header = [
+            "set",
+            "δ",
+            *(["crops alone"] if crops_too else []),
+            _ALONE,
+            *(f"with the {each}" for each in _MACHINES),
+        ]
+        written.append(f"### {heading}\n\n{table(header, lines)}")
+    return "\n\n".join(written)
 
 
 def _words(rows: list[_Row]) -> str:
@@ -145,8 +161,8 @@ def _words(rows: list[_Row]) -> str:
         for limit in LIMITS
     )
     return (
-        f"What {max(SIZES)} labels keep, on average over the sets: {said}. The smaller δ is, the less a machine helps: with fewer than\n"
-        "five losses among the labels, they decide alone."
+        f"Results kept with {max(SIZES)} labels, on average over the sets: {said}.\n"
+        "The smaller δ is, the less a machine helps: with fewer than five losses among the labels, they decide alone."
     )
 
 
