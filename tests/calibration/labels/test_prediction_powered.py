@@ -152,6 +152,12 @@ def test_the_labels_decide_alone_where_the_machine_cannot_be_checked() -> None:
         assert labels_and_machine(*perfect(hits), 0.95).weight > 0
 
 
+def test_a_machine_that_is_mostly_wrong_has_no_say() -> None:
+    outcomes = np.array([1.0, 0.0] * 20)
+    both = samples(outcomes, 1 - outcomes, np.array([1.0, 0.0] * 100))
+    assert prediction_powered(*both, 0.95).weight == 0
+
+
 def test_a_machine_that_says_one_thing_of_every_query_changes_nothing() -> None:
     outcomes = np.array([1.0, 0.0] * 20)
     both = samples(outcomes, np.full(40, 0.7), np.full(100, 0.7))
