@@ -21,7 +21,9 @@ Plan_contra = TypeVar("Plan_contra", contravariant=True)
 class Section(Protocol[Plan_contra]):
     """A module that measures one section of a page."""
 
-    HEADING: str
+    @property
+    def HEADING(self) -> str:  # noqa: N802 (a constant of the module)
+        """Heading of the section."""
 
     def section(self, plan: Plan_contra, /) -> str:
         """Measure the section and return its Markdown without the heading; plan: what this run was asked for."""

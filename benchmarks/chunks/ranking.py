@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from benchmarks.chunks.encoders import StudyEncoder
 from benchmarks.chunks.study_sets import StudySet
-from taugate.calibration.metrics.ranking import grades_of
+from taugate.calibration.metrics.documents import grades_of
 from taugate.ingestion.chunks.chunker import Chunker
 from taugate.ingestion.parsed import ParsedDocument
 from taugate.retrieval.vectors.similarity import Float32
@@ -82,7 +82,7 @@ class Rankings:
             queries = encoder.embed([query.text for query in study_set.queries], "query")
             positions = best_documents(queries, encoder.embed(texts, "document"), starts)
             self._arrays |= {
-                f"{key}grades": grades_of(study_set.queries, positions).astype(np.int8),
+                f"{key}grades": grades_of(study_set.queries, positions, None).astype(np.int8),
                 f"{key}chunks": np.array([len(texts)]),
                 f"{key}place": np.frombuffer(encoder.place.encode(), dtype=np.uint8),
             }

@@ -1,0 +1,191 @@
+"""A public set as the queries that users ask, with what machines say of their results."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import EncodedDataset, encode_dataset
+from taugate.calibration.encoding.source import DEFAULT_ENCODER, exported_encoder
+from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
+from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSample
+from taugate.calibration.labels.threshold import candidate_thresholds
+from taugate.calibration.metrics.clusters import Labels, SamplingUnits, clusters
+from taugate.calibration.metrics.ranking import JudgedQueries
+from taugate.calibration.metrics.splits import QueryRoles
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.relevance.model import estimate_relevance
+from taugate.ingestion.dataset.beir import CORPUS, GENERATED, QUERIES, Dataset, read_dataset
+from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
+from taugate.retrieval.index.top_k import TopK
+from taugate.retrieval.vectors.similarity import Float32
+
+SETS = (
+    "pubmedqa_labelled",
+    "covidqa_chunks",
+    "squad_v2_dev",
+    "scifact",
+    "scifact/train",
+    "cosqa",
+    "squadshifts_new_wiki",
+    "squadshifts_reddit",
+)
+SIZES = (25, 50, 100)
+K = 5
+CROPS = "model fitted on crops"
+# Stands for a language model: says of each result whether it is relevant, and is wrong about this share of them.
+JUDGES = {"judge, 3 % wrong": 0.03, "judge, 6 % wrong": 0.06, "judge, 10 % wrong": 0.1}
+_MOST_UNJUDGED = 2000  # queries of a log
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The hits or the losses of all q queries of a set, with the machines' scores.
+
+    true: (q, c) float64, 0 or 1; scores: by machine, (q, c) float64 each.
+    """
+
+    true: Float64
+    scores: dict[str, Float64]
+
+    def r_squared(self, machine: str) -> float:
+        """Share of the variance of the first outcome that the machine explains, by the best straight line."""
+        truth, said = self.true[:, 0], self.scores[machine][:, 0]
+        return float(np.corrcoef(truth, said)[0, 1] ** 2) if truth.std() > 0 and said.std() > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Resample:
+    """Queries of documents that were drawn anew: which of them people judged, and which nobody did.
+
+    judged: (n,) and unjudged: (N,) positions in the set; judged_documents, unjudged_documents: number of each draw.
+    """
+
+    judged: NDArray[np.int64]
+    unjudged: NDArray[np.int64]
+    judged_documents: Labels
+    unjudged_documents: Labels
+
+    def samples(self, outcomes: Outcomes, machine: str) -> tuple[JudgedSample, UnjudgedSample]:
+        """Return what an estimate takes; outcomes: of all queries of the set; machine: whose scores."""
+        scores = outcomes.scores[machine]
+        return (
+            JudgedSample(outcomes.true[self.judged], scores[self.judged], self.judged_documents),
+            UnjudgedSample(scores[self.unjudged], self.unjudged_documents),
+        )
+
+
+@dataclass(frozen=True)
+class AskedSet:
+    """The q answerable queries of a set with their results, and crops of its documents with theirs.
+
+    decisions: (q, K) float32 similarities; relevant: (q, K); documents: (q,) clusters; machines: (q, K) probability
+    that a result is relevant, by the machine that says so; crop_decisions, crop_relevant: those of the crops.
+    """
+
+    name: str
+    decisions: Float32
+    relevant: NDArray[np.bool_]
+    documents: Labels
+    machines: dict[str, Float32]
+    crop_decisions: Float32
+    crop_relevant: NDArray[np.bool_]
+
+    @classmethod
+    def read(cls, data: Path, name: str, seed: int) -> Self:
+        """Search the set, crop its documents, and fit the model of relevance on the crops.
+
+        data: folder of the public sets; name: of the set, with its split after a slash unless that is test; seed: of
+        crops, of the parts of them that fit, and of the judges' mistakes.
+        """
+        folder, _, split = name.partition("/")
+        people, asked = _encoded(data / folder, split or "test", name)
+        with tempfile.TemporaryDirectory() as place:
+            copy = Path(place)
+            (copy / CORPUS).symlink_to(data / folder / CORPUS)
+            (copy / QUERIES).write_bytes((data / folder / QUERIES).read_bytes())
+            generate_crops(copy, MOST_QUERIES, seed)
+            cropped, crops = _encoded(copy, GENERATED, f"{name}, crops")
+        index = FlatIndex.build(asked.documents)
+        judged = JudgedQueries.judge(people.answerable, asked.answerable, index, K)
+        of_crops = JudgedQueries.judge(cropped.answerable, crops.answerable, index, K)
+        units = SamplingUnits.from_labels(clusters(cropped.answerable))
+        roles = QueryRoles.assign(np.arange(len(of_crops)), units, seed)
+        nothing = TopK(np.empty((0, K), np.float32), np.empty((0, K), np.int64)), crops.answerable[:0]
+        fitted = roles and estimate_relevance(
+            of_crops, crops.answerable, nothing, roles, crops.documents, crops.lengths
+        )
+        if not fitted:
+            raise ValueError(f"{name}: no model can be fitted on its crops")
+        relevant = judged.grades >= 1
+        machines = {CROPS: fitted.relevance.estimate(asked.answerable, judged.top)}
+        for number, (judge, wrong) in enumerate(JUDGES.items()):
+            mistaken = np.random.default_rng([seed, number]).random(relevant.shape) < wrong
+            machines[judge] = (relevant ^ mistaken).astype(np.float32)
+        return cls(
+            name,
+            judged.top.scores,
+            relevant,
+            clusters(people.answerable),
+            machines,
+            of_crops.top.scores,
+            of_crops.grades >= 1,
+        )
+
+    @property
+    def hits(self) -> Outcomes:
+        """Hits: a relevant result among the K."""
+        hit: NDArray[np.bool_] = np.any(self.relevant, axis=1)
+        return Outcomes(
+            hit[:, None].astype(np.float64), {name: hit_scores(said) for name, said in self.machines.items()}
+        )
+
+    @property
+    def thresholds(self) -> Float32:
+        """Candidates for τ, (c,), the same in each resample."""
+        return candidate_thresholds(self.decisions)
+
+    def losses(self, thresholds: Float32) -> Outcomes:
+        """Losses at each threshold; thresholds: (c,)."""
+        scores = {name: loss_scores(said, self.decisions, thresholds) for name, said in self.machines.items()}
+        return Outcomes(losses(self.relevant, self.decisions, thresholds), scores)
+
+    def resamples(self, count: int, seed: int) -> Iterator[dict[int, Resample]]:
+        """Yield `count` resamples by number of labels; those with more labels have those of the ones with fewer.
+
+        Documents are drawn with replacement, with all of their queries. Of these, people judge some at random, and at
+        most 2,000 others stand in the log.
+        """
+        order = np.argsort(self.documents, kind="stable")
+        sizes = np.bincount(self.documents)
+        members = np.split(order, np.cumsum(sizes)[:-1])
+        for number in range(count):
+            rng = np.random.default_rng([seed, number])
+            drawn = rng.integers(0, len(sizes), len(sizes))
+            queries = np.concatenate([members[document] for document in drawn])
+            draw = np.repeat(np.arange(len(drawn)), sizes[drawn])
+            mixed = rng.permutation(len(queries))
+            rest = mixed[max(SIZES) : max(SIZES) + _MOST_UNJUDGED]
+            yield {n: Resample(queries[mixed[:n]], queries[rest], draw[mixed[:n]], draw[rest]) for n in SIZES}
+
+
+@lru_cache(maxsize=len(SETS))
+def asked_set(data: Path, name: str, seed: int) -> AskedSet:
+    """Read a set once for all sections; the arguments are those of `AskedSet.read`."""
+    return AskedSet.read(data, name, seed)
+
+
+def _encoded(folder: Path, split: str, name: str) -> tuple[Dataset, EncodedDataset]:
+    encoder = OnnxEncoder.load(exported_encoder(DEFAULT_ENCODER))
+    cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
+    with tempfile.TemporaryDirectory() as spool:
+        dataset = read_dataset(folder, split, Path(spool))
+        return dataset, encode_dataset(dataset, encoder, cache, lambda line: print(f"{name}: {line}"), Stopwatch())

@@ -1,0 +1,1 @@
+"""Few human judgements and many of a machine: accuracy, loss and τ with intervals that hold."""

@@ -1,0 +1,70 @@
+"""The exact interval of labels alone: its definition, its documents, and what it refuses."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from taugate.calibration.labels.shares import (
+    JudgedSample,
+    UnjudgedSample,
+    clopper_pearson,
+    design_effect,
+    labels_alone,
+)
+
+
+def judged(outcomes: list[float], documents: list[int] | None = None) -> JudgedSample:
+    table = np.array(outcomes)[:, None]
+    return JudgedSample(table, np.zeros_like(table), np.array(documents or range(len(outcomes))))
+
+
+@pytest.mark.parametrize("n", [1, 25, 50, 100])
+def test_the_interval_is_scipy_s_exact_one(n: int) -> None:
+    for hits in {0, 1, n // 3, n - 1, n}:
+        expected = stats.binomtest(hits, n).proportion_ci(confidence_level=0.95, method="exact")
+        found = labels_alone(judged([1.0] * hits + [0.0] * (n - hits)), 0.95)
+        np.testing.assert_allclose([found.lower[0], found.upper[0]], [expected.low, expected.high], atol=1e-12)
+        assert found.value[0] == hits / n
+        assert found.worth[0] == n
+
+
+def test_queries_about_one_document_count_as_one() -> None:
+    every_document_three_times = judged([1.0, 1, 1, 0, 0, 0] * 5, [number // 3 for number in range(30)])
+    once = judged([1.0, 0] * 5)
+    few, same = labels_alone(every_document_three_times, 0.95), labels_alone(once, 0.95)
+    np.testing.assert_allclose([few.lower, few.upper, few.worth], [same.lower, same.upper, same.worth])
+
+
+def test_the_design_effect_is_kish_s() -> None:
+    assert design_effect(np.array([4, 9, 9, 2, 2, 2])) == pytest.approx((1 + 4 + 9) / 6)
+
+
+def test_more_labels_and_less_confidence_narrow_the_interval() -> None:
+    share = np.full(2, 0.3)
+    lower, upper = clopper_pearson(share, np.array([50.5, 51.0]), 0.95)
+    assert lower[1] > lower[0]
+    assert upper[1] < upper[0]
+    assert clopper_pearson(share, np.array([50.5, 51.0]), 0.9)[1][0] < upper[0]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "scores", "documents", "message"),
+    [
+        (np.empty((0, 1)), np.empty((0, 1)), np.empty(0), "a table of queries"),
+        (np.array([[0.5]]), np.zeros((1, 1)), np.zeros(1), "0 or 1"),
+        (np.array([[np.nan]]), np.zeros((1, 1)), np.zeros(1), "0 or 1"),
+        (np.ones((2, 1)), np.zeros((2, 3)), np.zeros(2), r"the shape \(2, 3\), and \(2, 1\) is expected"),
+        (np.ones((2, 1)), np.zeros((2, 1)), np.zeros(3), "documents of 3 queries, and scores of 2"),
+        (np.ones((1, 1)), np.array([[np.inf]]), np.zeros(1), "not a finite number"),
+    ],
+)
+def test_a_sample_that_is_none_is_refused(
+    outcomes: np.ndarray, scores: np.ndarray, documents: np.ndarray, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        JudgedSample(outcomes, scores, documents.astype(np.int64))
+
+
+def test_scores_of_other_queries_than_the_documents_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected"):
+        UnjudgedSample(np.zeros((3, 1)), np.zeros(2, np.int64))
