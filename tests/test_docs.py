@@ -108,7 +108,7 @@ def test_the_readme_shows_commands_that_are_there() -> None:
 
 def test_defaults_of_calibrate_are_the_contracts() -> None:
     default = CalibrationSettings()
-    assert (default.split, default.k, default.bootstraps, default.sample_size) == ("test", 5, 500, 100)
+    assert (default.split, default.k, default.bootstraps, default.sample_size) == (None, 5, 500, 100)
     assert (default.seed, default.holdout, default.overlap_percentile) == (0, 0.3, 5)
 
 
