@@ -15,6 +15,7 @@ from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
+_REMOVED = -1  # stands for documents that the corpus no longer has
 _GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
 # Everyday questions, each of another field: no one corpus answers them.
 _OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
@@ -63,7 +64,7 @@ class Dataset:
 
     name: of the folder. split: of the qrels. documents: in the order of corpus.jsonl. answerable, unanswerable: queries
     with and without a relevant document, each in the order of queries.jsonl. sha256: of the three files, by corpus,
-    queries and qrels.
+    queries and qrels. orphaned: how many queries are left out because every document that answered them was removed.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Dataset:
     answerable: list[LabelledQuery]
     unanswerable: list[LabelledQuery]
     sha256: Mapping[str, str]
+    orphaned: int = 0
 
     @cached_property
     def off_topic(self) -> list[str]:
@@ -89,11 +91,12 @@ def qrels_of(split: str) -> str:
     return f"qrels/{split}.tsv"
 
 
-def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
+def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] = ()) -> Dataset:
     """Read and check a data set.
 
     folder: of the data set. split: whose judgements are read. spool: an empty folder for the documents, which has to
-    outlive the result. Raises InputError, one message with file and line, at the first fault.
+    outlive the result. known: ids of documents that an earlier version of the corpus had; judgements of those that it
+    no longer has are passed over. Raises InputError, one message with file and line, at the first fault.
     """
     if folder.is_file():
         raise InputError(
@@ -105,7 +108,8 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     corpus, queries, qrels = folder / CORPUS, folder / QUERIES, folder / qrels_of(split)
     positions = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
-    grades = read_qrels(qrels, asked, positions)
+    grades = read_qrels(qrels, asked, positions, known)
+    orphaned = _drop_orphans(grades)
     labelled = [LabelledQuery.of(name, query, grades[name]) for name, query in asked.items() if name in grades]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
@@ -117,15 +121,36 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
         answerable=answerable,
         unanswerable=[query for query in labelled if not query.relevant],
         sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
+        orphaned=orphaned,
     )
 
 
-def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int]) -> dict[str, dict[int, int]]:
+def _drop_orphans(grades: dict[str, dict[int, int]]) -> int:
+    """Remove the queries that lost every document that answered them, and return how many there were.
+
+    Nobody has said that no other document answers them, so that they are not unanswerable either.
+    """
+    orphans = [name for name, judged in grades.items() if _REMOVED in judged and not _answered(judged)]
+    for name in orphans:
+        del grades[name]
+    for judged in grades.values():
+        judged.pop(_REMOVED, None)
+    return len(orphans)
+
+
+def _answered(judged: Mapping[int, int]) -> bool:
+    return any(grade >= 1 for position, grade in judged.items() if position != _REMOVED)
+
+
+def read_qrels(
+    path: Path, queries: Collection[str], positions: Mapping[str, int], known: Collection[str] = ()
+) -> dict[str, dict[int, int]]:
     """Read the judgements of a split: document positions with their grades, by query id.
 
     A query listed with zero scores only is unanswerable.
 
-    path: of the file. queries: ids of all queries. positions: of the documents, by id. Raises InputError or LineError.
+    path: of the file. queries: ids of all queries. positions: of the documents, by id. known: ids that documents had
+    before; a removed document that answered a query is noted at the position _REMOVED. Raises InputError or LineError.
     """
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(sorted(file.stem for file in path.parent.glob("*.tsv"))) or "none"
@@ -138,6 +163,10 @@ def read_qrels(path: Path, queries: Collection[str], positions: Mapping[str, int
         query, document, grade = _parse_judgement(path, line, text)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
+        if document not in positions and document in known:
+            if grade >= 1:
+                grades.setdefault(query, {})[_REMOVED] = grade
+            continue
         if document not in positions:
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
         judged = grades.setdefault(query, {})
