@@ -1,4 +1,4 @@
-"""Does τ still hold? A paired comparison of accuracy at τ, on the updated corpus and on the corpus before.
+"""The check that τ still holds: a paired comparison of accuracy at τ on the updated corpus and on the one before.
 
 Every labelled query that both corpora can answer is asked in both, with the threshold as it is. The loss of a query is
 its hit before less its hit now. τ holds where the mean loss is shown, one-sided with 95 % confidence, to be no more

@@ -188,10 +188,11 @@ class UpdateRecord(Record):
 
     parent: id of the release that was current, whose threshold and model of relevance were kept. calibrated: id of the
     release that chose them; that is the parent unless it was made by an update too. updates: how many updates lie
-    between that release and this one, this one included. added, changed, removed: documents. queries, evidence: queries that were answered by both releases, and what counts as one draw among them.
-    loss: accuracy at τ of the parent less that of this release, of the average unit, with its limits, each one-sided
-    at the confidence. margin: the largest loss that is allowed. holds: whether a smaller loss is shown. forced: whether
-    the release was promoted all the same.
+    between that release and this one, this one included. added, changed, removed: documents. queries, evidence: queries
+    that both releases can answer, and what counts as one draw among them. loss: accuracy at τ of the parent less that
+    of this release, of the average unit, with its limits, each one-sided at the confidence. margin: the largest loss
+    that is allowed. holds: whether a smaller loss is shown. forced: whether the release was to be promoted all the
+    same.
     """
 
     parent: str
