@@ -172,7 +172,7 @@ def _check_dataset(dataset: Dataset, asked: CalibrationSettings, say: Callable[[
         )
     check_sizes(dataset, asked)
     if dataset.orphaned:
-        say(f"{dataset.orphaned} queries are left out: every document that answered them was removed")
+        say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
 
 
 def _admitted(  # noqa: PLR0913, PLR0917 (all that an update has by now)
@@ -199,6 +199,10 @@ def _admitted(  # noqa: PLR0913, PLR0917 (all that an update has by now)
     return readmit(replace(exact, admitted=kept), part, asked, say, watch)
 
 
+def _queries_are(count: int) -> str:
+    return f"{count:,} {'query is' if count == 1 else 'queries are'}"
+
+
 def _tell(check: ThresholdCheck, say: Callable[[str], None]) -> None:
     if check.widened:
         say(
@@ -207,8 +211,8 @@ def _tell(check: ThresholdCheck, say: Callable[[str], None]) -> None:
         )
     if check.unpaired:
         say(
-            f"warning: {check.unpaired} queries are about new documents alone, and say nothing of whether τ still "
-            "holds; for a threshold that is chosen with them, run taugate calibrate"
+            f"warning: {_queries_are(check.unpaired)} about new documents alone, and not compared; to choose a "
+            "threshold with them as well, run taugate calibrate"
         )
 
 

@@ -53,7 +53,7 @@ def encode_changes(
     projected = [_projected(release.retriever.projection, vectors) for vectors in (asked, off_topic)]
     count = len(dataset.answerable)
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
-    say(f"encoded {texts} new texts; {len(dataset.documents)} documents in all")
+    say(f"encoded {texts} texts of {len(dataset.documents)} documents; the others were known already")
     if truncated:
         say(
             f"warning: {truncated} of {len(dataset.documents)} documents are longer than the "
