@@ -88,7 +88,7 @@ def _compared(plan: UpdatePlan, data: Path, share: float, kind: str) -> Compared
     equal = sum(files[0][name] == files[1].get(name) for name in files[0])
     encoding = update.stages["encode"]
     documents = made["data"]["documents"]
-    row = [
+    row: list[object] = [
         f"{documents:,}",
         f"{100 * share:g} %",
         kind,

@@ -119,4 +119,5 @@ def _hits(release: Release, texts: list[str], vectors: Float32, relevant: list[f
     right = [
         [position in wanted for position in row] for row, wanted in zip(top.positions.tolist(), relevant, strict=True)
     ]
-    return (kept & np.array(right)).any(axis=1).astype(np.float64)
+    hits: PerQuery = (kept & np.array(right)).any(axis=1).astype(np.float64)
+    return hits

@@ -9,7 +9,7 @@ import pytest
 
 from taugate.calibration.comparison.rule import QUANTITIES
 from taugate.cli import main as cli
-from taugate.registry import history
+from taugate.registry import history, writer
 from taugate.registry.catalog import current_id, release_ids
 from taugate.registry.promotion import promote
 from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
@@ -21,6 +21,7 @@ from taugate.retrieval.release.verify import verify
 from tests.calibration.commands import Capture, small
 from tests.calibration.update.corpora import Record, Updating, documents_of, manifest_of, mixed_changes, newer
 from tests.registry.conftest import copy, first
+from tests.retrieval.release.clones import clone
 
 __all__ = ["copy", "first"]
 
@@ -299,16 +300,13 @@ def test_another_promotion_meanwhile_is_not_undone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was compared with is no longer current when the update is done."""
-    from taugate.calibration.update import job
-    from tests.retrieval.release.clones import clone
-
-    write = job.writer.write
+    write = writer.write
 
     def overtaken(*arguments: object, **keywords: object) -> object:
         promote(copy, clone(copy / first, 1, parent=first))
         return write(*arguments, **keywords)  # type: ignore[arg-type]  # what the caller gave
 
-    monkeypatch.setattr(job.writer, "write", overtaken)
+    monkeypatch.setattr(writer, "write", overtaken)
     data = newer(sample, tmp_path / "newer", mixed_changes)
     assert "another command made" in refused([str(data), "--releases", str(copy)], capfd)
     assert len(documents_of(data)) == 508
