@@ -120,7 +120,7 @@ class SearchedSplit:
         model = recalibrate(fitted.model, values[parts.rest], relevant[parts.rest])
         choosing = fitted.model.probability(values[parts.choose]).astype(np.float32)
         answerable = model.probability(values).astype(np.float32)
-        return EstimatedRelevance(Relevance(model, background, self.k), fitted, choosing, answerable, answerable[:0])
+        return EstimatedRelevance(Relevance(model, background, self.k), answerable, answerable[:0], fitted, choosing)
 
     def scored(self, estimated: EstimatedRelevance | None = None) -> ScoredQueries:
         """All queries with the model's relevance, if there is one; no unanswerable ones, as no rule here looks at them."""

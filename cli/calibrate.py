@@ -68,6 +68,7 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, rule, "max_empty", metavar="X")
     add_option(group, rule, "strata", metavar="metadata.FIELD")
     add_option(group, abstention, "max_answered", metavar="X")
+    add_option(group, rule, "tau", metavar="X")
 
 
 def _shares(text: str) -> list[float]:

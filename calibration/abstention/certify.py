@@ -16,20 +16,26 @@ at this τ holds as it would for any fixed one. It is exact where the two kinds 
 docs/benchmarks/abstention.md counts how often both hold where they are of the same documents.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from taugate.calibration.abstention import words
-from taugate.calibration.abstention.choose import ChosenScore, EncodedCorpus, QueryGroup, choose_score
+from taugate.calibration.abstention.choose import (
+    ChosenScore,
+    EncodedCorpus,
+    QueryGroup,
+    choose_score,
+)
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import AnsweredQueries
 from taugate.calibration.risk.certify import CertifiedThreshold, LossLimit, certify, upper_limit
 from taugate.calibration.risk.steps import LossSteps
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
-from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.abstention import AnswerRule, Signals
 from taugate.retrieval.release.records import AbstentionRecord, ErrorLimit, ScoreCandidate, TradeOff
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -207,6 +213,40 @@ def abstain(
             ],
         ),
     )
+
+
+def keep_abstention(
+    rule: AnswerRule,
+    record: AbstentionRecord,
+    answerable: QueryGroup,
+    unanswerable: QueryGroup,
+    corpus: EncodedCorpus,
+) -> CertifiedAbstention:
+    """Score queries by a rule that was chosen and certified before, on other documents or on these.
+
+    The score's model and its threshold stay; the terms and vectors of the documents, which its signals need, are those
+    of this corpus.
+
+    rule: score and threshold; record: of the release that the rule comes from, which stays; answerable, unanswerable:
+    all queries of each kind; corpus: the documents.
+    """
+    with threadpool_limits(limits=1):
+        signals = Signals.of(rule.score.signals.k, corpus.vectors, corpus.texts).needed(rule.score.name)
+        score = replace(rule.score, signals=signals)
+        scores = [
+            score.of(side.texts, side.vectors, side.top) if len(side.labels) else np.empty(0, dtype=np.float32)
+            for side in (answerable, unanswerable)
+        ]
+    chosen = ChosenScore(
+        score,
+        scores[0],
+        scores[1],
+        np.arange(len(scores[0])),
+        np.arange(len(scores[1])),
+        [],
+        {score.name: (scores[0], scores[1])},
+    )
+    return CertifiedAbstention(chosen, record)
 
 
 def _certifying(scores: NDArray[np.float32], side: QueryGroup, rows: NDArray[np.int64]) -> CertifyingScores:

@@ -64,6 +64,8 @@ def rule_name(method: Method, statement: Statement | None) -> str:
     """Name the rule that gives a threshold; method, statement: of its policy."""
     if method == "bootstrap":
         return "The papers' rule (bootstrap)"
+    if method == "fixed":
+        return "A threshold that was given"
     if method == "non-inferiority":
         return "Paired non-inferiority"
     return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")

@@ -71,6 +71,30 @@ def admit(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         return replace(state.admitted, gate=tuple(tried), golden_tolerance=golden_tolerance(baseline, state))
 
 
+def readmit(
+    state: GateState,
+    part: QueryPart,
+    settings: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> Admitted:
+    """Build the index of an updated corpus, where encoder and projection stay as they were admitted.
+
+    Only the index is judged again, against exact search of the same vectors.
+
+    state: exact search of the updated documents by what was admitted before; part: the calibration queries; settings:
+    of the calibration, whose kind of index is built; say, watch: as for `admit`.
+    """
+    kinds = kinds_asked(settings.candidates.index, len(state.trial.documents))
+    if not kinds:
+        return state.admitted
+    with watch.stage("gate"):
+        baseline = GateBaseline.judge(part.members, part.resamples.units, state.trial)
+        gate = _gate(settings.candidates, part.resamples.units, len(kinds), say)
+        records, indexed = try_indexes(baseline, state, kinds, gate)
+        return replace(indexed.admitted, gate=tuple(_told(records, say)))
+
+
 def _told(records: Sequence[GateRecord], say: Callable[[str], None]) -> Sequence[GateRecord]:
     for record in records:
         say(gate_line(record))

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from taugate.calibration.encoding.cache import EmbeddingCache
@@ -19,6 +20,7 @@ from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.study.study import study
 from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
@@ -97,13 +99,16 @@ def calibrate(
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
+        inherited = _inherited(releases, encoder, settings)
+        if inherited is not None:
+            settings = replace(settings, rule=replace(settings.rule, chosen_by=inherited.chosen_by))
         cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
         drawn = DrawnQueries.draw(
             SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
         )
         admitted = admit(dataset, encoded, encoder, drawn.parts["calibration"], settings, say, watch)
-        found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch)
+        found = study(dataset, admitted.encoded, admitted.index, drawn, settings, watch, inherited)
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
@@ -127,6 +132,21 @@ def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:
             f"float32 encoder it was made from, the folder {FLOAT32_FOLDER} beside it in the release, and --precision"
         )
     return encoder
+
+
+def _inherited(releases: Path, encoder: OnnxEncoder, settings: CalibrationSettings) -> Inherited | None:
+    """Read what a given threshold takes from the current release: its model of relevance.
+
+    None where the threshold is chosen here, before the first release, and where the model is of another encoder or K.
+    """
+    current = None if settings.rule.tau is None else current_id(releases)
+    inherited = None if current is None else Inherited.model_of(releases / current, encoder.sha256, settings.k)
+    if settings.rule.policy == "probability" and settings.rule.tau is not None and inherited is None:
+        raise InputError(
+            f"--policy probability --tau {settings.rule.tau:g}: a probability is that of one model of relevance, and "
+            f"no release with this encoder and K = {settings.k} is current to take it from; leave --tau out"
+        )
+    return inherited
 
 
 def _parent(releases: Path) -> Manifest | None:

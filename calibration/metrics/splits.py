@@ -46,7 +46,7 @@ class HoldoutSplit:
         rng: generator of the draws that docs/calibration.md lists, before the first of them; units: of all n queries;
         settings: method and holdout.
         """
-        if settings.rule.method == "bootstrap" or units.unit == "query":
+        if not settings.rule.divides_by_document or units.unit == "query":
             return cls.by_query(rng, len(units.labels), settings.holdout)
         return cls.by_document(rng, units.labels, settings.holdout)
 

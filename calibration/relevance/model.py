@@ -8,7 +8,7 @@ of it answers the query.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
+from taugate.calibration.encoding.corpus import EncodedDataset
 from taugate.calibration.metrics.clusters import SamplingUnits
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.reliability import (
@@ -65,20 +66,28 @@ class RelevanceFit:
 
 
 @dataclass(frozen=True)
-class EstimatedRelevance:
-    """A fitted model with the probabilities that it gives.
+class AppliedRelevance:
+    """A model of relevance with the probabilities that it gives to all results.
 
-    relevance: the model with what describes a query and its results; fit: the model before its probabilities were
-    recalibrated, for a choice in which the queries that certify have no say; choosing: (c, K) float32, what it then
-    gave to the queries that help to choose; answerable: (n, K) and unanswerable: (u, K) float32, probabilities of all
-    results.
+    relevance: the model with what describes a query and its results; answerable: (n, K) and unanswerable: (u, K)
+    float32, probabilities.
     """
 
     relevance: Relevance
-    fit: RelevanceFit
-    choosing: Float32
     answerable: Float32
     unanswerable: Float32
+
+
+@dataclass(frozen=True)
+class EstimatedRelevance(AppliedRelevance):
+    """A model that was fitted here, with the probabilities that it gives.
+
+    fit: the model before its probabilities were recalibrated, for a choice in which the queries that certify have no
+    say; choosing: (c, K) float32, what it then gave to the queries that help to choose.
+    """
+
+    fit: RelevanceFit
+    choosing: Float32
 
 
 def estimate_relevance(
@@ -110,10 +119,32 @@ def estimate_relevance(
         relevance = Relevance(model, background, k)
         return EstimatedRelevance(
             relevance,
-            fitted,
-            fitted.model.probability(values[roles.choose]).astype(np.float32),
-            model.probability(values).astype(np.float32),
-            relevance.estimate(unanswerable[1], unanswerable[0]),
+            answerable=model.probability(values).astype(np.float32),
+            unanswerable=relevance.estimate(unanswerable[1], unanswerable[0]),
+            fit=fitted,
+            choosing=fitted.model.probability(values[roles.choose]).astype(np.float32),
+        )
+
+
+def apply_relevance(
+    model: Logistic, judged: JudgedQueries, unanswerable: TopK, encoded: EncodedDataset, describing: NDArray[np.int64]
+) -> AppliedRelevance:
+    """Score every result with a model that was fitted before, on these documents or on others.
+
+    Its weights stay. What it compares scores with, the similarities of random partners, is measured again in this
+    corpus.
+
+    model: with its recalibration; judged: the n answerable queries with their results; unanswerable: the top-K of the
+    others; encoded: vectors of documents and queries; describing: positions of the answerable queries by which
+    documents are described, those that would fit a model.
+    """
+    with threadpool_limits(limits=1):
+        background = Background.of(encoded.documents, encoded.answerable[describing], encoded.lengths)
+        relevance = Relevance(model, background, judged.top.scores.shape[1])
+        return AppliedRelevance(
+            relevance,
+            relevance.estimate(encoded.answerable, judged.top),
+            relevance.estimate(encoded.unanswerable, unanswerable),
         )
 
 
@@ -246,10 +277,6 @@ def relevance_record(
     is measured on those that help to choose and certify, which the recalibration, three numbers, was fitted on; seed:
     of the calibration.
     """
-    unseen = roles.rest if heldout is None else heldout
-    relevance, labelled = estimated.answerable[unseen], judged.labelled[unseen]
-    sums = ReliabilitySums.by_cluster(relevance, judged.relevant[unseen], units.labels[unseen], labelled)
-    drawn = sums.drawn(np.random.default_rng([seed, 7]))
     return RelevanceRecord(
         features=list(FEATURES),
         fit_queries=len(roles.fit),
@@ -257,12 +284,45 @@ def relevance_record(
         log_loss=estimated.fit.log_loss,
         recalibration=estimated.relevance.model.recalibration.kind,
         part="calibration" if heldout is None else "heldout",
-        queries=len(unseen),
-        documents=len(sums.squares),
-        expected_calibration_error=expected_calibration_error(sums),
-        brier=brier(sums, drawn),
-        brier_skill=brier_skill(sums, drawn),
-        error=error_interval(sums, drawn),
-        error_of_likely=error_interval(sums, drawn, LIKELY) if (relevance[labelled] >= LIKELY).any() else None,
-        bins=reliability(sums),
+        **_reliability(estimated, judged, units, roles.rest if heldout is None else heldout, seed),
     )
+
+
+def kept_relevance_record(
+    record: RelevanceRecord,
+    applied: AppliedRelevance,
+    judged: JudgedQueries,
+    units: SamplingUnits,
+    part: tuple[Literal["calibration", "heldout"], NDArray[np.int64]],
+    seed: int,
+) -> RelevanceRecord:
+    """Write down how reliable a model is on other queries or documents than before; how it was fitted stays.
+
+    record: of the release that the model comes from; applied: the model with its probabilities; judged, units, seed:
+    as for `relevance_record`; part: the queries to measure it on, by name and positions.
+    """
+    name, members = part
+    return record.model_copy(update={"part": name, **_reliability(applied, judged, units, members, seed)})
+
+
+def _reliability(
+    applied: AppliedRelevance,
+    judged: JudgedQueries,
+    units: SamplingUnits,
+    unseen: NDArray[np.int64],
+    seed: int,
+) -> dict[str, Any]:
+    """Measure a model on queries that it was not fitted on; returns fields of RelevanceRecord."""
+    relevance, labelled = applied.answerable[unseen], judged.labelled[unseen]
+    sums = ReliabilitySums.by_cluster(relevance, judged.relevant[unseen], units.labels[unseen], labelled)
+    drawn = sums.drawn(np.random.default_rng([seed, 7]))
+    return {
+        "queries": len(unseen),
+        "documents": len(sums.squares),
+        "expected_calibration_error": expected_calibration_error(sums),
+        "brier": brier(sums, drawn),
+        "brier_skill": brier_skill(sums, drawn),
+        "error": error_interval(sums, drawn),
+        "error_of_likely": error_interval(sums, drawn, LIKELY) if (relevance[labelled] >= LIKELY).any() else None,
+        "bins": reliability(sums),
+    }

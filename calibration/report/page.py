@@ -20,7 +20,7 @@ from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.calibration.study.study import Findings
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.release.evidence import DriftRecord, Estimate, Interval, Shift
-from taugate.retrieval.release.manifest import Manifest, MetricsRecord
+from taugate.retrieval.release.manifest import Manifest, MetricsRecord, UpdateRecord
 from taugate.retrieval.release.records import QuerySetRecord
 
 _TEMPLATE = "page.html.j2"
@@ -117,6 +117,8 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
     if found.policy.kind == "none":
         more = "Label more queries, or allow a larger loss with --max-loss."
         warnings.append(PageWarning("No threshold", f"The service keeps every result. {found.policy.guarantee} {more}"))
+    if (update := facts.get("update")) is not None:
+        warnings.append(PageWarning("Updated", update_words(update)))
     if worthless := record.worthless(k):
         warnings.append(PageWarning("No better than chance", _sentence(worthless)))
     if long := data["truncated_documents"]:
@@ -136,6 +138,18 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
         if refused := refusal_warning(found.abstention.record):
             warnings.append(PageWarning("Many refusals", _sentence(refused)))
     return warnings + [PageWarning("Query set", _sentence(each)) for each in found.query_set.warnings]
+
+
+def update_words(record: UpdateRecord) -> str:
+    """Say whose threshold an updated release has, and whether it still holds; record: of the update."""
+    shown = "is shown" if record.holds else "is not shown"
+    return (
+        f"The threshold was chosen on the documents of {record.calibrated}, and any guarantee speaks of those. Since "
+        f"the release before this one, {record.added:,} documents were added, {record.changed:,} changed and "
+        f"{record.removed:,} removed. The threshold {shown} to lose at most {100 * record.margin:.3g} % of the answers "
+        f"by that: {100 * record.loss.mean:.2f} % were lost, and the limit is {100 * record.loss.upper:.2f} % "
+        f"({100 * record.confidence:g} % confidence)."
+    )
 
 
 def _sentence(text: str) -> str:

@@ -8,6 +8,7 @@ from taugate.retrieval.release.evidence import Certificate, Level, StrataRecord
 
 _LONGEST = 40  # characters of a metadata value that a sentence repeats
 ACCURACY, NDCG, EMPTY = "accuracy", "ndcg", "empty"
+FIXED = "Nothing is certified: the threshold was given, not chosen here."
 WITHOUT_REFUSALS = "This counts what the cut drops; queries that are refused as a whole come on top of it."
 
 

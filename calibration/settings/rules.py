@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -23,6 +24,7 @@ MAX_LOSS = 0.01  # one query in a hundred: what an intended cut may cost where n
 MAX_EMPTY = 0.10
 _LEAST = 1e-6  # to certify less takes more than a million queries
 _METADATA = "metadata."
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 _ADVICE = f"give a share of the queries above 0 and below 1, not less than {_LEAST:g}"
 Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
@@ -57,6 +59,22 @@ class ThresholdRule(Options):
         default=(), description="other largest losses, certified beside the one in force"
     )
     strata: str | None = Field(default=None, description="certify each value of a metadata field on its own")
+    tau: Annotated[
+        Annotated[float, Field(allow_inf_nan=False)] | None,
+        Advice("give the threshold as a number, such as 0.42"),
+    ] = Field(
+        default=None,
+        description="keep this threshold instead of choosing one; needs --policy, and takes the model of relevance "
+        "from the current release",
+    )
+    chosen_by: Method | None = Field(
+        default=None, description="method that chose tau in an earlier release, where it was not chosen here"
+    )
+
+    @property
+    def divides_by_document(self) -> bool:
+        """Whether whole documents are held out where they are the unit of evidence; the papers hold out queries."""
+        return (self.chosen_by or self.method) != "bootstrap"
 
     def split_by_loss(self) -> Iterator[Self]:
         """Yield one rule for each largest loss, the one in force first; together they err as rarely as one would.
@@ -73,7 +91,8 @@ class ThresholdRule(Options):
     @property
     def statement(self) -> Statement | None:
         """The kind of guarantee that the method gives: one of risk control's two, the only one of non-inferiority."""
-        return {"bootstrap": None, "non-inferiority": "high-probability", "risk-control": self.guarantee}[self.method]
+        given: dict[Method, Statement] = {"non-inferiority": "high-probability", "risk-control": self.guarantee}
+        return given.get(self.method)
 
     @classmethod
     def from_options(  # noqa: PLR0913 (one for each option of the command line)
@@ -87,12 +106,13 @@ class ThresholdRule(Options):
         confidence: float | None = None,
         max_empty: float | None = None,
         strata: str | None = None,
+        tau: float | None = None,
     ) -> Self:
         """Complete what the command line leaves open (docs/thresholds.md).
 
         Each parameter is the option of that name, None where it is not given: max_loss every loss, the one in force
         first; strata with its prefix, as in metadata.FIELD. Without any of them the rule is the papers'; a limit, a
-        guarantee or another policy asks for a certified cut.
+        guarantee or another policy asks for a certified cut; tau is kept as it is given.
 
         Raises InputError for a value that cannot be used, and for two that contradict each other.
         """
@@ -105,6 +125,9 @@ class ThresholdRule(Options):
             f"--policy {policy}": None if policy in {None, "similarity"} else policy,
         }
         given = [name for name, value in certified.items() if value is not None]
+        if tau is not None or method == "fixed":
+            limits = [name for name in given if not name.startswith("--policy")]
+            return cls._fixed(method, policy, metric, tau, limits)
         if method is None:
             method = "risk-control" if given else "bootstrap"
         elif method == "bootstrap" and given:
@@ -133,6 +156,34 @@ class ThresholdRule(Options):
             further_losses=tuple(losses[1:]),
             strata=strata and strata.removeprefix(_METADATA),
         )
+
+    @classmethod
+    def _fixed(
+        cls,
+        method: Method | None,
+        policy: PolicyChoice | None,
+        metric: Metric,
+        tau: float | None,
+        limits: Sequence[str],
+    ) -> Self:
+        """Return the rule that keeps a given threshold.
+
+        limits: names of the options given that ask for a guarantee. Raises InputError for options that contradict
+        each other, and where one is missing.
+        """
+        if tau is None or policy in {None, "auto"}:
+            given = "--method fixed" if tau is None else f"--tau {tau:g}"
+            raise InputError(
+                f"{given}: needs both --tau and --policy similarity, relative or probability, which says what is "
+                "compared with it"
+            )
+        if method not in {None, "fixed"}:
+            raise InputError(f"--tau {tau:g}: --method {method} chooses a threshold; leave one of the two out")
+        if limits:
+            raise InputError(f"--tau {tau:g}: nothing is certified of a threshold that is given; leave {limits[0]} out")
+        if abs(tau) > _LARGEST_FLOAT32:
+            raise InputError(f"--tau {tau:g}: is beyond float32, in which it is compared; give a smaller number")
+        return cls(method="fixed", policy=policy, metric=metric, tau=tau)
 
 
 @dataclass(frozen=True)

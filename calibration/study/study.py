@@ -1,12 +1,13 @@
 """Everything a calibration finds out about a data set, from its vectors to the rule in force; nothing is written."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.calibration.abstention.certify import CertifiedAbstention, abstain
+from taugate.calibration.abstention.certify import CertifiedAbstention, abstain, keep_abstention
 from taugate.calibration.abstention.choose import EncodedCorpus, QueryGroup
 from taugate.calibration.abstention.no_answer import answered_off_topic, answered_unanswerable
 from taugate.calibration.encoding.corpus import EncodedDataset
@@ -17,9 +18,17 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.measure import measure_query_set
-from taugate.calibration.relevance.model import EstimatedRelevance, estimate_relevance, relevance_record
+from taugate.calibration.relevance.model import (
+    AppliedRelevance,
+    EstimatedRelevance,
+    apply_relevance,
+    estimate_relevance,
+    kept_relevance_record,
+    relevance_record,
+)
 from taugate.calibration.risk import words
 from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
 from taugate.calibration.threshold.policy_choice import certifiable_policy
@@ -64,7 +73,7 @@ class Findings:
     scored: ScoredQueries
     parts: dict[str, ScoredPart]
     roles: QueryRoles | None
-    estimated: EstimatedRelevance | None
+    estimated: AppliedRelevance | None
     policy: PolicyRecord
     metrics: dict[str, MetricsRecord]
     alternatives: list[Alternative]
@@ -82,19 +91,21 @@ class Findings:
         return None if self.policy.tau is None else np.float32(self.policy.tau)
 
 
-def study(
+def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     dataset: Dataset,
     encoded: EncodedDataset,
     index: AnyIndex,
     drawn: DrawnQueries,
     settings: CalibrationSettings,
     watch: Stopwatch,
+    inherited: Inherited | None = None,
 ) -> Findings:
     """Search, fit, decide and measure.
 
     dataset: labelled queries and documents; encoded: their vectors, as they are searched; index: of the documents;
     drawn: which queries calibrate and which are held out; settings: of the calibration; watch: stopwatch whose stages
-    grow. Raises InputError where the data cannot bear what is asked.
+    grow; inherited: parts of an earlier release that are kept, None where everything is fitted and chosen here. Raises
+    InputError where the data cannot bear what is asked.
     """
     parents = dataset.documents.parents
     with watch.stage("search"):
@@ -107,15 +118,20 @@ def study(
     with watch.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         no_answer = (unanswerable, encoded.unanswerable)
-        estimated = (
-            estimate_relevance(judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths)
-            if roles
-            else None
-        )
+        fitted: EstimatedRelevance | None = None
+        estimated: AppliedRelevance | None = None
+        if inherited is not None:
+            if inherited.relevance is not None:
+                describing = members if roles is None else roles.fit
+                estimated = apply_relevance(inherited.relevance.model, judged, unanswerable, encoded, describing)
+        elif roles:
+            fitted = estimated = estimate_relevance(
+                judged, encoded.answerable, no_answer, roles, encoded.documents, encoded.lengths
+            )
         relevance = (estimated.answerable, estimated.unanswerable) if estimated else (None, None)
     labels = clusters(dataset.answerable + dataset.unanswerable)
     with watch.stage("abstention"):
-        abstention = _abstain(dataset, encoded, (judged.top, unanswerable), labels, members, settings)
+        abstention = _abstain(dataset, encoded, (judged.top, unanswerable), labels, members, settings, inherited)
         answering = None if abstention is None else abstention.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
     with watch.stage("query set"):
@@ -123,20 +139,24 @@ def study(
         worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed, parents)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
-        queries = CalibrationQueries(
-            scored, members, calibration.resamples.rows, roles, estimated, units, settings.seed
-        )
-        policy, strata = _stratified(
-            decide_policy(settings.rule, queries), dataset, encoded.answerable, index, settings, queries
-        )
-        if abstention is not None and policy.certificates and policy.tau is not None:
+        queries = CalibrationQueries(scored, members, calibration.resamples.rows, roles, fitted, units, settings.seed)
+        policy = inherited.policy if inherited and inherited.policy else decide_policy(settings.rule, queries)
+        policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
+        if settings.abstention is not None and policy.certificates and policy.tau is not None:
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})
-        others = alternatives(settings.rule, queries, _last(parts, roles))
+        # A model that was fitted elsewhere may have seen the queries that would certify: other rules do without it.
+        without_model = replace(scored, relevance=None, unanswerable_relevance=None)
+        others = alternatives(
+            settings.rule, queries if fitted else replace(queries, scored=without_model), _last(parts, roles)
+        )
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
-    reliability = (
-        relevance_record(estimated, roles, judged, units, heldout, settings.seed) if estimated and roles else None
-    )
+    reliability = None
+    if fitted and roles:
+        reliability = relevance_record(fitted, roles, judged, units, heldout, settings.seed)
+    elif estimated and inherited and inherited.relevance_record:
+        unseen = _unseen_by_fit(members, roles, heldout)
+        reliability = kept_relevance_record(inherited.relevance_record, estimated, judged, units, unseen, settings.seed)
     if len(unanswerable):
         still_answered = answered_unanswerable(
             scored, policy, SamplingUnits.from_labels(labels[len(judged) :]), abstention
@@ -163,29 +183,33 @@ def study(
     )
 
 
-def _abstain(
+def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)
     dataset: Dataset,
     encoded: EncodedDataset,
     found: tuple[TopK, TopK],
     labels: Labels,
     calibration: NDArray[np.int64],
     settings: CalibrationSettings,
+    inherited: Inherited | None,
 ) -> CertifiedAbstention | None:
-    """Choose and certify the abstention policy, None where none is asked for.
+    """Choose and certify the abstention policy, or keep the inherited one; None where there is none.
 
     found: top-K of answerable and of unanswerable queries; labels: clusters of both, numbered jointly.
     """
-    if settings.abstention is None:
+    kept = None if inherited is None else inherited.abstention
+    if settings.abstention is None and kept is None:
         return None
     answerable = len(dataset.answerable)
-    return abstain(
-        settings.abstention,
+    groups = (
         QueryGroup([query.text for query in dataset.answerable], encoded.answerable, found[0], labels[:answerable]),
         QueryGroup([query.text for query in dataset.unanswerable], encoded.unanswerable, found[1], labels[answerable:]),
-        EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents]),
-        calibration,
-        settings.seed,
     )
+    corpus = EncodedCorpus(encoded.documents, [document.encoded_text for document in dataset.documents])
+    if kept is not None:
+        return keep_abstention(*kept, *groups, corpus)
+    if settings.abstention is None:
+        raise AssertionError("neither asked for nor kept")
+    return abstain(settings.abstention, *groups, corpus, calibration, settings.seed)
 
 
 def _stratified(
@@ -216,6 +240,15 @@ def _last(parts: Mapping[str, ScoredPart], roles: QueryRoles | None) -> NDArray[
     if "heldout" in parts:
         return parts["heldout"].members
     return parts["calibration"].members if roles is None else roles.rest
+
+
+def _unseen_by_fit(
+    members: NDArray[np.int64], roles: QueryRoles | None, heldout: NDArray[np.int64] | None
+) -> tuple[Literal["calibration", "heldout"], NDArray[np.int64]]:
+    """Return the queries that a model of relevance is measured on, with the name of their part."""
+    if heldout is not None:
+        return "heldout", heldout
+    return "calibration", members if roles is None else roles.rest
 
 
 def _check_scores(judged: JudgedQueries, parts: Mapping[str, ScoredPart]) -> None:

@@ -1,6 +1,7 @@
 """From scored queries to the policy in force: its kind, its τ, and what is guaranteed of it."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,8 @@ def bootstrap_threshold(queries: JudgedQueries, rows: Rows, metric: Metric = "ac
 def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRecord:
     """Apply a rule, and return the policy that it gives, or `none` where nothing can be certified.
 
+    A threshold that was given stays as it is.
+
     rule: that was asked for; evidence: the queries. Raises InputError where the data cannot bear what is asked.
     """
     queries = evidence.scored.judged.take(evidence.calibration)
@@ -69,6 +72,13 @@ def decide_policy(rule: ThresholdRule, evidence: CalibrationQueries) -> PolicyRe
         found = bootstrap_threshold(queries, evidence.rows, rule.metric)
         one_by_one = EvidenceRecord(unit="query", units=len(queries), design_effect=evidence.units.design_effect)
         return _record(rule, k, "similarity", found.tau, psi=found.psi, guarantee=words.papers(k), evidence=one_by_one)
+    if rule.method == "fixed":
+        if rule.policy == "probability" and evidence.scored.relevance is None:
+            raise InputError(
+                f"--policy probability --tau {rule.tau:g}: there is no model of relevance that estimates "
+                "probabilities; give --policy similarity, or leave --tau out"
+            )
+        return _record(rule, k, cast(PolicyKind, rule.policy), rule.tau, guarantee=words.FIXED)
     _check_hits(queries, "")
     taken, (certified, *others), choice = choose_policy(rule, evidence)
     _check_hits(evidence.scored.judged.take(taken.queries), " that certify")
@@ -103,7 +113,7 @@ def _check_hits(queries: JudgedQueries, which: str) -> None:
 
 
 def _record(rule: ThresholdRule, k: int, kind: PolicyKind, tau: float | None, **facts: object) -> PolicyRecord:
-    certified = rule.method != "bootstrap"
+    certified = rule.method not in {"bootstrap", "fixed"}
     asked: dict[str, object] = {
         "method": rule.method,
         "statement": rule.statement,

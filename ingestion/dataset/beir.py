@@ -20,6 +20,7 @@ from taugate.storage.files import sha256_file
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
 TEST, HUMAN, GENERATED = "test", "human", "generated"  # splits with a meaning
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
+_REMOVED = JudgedId(-1, whole=False)  # stands for documents that the corpus no longer has
 _GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
 # Everyday questions, each of another field: no one corpus answers them.
 _OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
@@ -103,7 +104,7 @@ class Dataset:
 
     name: of the folder. split: of the qrels. documents: in the order of corpus.jsonl. answerable, unanswerable: queries
     with and without a relevant document, each in the order of queries.jsonl. sha256: of the three files, by corpus,
-    queries and qrels.
+    queries and qrels. orphaned: how many queries are left out because every document that answered them was removed.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Dataset:
     answerable: list[LabelledQuery]
     unanswerable: list[LabelledQuery]
     sha256: Mapping[str, str]
+    orphaned: int = 0
 
     @cached_property
     def off_topic(self) -> list[str]:
@@ -135,11 +137,12 @@ def splits_in(folder: Path) -> list[str]:
     return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
 
 
-def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
+def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] = ()) -> Dataset:
     """Read and check a data set.
 
     folder: of the data set. split: whose judgements are read. spool: an empty folder for the documents, which has to
-    outlive the result. Raises InputError, one message with file and line, at the first fault.
+    outlive the result. known: ids of documents that an earlier version of the corpus had; judgements of those that it
+    no longer has are passed over. Raises InputError, one message with file and line, at the first fault.
     """
     if folder.is_file():
         raise InputError(
@@ -151,7 +154,8 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
     corpus, queries, qrels = (stored_file(folder / name) for name in (CORPUS, QUERIES, qrels_of(split)))
     ids = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
-    grades = read_qrels(qrels, asked, ids)
+    grades = read_qrels(qrels, asked, ids, known)
+    orphaned = _drop_orphans(grades)
     documents = DocumentStore(spool)
     labelled = [
         LabelledQuery.of(name, query, grades[name], documents.parents)
@@ -168,15 +172,36 @@ def read_dataset(folder: Path, split: str, spool: Path) -> Dataset:
         answerable=answerable,
         unanswerable=[query for query in labelled if not query.relevant],
         sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
+        orphaned=orphaned,
     )
 
 
-def read_qrels(path: Path, queries: Collection[str], ids: CorpusIds) -> dict[str, dict[JudgedId, int]]:
+def _drop_orphans(grades: dict[str, dict[JudgedId, int]]) -> int:
+    """Remove the queries that lost every document that answered them, and return how many there were.
+
+    Nobody has said that no other document answers them, so that they are not unanswerable either.
+    """
+    orphans = [name for name, judged in grades.items() if _REMOVED in judged and not _answered(judged)]
+    for name in orphans:
+        del grades[name]
+    for judged in grades.values():
+        judged.pop(_REMOVED, None)
+    return len(orphans)
+
+
+def _answered(judged: Mapping[JudgedId, int]) -> bool:
+    return any(grade >= 1 for identifier, grade in judged.items() if identifier != _REMOVED)
+
+
+def read_qrels(
+    path: Path, queries: Collection[str], ids: CorpusIds, known: Collection[str] = ()
+) -> dict[str, dict[JudgedId, int]]:
     """Read the judgements of a split: grades of passages and of whole documents, by query id.
 
     A query listed with zero scores only is unanswerable.
 
-    path: of the file. queries: ids of all queries. ids: of the corpus. Raises InputError or LineError.
+    path: of the file. queries: ids of all queries. ids: of the corpus. known: ids that passages and documents had
+    before; a removed one that answered a query is noted as _REMOVED. Raises InputError or LineError.
     """
     path = stored_file(path)
     if not path.exists() and path.parent.is_dir():
@@ -191,6 +216,10 @@ def read_qrels(path: Path, queries: Collection[str], ids: CorpusIds) -> dict[str
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
         found = ids.find(document)
+        if found is None and document in known:
+            if grade >= 1:
+                grades.setdefault(query, {})[_REMOVED] = grade
+            continue
         if found is None:
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
         judged = grades.setdefault(query, {})

@@ -48,7 +48,8 @@ class Estimate(Interval):
         return fields
 
 
-Method = Literal["bootstrap", "non-inferiority", "risk-control"]
+# The way τ was chosen; "fixed" is a τ that was given.
+Method = Literal["bootstrap", "non-inferiority", "risk-control", "fixed"]
 # The kind of guarantee on the loss: that it is small with high probability, or on average.
 Statement = Literal["high-probability", "expected-loss"]
 

@@ -1,9 +1,16 @@
 """The manifest, which says what a release is and what was measured: manifest.json, schema 2 (docs/calibration.md)."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, FiniteFloat, field_validator, model_validator
+from pydantic import (
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.encoder.encoder import EncoderConfig
@@ -16,6 +23,7 @@ from taugate.retrieval.release.evidence import (
     DriftRecord,
     Estimate,
     EvidenceRecord,
+    Interval,
     IsotropyRecord,
     Level,
     Method,
@@ -175,6 +183,33 @@ class ErasureRecord(Record):
     recall: float | None = None
 
 
+class UpdateRecord(Record):
+    """An update: the release has the documents of a newer corpus, and the threshold of an earlier release.
+
+    parent: id of the release that was current, whose threshold and model of relevance were kept. calibrated: id of the
+    release that chose them; that is the parent unless it was made by an update too. updates: how many updates lie
+    between that release and this one, this one included. added, changed, removed: documents. queries, evidence: queries
+    that both releases can answer, and what counts as one draw among them. loss: accuracy at τ of the parent less that
+    of this release, of the average unit, with its limits, each one-sided at the confidence. margin: the largest loss
+    that is allowed. holds: whether a smaller loss is shown. forced: whether the release was to be promoted all the
+    same.
+    """
+
+    parent: str
+    calibrated: str
+    updates: int = Field(ge=1)
+    added: int
+    changed: int
+    removed: int
+    queries: int
+    evidence: EvidenceRecord
+    loss: Interval
+    margin: float
+    confidence: float
+    holds: bool
+    forced: bool
+
+
 class FileRecord(Record):
     """One file of a release: its SHA-256, in hexadecimal, and its size in bytes."""
 
@@ -192,7 +227,8 @@ class Manifest(Record):
     policy, bootstrap, metrics, alternatives, relevance, isotropy, query_set, strata, gate: see their classes. evidence:
     of all answerable queries. calibration: how much evidence the release rests on. abstention: None where no query is
     refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
-    traffic that an alarm finds. erasure: None of a release as it was calibrated. golden, reference: names of files.
+    traffic that an alarm finds. erasure: None of a release as it was calibrated. update: None of a release that no
+    update made, and then not written. golden, reference: names of files.
     golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
     """
 
@@ -220,11 +256,20 @@ class Manifest(Record):
     no_answer: NoAnswerRecord | None = None
     drift: DriftRecord | None = None
     erasure: ErasureRecord | None = None
+    update: UpdateRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
     reference: str
     files: dict[str, FileRecord]
+
+    @model_serializer(mode="wrap")
+    def _without_absent_update(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what most releases do not have, so that their digests stay what they were."""
+        fields: dict[str, Any] = dump(self)
+        if self.update is None:
+            fields.pop("update", None)
+        return fields
 
     @property
     def state(self) -> State:

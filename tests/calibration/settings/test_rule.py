@@ -1,5 +1,7 @@
 """What the command line leaves open is completed as the contract says; what cannot be meant is refused by name."""
 
+import re
+
 import pytest
 
 from taugate.calibration.settings.rules import ThresholdRule
@@ -32,6 +34,30 @@ COMPLETED = [
     ({"method": "non-inferiority"}, ("non-inferiority", "auto", "high-probability", 0.01, 0.95)),
     ({"method": "non-inferiority", "confidence": 0.8}, ("non-inferiority", "auto", "high-probability", 0.01, 0.8)),
 ]
+
+
+def test_a_threshold_that_is_given_is_kept() -> None:
+    rule = ThresholdRule.from_options(policy="relative", tau=0.7)
+    assert (rule.method, rule.policy, rule.tau, rule.statement) == ("fixed", "relative", 0.7, None)
+    assert rule == ThresholdRule.from_options(method="fixed", policy="relative", tau=0.7)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"tau": 0.3}, "--tau 0.3: needs both --tau and --policy"),
+        ({"tau": 0.3, "policy": "auto"}, "--tau 0.3: needs both"),
+        ({"method": "fixed", "policy": "similarity"}, "--method fixed: needs both"),
+        ({"tau": 0.3, "policy": "relative", "method": "bootstrap"}, "--tau 0.3: --method bootstrap chooses"),
+        ({"tau": 0.3, "policy": "relative", "max_loss": [0.02]}, "leave --max-loss out"),
+        ({"tau": 1e39, "policy": "relative"}, "beyond float32"),
+        ({"tau": float("nan"), "policy": "relative"}, "--tau nan: give the threshold as a number"),
+    ],
+    ids=str,
+)
+def test_a_given_threshold_needs_its_policy_and_nothing_else(asked: dict, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        ThresholdRule.from_options(**asked)
 
 
 def id_of(value: object) -> str | None:

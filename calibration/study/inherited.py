@@ -1,0 +1,60 @@
+"""Parts of an earlier release that a new one keeps, instead of fitting and choosing them again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from taugate.retrieval.policy.abstention import AnswerRule
+from taugate.retrieval.policy.relevance import Relevance
+from taugate.retrieval.release.evidence import Method, RelevanceRecord
+from taugate.retrieval.release.layout import RELEVANCE
+from taugate.retrieval.release.manifest import Manifest, PolicyRecord
+from taugate.retrieval.release.reader import Release
+from taugate.retrieval.release.records import AbstentionRecord
+from taugate.retrieval.release.verify import verify
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """The parts of an earlier release that are kept.
+
+    relevance, relevance_record: the model of relevance, of which the weights stay; both None where the release has
+    none. chosen_by: method that chose its τ. policy: the policy, None where only the model is kept. abstention: the
+    rule by which queries are refused, with its record; None where there is none.
+    """
+
+    relevance: Relevance | None
+    relevance_record: RelevanceRecord | None
+    chosen_by: Method
+    policy: PolicyRecord | None = None
+    abstention: tuple[AnswerRule, AbstentionRecord] | None = None
+
+    @classmethod
+    def everything(cls, release: Release) -> Self:
+        """Keep all that a release was calibrated to: model, policy and refusals; release: opened."""
+        manifest, retriever = release.manifest, release.retriever
+        refusing = None
+        if retriever.abstention is not None and manifest.abstention is not None:
+            refusing = (retriever.abstention, manifest.abstention)
+        return cls(retriever.relevance, manifest.relevance, manifest.policy.method, manifest.policy, refusing)
+
+    @classmethod
+    def model_of(cls, release: Path, encoder_sha256: str, k: int) -> Self | None:
+        """Keep the model of relevance alone.
+
+        release: folder of the release; encoder_sha256: digest of the float32 encoder of the new release; k: its K.
+        Returns None where the release has another encoder or another K, so that its model does not fit. Raises
+        ReleaseError where the release cannot be read.
+        """
+        manifest = verify(release)
+        encoder = manifest.float32_encoder or manifest.encoder
+        if (encoder.sha256, manifest.policy.k) != (encoder_sha256, k):
+            return None
+        return cls(_relevance(release, manifest), manifest.relevance, manifest.policy.method)
+
+
+def _relevance(release: Path, manifest: Manifest) -> Relevance | None:
+    if manifest.relevance is None:
+        return None
+    dimension = manifest.encoder.dimension if manifest.projection is None else manifest.projection.dimension
+    return Relevance.load(release / RELEVANCE, dimension, manifest.index.documents)

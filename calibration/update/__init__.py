@@ -1,0 +1,1 @@
+"""A release of a newer corpus, with the threshold of the current release."""

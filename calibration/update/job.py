@@ -1,0 +1,267 @@
+"""One update, from a newer corpus to a release: `update` reads top to bottom in the order in which it happens."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from taugate.calibration.encoding.corpus import EncodedDataset
+from taugate.calibration.gate.admit import readmit
+from taugate.calibration.gate.baseline import Admitted, GateState, RecordedProjection, SearchTrial
+from taugate.calibration.job.job import check_sizes
+from taugate.calibration.job.release import ReleaseContents, golden_queries, manifest_facts, query_outcomes
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.measure import DrawnQueries
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.report.page import render
+from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
+from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
+from taugate.calibration.settings.update import UpdateSettings
+from taugate.calibration.study.inherited import Inherited
+from taugate.calibration.study.study import study
+from taugate.calibration.update.changes import CorpusChanges
+from taugate.calibration.update.check import ThresholdCheck, check_threshold
+from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
+from taugate.errors import InputError, ReleaseError
+from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.registry import writer
+from taugate.registry.catalog import find
+from taugate.registry.lock import calibration_lock, lock_for_reading
+from taugate.registry.promotion import SatisfiedRule, promote
+from taugate.registry.signing import sign
+from taugate.retrieval.release.layout import ENCODER_FOLDER, FLOAT32_FOLDER
+from taugate.retrieval.release.manifest import Manifest, UpdateRecord
+from taugate.retrieval.release.reader import Release, load, load_encoder
+from taugate.retrieval.release.signature import TrustedKeys
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+@dataclass(frozen=True)
+class UpdatePromotion:
+    """The promotion that is asked for, if τ still holds.
+
+    wanted: whether the release is to become current; force: promote it also where τ is not shown to hold, or where
+    another rule of promotion is against it; key: private key to sign the release with, None for none; trusted: keys of
+    which one must have signed the current release, and this one to be promoted; None asks for no signature.
+    """
+
+    wanted: bool = True
+    force: bool = False
+    key: "Ed25519PrivateKey | None" = None
+    trusted: TrustedKeys | None = None
+
+
+@dataclass(frozen=True)
+class Updated:
+    """The outcome of an update.
+
+    manifest: of the new release, or of the current one where nothing changed; parent: id of the release that was
+    current; changes: of the corpus; check: whether τ still holds, None where nothing changed; promoted: whether the
+    new release became current.
+    """
+
+    manifest: Manifest
+    parent: str
+    changes: CorpusChanges
+    check: ThresholdCheck | None
+    promoted: bool
+
+
+def update(
+    data: str,
+    releases: Path,
+    settings: UpdateSettings,
+    promotion: UpdatePromotion,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> Updated:
+    """Write a release of a newer corpus with the encoder and the threshold of the current release.
+
+    It becomes current where τ is shown to hold. One calibration or update at a time in a directory.
+
+    data: a folder or a URL with the newer corpus and its labelled queries; releases: the directory of releases;
+    settings: of the check; promotion: what is asked for; say: told one line of progress or warning at a time; watch:
+    stopwatch whose stages grow. Raises InputError, EncoderError or ReleaseError; then nothing has been written, unless
+    it is NotPromoted: then the release is written.
+    """
+    find(releases)  # before the lock makes a directory that nobody asked for
+    with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+        folder = find(releases)
+        with lock_for_reading(folder), watch.stage("load"):
+            release = load(folder, trusted=promotion.trusted)
+            encoders = _encoders(folder, release)
+        asked = _settings(release.manifest, settings)
+        split = asked.split or default_split(data, say)
+        with watch.stage("read"), local_folder(data, split) as source:
+            known = {name for each in release.documents for name in (each.id, each.document_id)}
+            dataset = read_dataset(source, split, Path(spool), known)
+            changes = CorpusChanges.between(release.documents, dataset.documents)
+        if changes.nothing:
+            return Updated(release.manifest, folder.name, changes, None, promoted=False)
+        _check_dataset(dataset, asked, say)
+        encoded = encode_changes(dataset, changes, release, encoders, say, watch)
+        units = SamplingUnits.from_labels(clusters(dataset.answerable))
+        drawn = DrawnQueries.draw(units, len(dataset.documents), asked)
+        admitted = _admitted(dataset, encoded, release, encoders, drawn, asked, say, watch)
+        inherited = Inherited.everything(release)
+        found = study(dataset, admitted.encoded, admitted.index, drawn, asked, watch, inherited)
+        with watch.stage("check"):
+            check = check_threshold(release, dataset, admitted.encoded.answerable, found, settings)
+        _tell(check, say)
+        with watch.stage("write"):
+            record = _record(release.manifest, changes, check, promotion)
+            facts = manifest_facts(dataset, admitted, found, asked) | _kept_facts(release.manifest, admitted, record)
+            contents = ReleaseContents(
+                admitted,
+                Path(spool),
+                golden_queries(dataset, found),
+                query_outcomes(dataset, found),
+                found,
+                render(dataset, facts, found, release.manifest),
+            )
+            manifest = writer.write(releases, facts, contents.fill, parent=folder.name)
+        with watch.stage("promote"):
+            promoted = _promote(releases, manifest, folder.name, check, promotion)
+        return Updated(manifest, folder.name, changes, check, promoted)
+
+
+def _encoders(folder: Path, release: Release) -> ReleaseEncoders:
+    """Load the encoders that the release was calibrated with; raises ReleaseError where they answer otherwise here."""
+    manifest = release.manifest
+    if release.precision != manifest.encoder.precision:
+        raise ReleaseError(
+            f"{folder}: its {manifest.encoder.precision} encoder does not answer as recorded on this machine; update "
+            "it on the kind of machine that it was calibrated on"
+        )
+    queries = load_encoder(folder / ENCODER_FOLDER, manifest, None)
+    if manifest.float32_encoder is None:
+        return ReleaseEncoders(queries, queries)
+    return ReleaseEncoders(queries, load_encoder(folder / FLOAT32_FOLDER, manifest, None))
+
+
+def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettings:
+    """Return the settings of the calibration that the current release comes from, with its threshold as given."""
+    policy = manifest.policy
+    rule = ThresholdRule(
+        method="fixed",
+        policy="similarity" if policy.kind == "none" else policy.kind,
+        metric=policy.metric,
+        tau=policy.tau,
+        chosen_by=policy.method,
+    )
+    judged = [each for each in manifest.gate if each.kind == "index" and each.admitted]
+    gate = GateSettings(judged[-1].margin, judged[-1].confidence) if judged else GateSettings()
+    return CalibrationSettings(
+        split=manifest.data.split if settings.split is None else settings.split,
+        k=policy.k,
+        **manifest.bootstrap.model_dump(),
+        rule=rule,
+        candidates=CandidateSettings(index=manifest.index.kind, gate=gate),
+    )
+
+
+def _check_dataset(dataset: Dataset, asked: CalibrationSettings, say: Callable[[str], None]) -> None:
+    """Raise InputError where the corpus has become too small; tell how many queries have lost their answers."""
+    if asked.k > len(dataset.documents):
+        raise InputError(
+            f"{dataset.name}: has {len(dataset.documents)} documents, fewer than the K = {asked.k} of the current "
+            "release; run taugate calibrate with a smaller --k"
+        )
+    check_sizes(dataset, asked)
+    if dataset.orphaned:
+        say(f"{_queries_are(dataset.orphaned)} left out: every document that answered them was removed")
+
+
+def _admitted(  # noqa: PLR0913, PLR0917 (all that an update has by now)
+    dataset: Dataset,
+    encoded: EncodedDataset,
+    release: Release,
+    encoders: ReleaseEncoders,
+    drawn: DrawnQueries,
+    asked: CalibrationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> Admitted:
+    """Build the index of the release's kind: exact, or approximate and admitted by the gate again."""
+    part, manifest = drawn.parts["calibration"], release.manifest
+    queries = [dataset.answerable[position] for position in part.members.tolist()]
+    with watch.stage("index"):
+        trial = SearchTrial.build(
+            queries, encoded.answerable[part.members], encoded.documents, asked.k, dataset.documents.parents
+        )
+    projection = None
+    if manifest.projection is not None and release.retriever.projection is not None:
+        projection = RecordedProjection(release.retriever.projection, manifest.projection)
+    float32 = None if encoders.documents is encoders.queries else encoders.documents
+    exact = GateState.exact(encoders.queries, encoded, trial)
+    kept = replace(exact.admitted, projection=projection, float32=float32, golden_tolerance=manifest.golden_tolerance)
+    return readmit(replace(exact, admitted=kept), part, asked, say, watch)
+
+
+def _queries_are(count: int) -> str:
+    return f"{count:,} {'query is' if count == 1 else 'queries are'}"
+
+
+def _tell(check: ThresholdCheck, say: Callable[[str], None]) -> None:
+    if check.widened:
+        say(
+            f"warning: the margin is {check.margin:g} instead of {MAX_LOSS:g}: {check.units.words} cannot show that "
+            "less is lost, whatever changes; label more, or set --margin"
+        )
+    if check.unpaired:
+        say(
+            f"warning: {_queries_are(check.unpaired)} about new documents alone, and not compared; to choose a "
+            "threshold with them as well, run taugate calibrate"
+        )
+
+
+def _record(
+    parent: Manifest, changes: CorpusChanges, check: ThresholdCheck, promotion: UpdatePromotion
+) -> UpdateRecord:
+    before = parent.update
+    return UpdateRecord(
+        parent=parent.release_id,
+        calibrated=parent.release_id if before is None else before.calibrated,
+        updates=1 if before is None else before.updates + 1,
+        added=changes.added,
+        changed=changes.changed,
+        removed=changes.removed,
+        queries=len(check.units),
+        evidence=check.units.record,
+        loss=check.loss,
+        margin=check.margin,
+        confidence=CONFIDENCE,
+        holds=check.holds,
+        forced=promotion.wanted and promotion.force and not check.holds,
+    )
+
+
+def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> dict[str, Any]:
+    """Return the facts of the manifest that are the parent's, or the update's own."""
+    facts: dict[str, Any] = {
+        "gate": [*(each for each in parent.gate if each.kind != "index"), *admitted.gate],
+        "strata": parent.strata,
+        "update": record,
+    }
+    if parent.calibration is not None:  # its evidence is what τ rests on: an update measures nothing that replaces it
+        facts["calibration"] = parent.calibration
+    return facts
+
+
+def _promote(
+    releases: Path, manifest: Manifest, parent: str, check: ThresholdCheck, promotion: UpdatePromotion
+) -> bool:
+    """Sign and promote the release where that is wanted, and τ holds or the user insists."""
+    name = manifest.release_id
+    if promotion.key is not None:
+        sign(releases / name, promotion.key)
+    if not promotion.wanted or not (check.holds or promotion.force):
+        return False
+    shown = f"accuracy at τ not lower by more than {check.margin:g} after an update"
+    rule = SatisfiedRule(shown, parent) if check.holds else None
+    promote(releases, name, promotion.trusted, force=promotion.force, rule=rule)
+    return True

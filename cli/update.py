@@ -1,0 +1,121 @@
+"""`taugate update`: a release of a newer corpus with the threshold of the current one, if the threshold still holds."""
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from taugate.calibration.progress import Stopwatch
+from taugate.calibration.settings.update import UpdateSettings
+from taugate.cli.terminal.options import add_option
+from taugate.cli.terminal.output import say, say_labelled
+from taugate.errors import InputError
+from taugate.registry.signing import signing_key, trusted_keys
+
+if TYPE_CHECKING:
+    from taugate.calibration.update.job import Updated
+
+_NOT_PROMOTED = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate update`."""
+    parser.description = (
+        "Encode what changed in a corpus, keep encoder and threshold of the current release, and promote the new "
+        "release if the threshold still holds."
+    )
+    parser.add_argument(
+        "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
+    )
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    add_option(parser, UpdateSettings.fields(), "split")
+    add_option(parser, UpdateSettings.fields(), "margin", metavar="X")
+    parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
+    parser.add_argument("--force", action="store_true", help="promote the release even if τ is not shown to hold")
+    parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
+    parser.add_argument(
+        "--sign-with",
+        metavar="PEM",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="Ed25519 private key to sign the release with",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Update, and report.
+
+    Returns 0, or 4 where the threshold is not shown to hold. Raises TaugateError for what keeps a release from being
+    written.
+    """
+    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    from taugate.cli.terminal.display import ProgressDisplay
+
+    if arguments.no_promote and arguments.force:
+        raise InputError("--force: --no-promote promotes nothing; leave one of the two out")
+    settings = UpdateSettings(**{name: getattr(arguments, name, None) for name in UpdateSettings.fields()})
+    wanted = not arguments.no_promote
+    key = signing_key(getattr(arguments, "sign_with", None), promoting=wanted)
+    watch = Stopwatch()
+    with ProgressDisplay(watch) as display:
+        with watch.task("starting"):
+            from taugate.calibration.report.terminal import times
+            from taugate.calibration.update.job import (
+                UpdatePromotion,
+                update,
+            )  # loads scikit-learn, which takes seconds
+
+        promotion = UpdatePromotion(wanted, arguments.force, key, trusted_keys())
+        updated = update(arguments.data, arguments.releases, settings, promotion, display.say, watch)
+        if updated.check is not None:
+            display.say(times(watch))
+    return _report(updated, arguments.releases, as_json=arguments.json, wanted=wanted)
+
+
+def _report(updated: "Updated", releases: Path, *, as_json: bool, wanted: bool) -> int:
+    """Print the release to stdout and what was found to stderr; returns the exit code."""
+    name, check = updated.manifest.release_id, updated.check
+    sys.stdout.write(orjson.dumps(_as_json(updated)).decode() + "\n" if as_json else f"{releases / name}\n")
+    sys.stdout.flush()
+    if check is None:
+        say(f"nothing changed: {name} has these documents already, and stays the current release")
+        return 0
+    changes, where = updated.changes, f"--releases {shlex.quote(str(releases))}"
+    promotion = f"Promoted in place of {updated.parent}."
+    if updated.promoted and not check.holds:
+        promotion = f"Promoted in place of {updated.parent}, as --force asks, though τ is not shown to hold."
+    elif not updated.promoted:
+        promotion = f"Not promoted. {updated.parent} stays the current release."
+    following = f"taugate serve {where}" if updated.promoted else f"taugate release diff {name} {where}"
+    say("")
+    say_labelled(
+        {
+            "Changed": f"{changes.added:,} documents added, {changes.changed:,} changed, {changes.removed:,} removed.",
+            "Threshold": f"{check.sentence[:1].upper()}{check.sentence[1:]}.",
+            "Promotion": promotion,
+            "Next": following,
+        }
+    )
+    if check.holds or updated.promoted:
+        return 0
+    remedy = "run taugate calibrate to choose another τ" + (", or give --force" if wanted else "")
+    say(f"taugate: {check.sentence}. {name} is written, but not promoted; {remedy}")
+    return _NOT_PROMOTED
+
+
+def _as_json(updated: "Updated") -> dict[str, Any]:
+    """Return the object that --json prints."""
+    changes, check = updated.changes, updated.check
+    return {
+        "release": updated.manifest.release_id,
+        "parent": updated.parent,
+        "added": changes.added,
+        "changed": changes.changed,
+        "removed": changes.removed,
+        "holds": check is None or check.holds,
+        "loss": {"mean": 0.0, "lower": 0.0, "upper": 0.0} if check is None else check.loss.model_dump(),
+    }

@@ -1,0 +1,312 @@
+"""`taugate update` from end to end: what is encoded, promoted, written and left, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.calibration.comparison.rule import QUANTITIES
+from taugate.cli import main as cli
+from taugate.registry import history, writer
+from taugate.registry.catalog import current_id, release_ids
+from taugate.registry.promotion import promote
+from taugate.retrieval.encoder.encoder import OnnxEncoder, Tokens
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.layout import OUTCOMES
+from taugate.retrieval.release.query_arrays import Outcomes
+from taugate.retrieval.release.reader import load
+from taugate.retrieval.release.verify import verify
+from tests.calibration.commands import Capture, small
+from tests.calibration.update.corpora import Record, Updating, documents_of, manifest_of, mixed_changes, newer
+from tests.registry.conftest import copy, first
+from tests.retrieval.release.clones import clone
+
+__all__ = ["copy", "first"]
+
+
+@pytest.fixture
+def update(capfd: pytest.CaptureFixture[str]) -> Updating:
+    return Updating(capfd)
+
+
+def garbled(documents: list[Record]) -> list[Record]:
+    """A third of the documents no longer say what they said."""
+    return [
+        record | {"text": f"nothing to see here {row}", "title": ""} if row % 3 == 0 else record
+        for row, record in enumerate(documents)
+    ]
+
+
+def test_an_update_that_holds_is_promoted(
+    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
+) -> None:
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    code, printed, error = update(data, copy)
+    assert code == 0
+    assert {*printed} == {"release", "parent", "added", "changed", "removed", "holds", "loss"}
+    assert (printed["parent"], printed["added"], printed["changed"], printed["removed"]) == (first, 5, 5, 0)
+    assert printed["holds"]
+    assert printed["loss"]["lower"] <= printed["loss"]["mean"] <= printed["loss"]["upper"]
+    assert current_id(copy) == printed["release"]
+    manifest, before = manifest_of(copy), manifest_of(copy, first)
+    assert manifest["policy"] == before["policy"]
+    assert manifest["calibration"] == before["calibration"]
+    assert manifest["encoder"] == before["encoder"]
+    record = manifest["update"]
+    assert (record["parent"], record["calibrated"], record["updates"]) == (first, first, 1)
+    assert record["loss"] == printed["loss"]
+    assert (record["holds"], record["forced"]) == (True, False)
+    assert "The threshold still holds: on 503 queries" in error
+    event = history.read(copy).events[-1]
+    assert (event.release, event.forced) == (printed["release"], ())
+    assert "accuracy at τ not lower by more than 0.01" in str(event.rule)
+    asked = json.loads((data / "queries.jsonl").read_text(encoding="utf-8").splitlines()[0])["text"]
+    assert load(copy / printed["release"]).retriever.search([Query(asked, k=5)])[0].considered == 5
+
+
+def test_only_texts_that_are_new_are_encoded(
+    sample: Path, copy: Path, tmp_path: Path, update: Updating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TAUGATE_CACHE", str(tmp_path / "empty"))
+    encoded: list[int] = []
+    embed = OnnxEncoder.embed
+
+    def counted(self: OnnxEncoder, tokens: list[Tokens], *more: object) -> object:
+        encoded.append(len(tokens))
+        return embed(self, tokens, *more)  # type: ignore[arg-type]  # what the caller gave
+
+    monkeypatch.setattr(OnnxEncoder, "embed", counted)
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    code, _, error = update(data, copy, "--no-promote")
+    assert code == 0
+    golden, queries = 32, 497 + 20  # asked when the release is opened; six texts come twice; twenty are off topic
+    assert sum(encoded) == golden + 10 + queries
+    assert "encoded 10 texts of 508 documents; the others were known already" in error
+
+
+def test_the_second_update_says_whose_threshold_it_has(
+    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
+) -> None:
+    assert update(newer(sample, tmp_path / "one", mixed_changes), copy)[0] == 0
+    code, printed, _ = update(newer(tmp_path / "one", tmp_path / "two", lambda documents: documents[:-2]), copy)
+    assert (code, printed["removed"]) == (0, 2)
+    record = manifest_of(copy)["update"]
+    assert (record["calibrated"], record["updates"]) == (first, 2)
+    assert record["parent"] == printed["parent"] != first
+
+
+def test_nothing_changed(sample: Path, copy: Path, first: str, update: Updating) -> None:
+    code, printed, error = update(sample, copy)
+    assert (code, printed["release"], printed["holds"]) == (0, first, True)
+    assert (printed["added"], printed["changed"], printed["removed"]) == (0, 0, 0)
+    assert release_ids(copy) == [first]
+    assert error.splitlines()[-1].startswith(f"nothing changed: {first} ")
+
+
+def test_metadata_alone_changes_a_document_and_encodes_nothing(
+    sample: Path, copy: Path, tmp_path: Path, update: Updating
+) -> None:
+    def tagged(documents: list[Record]) -> list[Record]:
+        return [documents[0] | {"metadata": {"edition": 2}}, *documents[1:]]
+
+    code, printed, error = update(newer(sample, tmp_path / "newer", tagged), copy)
+    assert (code, printed["changed"]) == (0, 1)
+    assert "encoded 0 texts of 503 documents" in error
+    assert load(copy / printed["release"]).metadata.columns
+
+
+def test_a_threshold_that_is_not_shown_to_hold(
+    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
+) -> None:
+    data = newer(sample, tmp_path / "newer", garbled)
+    code, printed, error = update(data, copy)
+    assert (code, printed["holds"], current_id(copy)) == (4, False, first)
+    assert printed["loss"]["upper"] > printed["loss"]["mean"] > 0.05
+    last = error.splitlines()[-1]
+    assert last.startswith("taugate: the threshold is not shown to hold: on 503 queries, accuracy at τ went from ")
+    assert f"{printed['release']} is written, but not promoted" in last
+    record = verify(copy / printed["release"]).update
+    assert record is not None
+    assert (record.holds, record.forced) == (False, False)
+
+    code, printed, _ = update(data, copy, "--force")
+    assert (code, printed["holds"], current_id(copy)) == (0, False, printed["release"])
+    assert manifest_of(copy)["update"]["forced"]
+
+
+def test_the_loss_is_that_of_the_outcomes(
+    sample: Path, copy: Path, first: str, tmp_path: Path, update: Updating
+) -> None:
+    """Of the held-out queries both releases have written down what each got: their difference is in the paired one."""
+    data = newer(sample, tmp_path / "newer", garbled)
+    _, printed, _ = update(data, copy, "--no-promote")
+    hits = [
+        QUANTITIES["accuracy"](Outcomes.load(copy / name / OUTCOMES, 5), 5).values
+        for name in (first, printed["release"])
+    ]
+    held_out = float(np.mean(hits[0] - hits[1]))
+    assert len(hits[0]) == 151
+    before, after = (load(copy / name) for name in (first, printed["release"]))
+    lines = [json.loads(line) for line in (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()]
+    relevant = {
+        line.split("\t")[0]: line.split("\t")[1]
+        for line in (data / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    }
+    shares = []
+    for release in (before, after):
+        answers = release.retriever.search([Query(line["text"], k=5) for line in lines])
+        shares.append(
+            np.mean(
+                [
+                    relevant[line["_id"]] in {release.documents[place].id for place in answer.positions.tolist()}
+                    for line, answer in zip(lines, answers, strict=True)
+                ]
+            )
+        )
+    assert printed["loss"]["mean"] == pytest.approx(shares[0] - shares[1])
+    assert held_out == pytest.approx(printed["loss"]["mean"], abs=0.1)
+
+
+def test_a_query_whose_answer_was_removed_is_left_out(
+    sample: Path, copy: Path, tmp_path: Path, update: Updating
+) -> None:
+    """The qrels still name the documents; nobody has to edit them."""
+    data = newer(sample, tmp_path / "newer", lambda documents: documents[10:])
+    code, printed, error = update(data, copy)
+    assert (code, printed["removed"]) == (0, 10)
+    assert "10 queries are left out: every document that answered them was removed" in error
+    manifest = manifest_of(copy)
+    assert (manifest["data"]["answerable"], manifest["data"]["unanswerable"]) == (493, 0)
+    assert manifest["update"]["queries"] == 493
+
+
+def test_queries_about_new_documents_are_counted_and_not_compared(
+    sample: Path, copy: Path, tmp_path: Path, update: Updating
+) -> None:
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.write(json.dumps({"_id": "fresh", "text": "When is the Ebro bridge built?"}) + "\n")
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.write("fresh\tnew-0\t1\n")
+    code, _, error = update(data, copy)
+    assert code == 0
+    assert "1 query is about new documents alone" in error
+    assert manifest_of(copy)["update"]["queries"] == 503
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf-flat"])
+def test_an_approximate_index_is_built_again_and_admitted_again(
+    kind: str, sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
+) -> None:
+    releases = tmp_path / "releases"
+    code, before, _ = Capture(capfd)(sample, releases, encoder, "--index", kind, "--margin", "0.1")
+    assert (code, before["index"]["kind"]) == (0, kind)
+    code, _, error = update(newer(sample, tmp_path / "newer", mixed_changes), releases, "--margin", "0.1")
+    assert code == 0, error
+    manifest = manifest_of(releases)
+    assert (manifest["index"]["kind"], manifest["index"]["documents"]) == (kind, 508)
+    (record,) = manifest["gate"]
+    assert (record["kind"], record["admitted"], record["margin"]) == ("index", True, 0.1)
+
+
+def test_a_projection_stays(
+    sample: Path, encoder: Path, tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]
+) -> None:
+    releases = tmp_path / "releases"
+    options = ("--projection", "query-pca", "--retention", "0.5", "--margin", "0.3")
+    code, before, _ = Capture(capfd)(sample, releases, encoder, *options)
+    assert code == 0
+    assert before["projection"] is not None
+    code, _, error = update(newer(sample, tmp_path / "newer", mixed_changes), releases)
+    assert code == 0, error
+    manifest = manifest_of(releases)
+    assert manifest["projection"] == before["projection"]
+    assert manifest["gate"] == before["gate"]
+    assert manifest["files"]["projection.safetensors"] == before["files"]["projection.safetensors"]
+
+
+def test_refusals_stay(tmp_path: Path, update: Updating, capfd: pytest.CaptureFixture[str]) -> None:
+    """The score by which queries are refused keeps its threshold, and is worked out in the newer corpus."""
+    data, encoder = small(tmp_path / "small", 120, texts=120)
+    with (data / "queries.jsonl").open("a", encoding="utf-8") as queries:
+        queries.writelines(
+            json.dumps({"_id": f"u{row}", "text": f"word{row} unknown things"}) + "\n" for row in range(80)
+        )
+    with (data / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.writelines(f"u{row}\td{row}\t0\n" for row in range(80))
+    releases = tmp_path / "releases"
+    code, before, _ = Capture(capfd)(data, releases, encoder, "--max-answered", "0.2", "--max-empty", "0.2")
+    assert code == 0
+    more = [{"_id": f"new-{row}", "text": f"word{row} word{row + 1} word{row + 2}"} for row in range(3)]
+    code, _, error = update(newer(data, tmp_path / "newer", lambda documents: [*more, *documents]), releases)
+    assert code == 0, error
+    manifest = manifest_of(releases)
+    assert manifest["abstention"] == before["abstention"]
+    release = load(releases / str(current_id(releases)))
+    answers = release.retriever.search([Query("word70 unknown things", k=5)])
+    assert answers[0].reason == "unanswerable"
+
+
+def refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    capfd.readouterr()
+    assert cli.main(["update", *arguments]) == 2
+    printed = capfd.readouterr()
+    said = [line for line in printed.err.splitlines() if line.startswith("taugate: ")]
+    assert printed.out == ""
+    assert len(said) == 1
+    assert "Traceback" not in printed.err
+    return said[0]
+
+
+def test_bad_input_is_one_sentence_and_writes_nothing(
+    sample: Path, copy: Path, first: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    there, data, empty = str(copy), str(sample), str(tmp_path / "empty")
+    assert "no such directory" in refused([str(tmp_path / "missing"), "--releases", there], capfd)
+    assert "no release is current" in refused([data, "--releases", empty], capfd)
+    assert not Path(empty).exists()
+    assert "--margin 0.0: give a loss" in refused([data, "--releases", there, "--margin", "0"], capfd)
+    assert "--force: --no-promote" in refused([data, "--releases", there, "--force", "--no-promote"], capfd)
+    assert "--split names one of: test" in refused([data, "--releases", there, "--split", "human"], capfd)
+    few = newer(sample, tmp_path / "few", lambda documents: documents[:3])
+    assert "has 3 documents, fewer than the K = 5" in refused([str(few), "--releases", there], capfd)
+    typo = newer(sample, tmp_path / "typo", lambda documents: documents)
+    with (typo / "qrels" / "test.tsv").open("a", encoding="utf-8") as qrels:
+        qrels.write(f"{json.loads((typo / 'queries.jsonl').open().readline())['_id']}\tnever-was\t1\n")
+    assert "'never-was' is not in corpus.jsonl" in refused([str(typo), "--releases", there], capfd)
+    assert release_ids(copy) == [first]
+
+
+def test_a_release_that_cannot_be_read(
+    sample: Path, copy: Path, first: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    other = shutil.copytree(copy, tmp_path / "other")
+    (copy / first / "encoder" / "model.onnx").write_bytes(b"broken")
+    assert "encoder/model.onnx" in refused([str(data), "--releases", str(copy)], capfd)
+    manifest = other / first / "manifest.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"schema_version": 2', b'"schema_version": 9'))
+    assert "schema version 9" in refused([str(data), "--releases", str(other)], capfd)
+
+
+def test_another_promotion_meanwhile_is_not_undone(
+    sample: Path,
+    copy: Path,
+    first: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was compared with is no longer current when the update is done."""
+    write = writer.write
+
+    def overtaken(*arguments: object, **keywords: object) -> object:
+        promote(copy, clone(copy / first, 1, parent=first))
+        return write(*arguments, **keywords)  # type: ignore[arg-type]  # what the caller gave
+
+    monkeypatch.setattr(writer, "write", overtaken)
+    data = newer(sample, tmp_path / "newer", mixed_changes)
+    assert "another command made" in refused([str(data), "--releases", str(copy)], capfd)
+    assert len(documents_of(data)) == 508
