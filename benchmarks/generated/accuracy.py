@@ -77,24 +77,23 @@ def _draw(cases: Sequence[Case]) -> None:
         Axis(0.0, 1.0, "accuracy@5 on human queries"),
     )
     chart.line([0, 1], [0, 1], "guess")
-    for encoder, marked in _marks(cases):
-        chart.dots(
-            [
-                Dot(case.accuracy_generated.mean, case.accuracy_human.mean, marked, f"{case.name}, {encoder}")
-                for case in cases
-                if case.encoder == encoder
-            ]
-        )
+    marks = {encoder: "ABC"[place] for place, encoder in enumerate(dict.fromkeys(case.encoder for case in cases))}
+    chart.dots(
+        [
+            Dot(
+                case.accuracy_generated.mean,
+                case.accuracy_human.mean,
+                marks[case.encoder],
+                f"{case.name}, {case.encoder}",
+            )
+            for case in cases
+        ]
+    )
     keys = [
         LegendEntry("line", "guess", "cropped queries as hard as human ones"),
-        *(LegendEntry("dot", "", f"{marked}: {encoder}") for encoder, marked in _marks(cases)),
+        *(LegendEntry("dot", "", f"{marked}: {encoder}") for encoder, marked in marks.items()),
     ]
     for scheme in get_args(Scheme):
         (_FOLDER / f"{_NAME}-{scheme}.svg").write_text(
             standalone(Figure.from_chart(chart, keys), scheme), encoding="utf-8"
         )
-
-
-def _marks(cases: Sequence[Case]) -> list[tuple[str, str]]:
-    """Return each encoder with the letter beside its dots."""
-    return [(encoder, "ABC"[place]) for place, encoder in enumerate(dict.fromkeys(case.encoder for case in cases))]
