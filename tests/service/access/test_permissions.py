@@ -215,7 +215,7 @@ def test_no_key_is_answered_from_what_another_one_asked(permitting: ServiceProce
 
 def test_a_key_with_a_filter_has_no_path_about_all_documents(permitting: ServiceProcess) -> None:
     within = {path for path, rule in PATH_RULES.items() if rule.filtered}
-    assert within == {"/search", "/search/batch", "/feedback"}
+    assert within == {"/explain", "/search", "/search/batch", "/feedback"}
     reply = permitting.http.get("/release", headers=bearer(A))
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
     assert "has a filter" in reply.json()["error"]["message"]

@@ -20,10 +20,12 @@ def test_the_committed_document_is_up_to_date() -> None:
 def test_each_path_is_routed_once_and_each_operation_has_a_short_name() -> None:
     app = create_app(Settings(releases=Path("releases")))
     posts = [route.path for route in app.routes if "POST" in (getattr(route, "methods", None) or ())]  # type: ignore[attr-defined]  # of the routes that have one
-    assert sorted(posts) == ["/feedback", "/search", "/search/batch"], "/admin/reload is in a router of its own"
+    assert sorted(posts) == ["/explain", "/feedback", "/search", "/search/batch"], (
+        "/admin/reload is in a router of its own"
+    )
     operations = [operation for path in openapi_document()["paths"].values() for operation in path.values()]
     assert {operation["operationId"] for operation in operations} == {
-        *("search", "search_batch", "feedback", "reload", "livez", "readyz", "release", "metrics")
+        *("search", "search_batch", "explain", "feedback", "reload", "livez", "readyz", "release", "metrics")
     }
 
 
