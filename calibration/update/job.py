@@ -150,7 +150,6 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         policy="similarity" if policy.kind == "none" else policy.kind,
         metric=policy.metric,
         tau=policy.tau,
-        chosen_by=policy.method,
     )
     judged = [each for each in manifest.gate if each.kind == "index" and each.admitted]
     gate = GateSettings(judged[-1].margin, judged[-1].confidence) if judged else GateSettings()
@@ -158,7 +157,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         split=manifest.data.split if settings.split is None else settings.split,
         k=policy.k,
         **manifest.bootstrap.model_dump(),
-        rule=rule,
+        rule=rule.kept_from(policy.method),
         candidates=CandidateSettings(index=manifest.index.kind, gate=gate),
     )
 
