@@ -94,7 +94,7 @@ def _report(updated: "Updated", releases: Path, *, as_json: bool, wanted: bool) 
     say("")
     say_labelled(
         {
-            "Changed": f"{changes.added:,} documents added, {changes.changed:,} changed, {changes.removed:,} removed.",
+            "Changed": f"Documents: {changes.added:,} added, {changes.changed:,} changed, {changes.removed:,} removed.",
             "Threshold": f"{check.sentence[:1].upper()}{check.sentence[1:]}.",
             "Promotion": promotion,
             "Next": following,

@@ -101,7 +101,7 @@ def calibrate(
         asked.check(releases, encoder)
         inherited = _inherited(releases, encoder, settings)
         if inherited is not None:
-            settings = replace(settings, rule=replace(settings.rule, chosen_by=inherited.chosen_by))
+            settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
         cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
         drawn = DrawnQueries.draw(

@@ -146,8 +146,8 @@ def update_words(record: UpdateRecord) -> str:
     return (
         f"The threshold was chosen on the documents of {record.calibrated}, and any guarantee speaks of those. Since "
         f"the release before this one, {record.added:,} documents were added, {record.changed:,} changed and "
-        f"{record.removed:,} removed. The threshold {shown} to lose at most {100 * record.margin:.3g} % of the answers "
-        f"by that: {100 * record.loss.mean:.2f} % were lost, and the limit is {100 * record.loss.upper:.2f} % "
+        f"{record.removed:,} removed. That {shown} to cost at most {100 * record.margin:.3g} % of the questions their "
+        f"answer: {100 * record.loss.mean:.2f} % lost it, and {100 * record.loss.upper:.2f} % may "
         f"({100 * record.confidence:g} % confidence)."
     )
 

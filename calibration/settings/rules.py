@@ -67,14 +67,15 @@ class ThresholdRule(Options):
         description="keep this threshold instead of choosing one; needs --policy, and takes the model of relevance "
         "from the current release",
     )
-    chosen_by: Method | None = Field(
-        default=None, description="method that chose tau in an earlier release, where it was not chosen here"
-    )
 
     @property
     def divides_by_document(self) -> bool:
         """Whether whole documents are held out where they are the unit of evidence; the papers hold out queries."""
-        return (self.chosen_by or self.method) != "bootstrap"
+        return self.method != "bootstrap"
+
+    def kept_from(self, chosen_by: Method) -> "InheritedRule":
+        """Return the same rule for a threshold that an earlier release has; chosen_by: the method of that release."""
+        return InheritedRule(**{name: getattr(self, name) for name in ThresholdRule.fields()}, chosen_by=chosen_by)
 
     def split_by_loss(self) -> Iterator[Self]:
         """Yield one rule for each largest loss, the one in force first; together they err as rarely as one would.
@@ -184,6 +185,21 @@ class ThresholdRule(Options):
         if abs(tau) > _LARGEST_FLOAT32:
             raise InputError(f"--tau {tau:g}: is beyond float32, in which it is compared; give a smaller number")
         return cls(method="fixed", policy=policy, metric=metric, tau=tau)
+
+
+@dataclass(frozen=True)
+class InheritedRule(ThresholdRule):
+    """A threshold that an earlier release has.
+
+    The queries are divided as they were there, so that those that are held out are the same where the queries are.
+    """
+
+    chosen_by: Method = Field(default="fixed", description="method that chose the threshold")
+
+    @property
+    def divides_by_document(self) -> bool:
+        """Whether whole documents were held out in that release."""
+        return self.chosen_by != "bootstrap"
 
 
 @dataclass(frozen=True)

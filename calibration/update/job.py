@@ -89,9 +89,23 @@ def update(
     it is NotPromoted: then the release is written.
     """
     find(releases)  # before the lock makes a directory that nobody asked for
-    with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+    with calibration_lock(releases):
         folder = find(releases)
-        with lock_for_reading(folder), watch.stage("load"):
+        with lock_for_reading(folder):
+            return _update_of(folder, data, settings, promotion, say, watch)
+
+
+def _update_of(
+    folder: Path,
+    data: str,
+    settings: UpdateSettings,
+    promotion: UpdatePromotion,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> Updated:
+    """Update one release, which is current; folder: of the release. The others are those of `update`."""
+    with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
+        with watch.stage("load"):
             release = load(folder, trusted=promotion.trusted)
             encoders = _encoders(folder, release)
         asked = _settings(release.manifest, settings)
@@ -123,9 +137,9 @@ def update(
                 found,
                 render(dataset, facts, found, release.manifest),
             )
-            manifest = writer.write(releases, facts, contents.fill, parent=folder.name)
+            manifest = writer.write(folder.parent, facts, contents.fill, parent=folder.name)
         with watch.stage("promote"):
-            promoted = _promote(releases, manifest, folder.name, check, promotion)
+            promoted = _promote(folder.parent, manifest, folder.name, check, promotion)
         return Updated(manifest, folder.name, changes, check, promoted)
 
 
@@ -151,7 +165,6 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         policy="similarity" if policy.kind == "none" else policy.kind,
         metric=policy.metric,
         tau=policy.tau,
-        chosen_by=policy.method,
     )
     judged = [each for each in manifest.gate if each.kind == "index" and each.admitted]
     gate = GateSettings(judged[-1].margin, judged[-1].confidence) if judged else GateSettings()
@@ -159,7 +172,7 @@ def _settings(manifest: Manifest, settings: UpdateSettings) -> CalibrationSettin
         split=manifest.data.split if settings.split is None else settings.split,
         k=policy.k,
         **manifest.bootstrap.model_dump(),
-        rule=rule,
+        rule=rule.kept_from(policy.method),
         candidates=CandidateSettings(index=manifest.index.kind, gate=gate),
     )
 
