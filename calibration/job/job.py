@@ -15,6 +15,7 @@ from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
+from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import study
@@ -94,6 +95,10 @@ def calibrate(
         asked.check(releases, encoder)
         cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
+        if truncated := encoded.truncated_documents:
+            config = encoder.config
+            said = truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)
+            say(f"warning: {said}")
         drawn = DrawnQueries.draw(
             SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
         )
