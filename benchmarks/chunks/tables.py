@@ -126,7 +126,7 @@ def _worst(sets: Sequence[ComparedSet], setting: Setting) -> str:
     return f"{share(gain).replace('-', '−') if round(gain, 3) else '.000'} ({name})"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Compared:
     """A part of the sets in every setting.
 
