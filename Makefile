@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels explanations \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -39,6 +39,9 @@ few-labels: $(VENV)/.test ## docs/benchmarks/few-labels.md: what 25 to 100 label
 	$(BIN)/python -m benchmarks.labels.tables $(ARGS)
 
 evidence-benchmarks: ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
+
+chunk-study: $(VENV)/.test ## docs/benchmarks/chunks.md: size and overlap of chunks, from the data sets in TAUGATE_DATA; a night on two cores
+	$(BIN)/python -m benchmarks.chunks.tables $(ARGS)
 
 gate-benchmarks: ## the tables of docs/benchmarks/gate.md, from the data sets in TAUGATE_DATA
 

@@ -10,6 +10,7 @@ import orjson
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
+from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 
 _LISTED = 10  # skipped files that are named on the terminal; --json names all of them
 
@@ -33,14 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--chunks",
         metavar="auto|off|TOKENS",
         default="auto",
-        help="size of a chunk in tokens; auto: the encoder's window; off: one document a file (default: auto)",
+        help=f"size of a chunk in tokens; auto: {CHUNK_TOKENS}, or the encoder's window where that is smaller; "
+        "off: one document a file (default: auto)",
     )
     parser.add_argument(
         "--overlap",
         metavar="TOKENS",
         type=int,
-        default=0,
-        help="tokens that a chunk repeats from the one before (default: 0)",
+        default=OVERLAP_TOKENS,
+        help=f"tokens that a chunk repeats from the one before (default: {OVERLAP_TOKENS})",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="read everything and say what would change; write nothing"

@@ -128,7 +128,7 @@ def table_of(sets: Sequence[ComparedSet], settings: Sequence[Setting] = SETTINGS
 
 def signed(value: Interval) -> str:
     """Format a difference with its sign and its interval."""
-    sign = "+" if value.mean >= 0 else "−"
+    sign = "+" if round(value.mean, 3) >= 0 else "−"
     limits = (share(limit).replace("-", "−") for limit in (value.lower, value.upper))
     return f"{sign}{share(abs(value.mean))} [{', '.join(limits)}]"
 
@@ -136,4 +136,4 @@ def signed(value: Interval) -> str:
 def places(sets: Sequence[ComparedSet]) -> str:
     """Say what encoded the texts, in a sentence. sets: measured."""
     found = sorted({ranking.place for each in sets for ranking in each.rankings.values()})
-    return f"Encoded by {' and '.join(found)}."
+    return f"Documents were encoded by {' and '.join(found)}, and the rankings kept."

@@ -140,11 +140,6 @@ def encode_dataset(
     )
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
-    if documents.truncated:
-        say(
-            f"warning: {documents.truncated} of {len(dataset.documents)} documents are longer than the "
-            f"{encoder.config.max_length} tokens that the encoder reads; what follows is not searched"
-        )
     answerable = len(dataset.answerable)
     return EncodedDataset(
         documents.vectors,

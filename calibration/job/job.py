@@ -18,6 +18,7 @@ from taugate.calibration.metrics.splits import FEWEST_CALIBRATING, held_out
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.state import AvailableEvidence
 from taugate.calibration.provisional.words import PROVISIONAL
+from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
@@ -104,6 +105,10 @@ def calibrate(
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
         cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
         encoded = encode_dataset(dataset, encoder, cache, say, watch)
+        if truncated := encoded.truncated_documents:
+            config = encoder.config
+            said = truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)
+            say(f"warning: {said}")
         drawn = DrawnQueries.draw(
             SamplingUnits.from_labels(clusters(dataset.answerable)), len(dataset.documents), settings
         )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from taugate.calibration.charts.numbers import percent
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
 from taugate.retrieval.release.records import FEWEST_QUERIES
 
 # The papers' bootstrap draws samples of 100 queries (thresholds paper, after Table 1). From fewer it draws more than
@@ -93,6 +95,21 @@ def query_set_warnings(signs: QuerySetSigns) -> list[str]:
             "does not suit the texts"
         )
     return found
+
+
+def truncation_warning(truncated: int, documents: int, window: int, encoder: str) -> str:
+    """Say how many documents the encoder does not read to their end, and which command cuts them.
+
+    truncated: how many of the `documents` are longer than the window. window: tokens that the encoder reads. encoder:
+    its name.
+    """
+    verb, those = ("is", "it") if truncated == 1 else ("are", "them")
+    named = "" if encoder == DEFAULT_ENCODER else f" --encoder {encoder}"
+    return (
+        f"{truncated:,} of {documents:,} documents ({percent(truncated / documents)}) {verb} longer than the encoder's "
+        f"{window:,} tokens, and what comes after is not searched; cut {those} with: "
+        f"taugate import DATA --to NEW{named}"
+    )
 
 
 def _few(signs: QuerySetSigns) -> str:

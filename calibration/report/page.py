@@ -10,6 +10,7 @@ from taugate.calibration.abstention.words import SCORES, evidence, headline, mos
 from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, spread
 from taugate.calibration.charts.template import template
 from taugate.calibration.provisional.words import outlook
+from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
@@ -121,16 +122,10 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
         warnings.append(PageWarning("Updated", update_words(update)))
     if worthless := record.worthless(k):
         warnings.append(PageWarning("No better than chance", _sentence(worthless)))
-    if long := data["truncated_documents"]:
-        documents = f"{data['documents']:,} documents {'is' if long == 1 else 'are'}"
-        warnings.append(
-            PageWarning(
-                "Long documents",
-                f"{long:,} of {documents} longer than {facts['encoder']['max_length']:,} tokens; only "
-                f"{'its' if long == 1 else 'their'} beginning is searched. Split long documents into passages, or "
-                "choose an encoder that reads longer texts.",
-            )
-        )
+    if truncated := data["truncated_documents"]:
+        encoder = facts["encoder"]
+        said = truncation_warning(truncated, data["documents"], encoder["max_length"], encoder["name"])
+        warnings.append(PageWarning("Long documents", said))  # ends with a command, which takes no full stop
     if found.abstention is not None:
         if not found.abstention.record.certified:
             said = "The limits asked for could not be certified, so the release was not promoted."

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from tokenizers import Tokenizer
 
 from taugate.errors import InputError
+from taugate.ingestion.chunks import CHUNK_TOKENS, OVERLAP_TOKENS
 from taugate.ingestion.parsed import Block, ParsedDocument
 from taugate.retrieval.encoder.encoder import CONFIG, TOKENIZER, EncoderConfig
 
@@ -64,15 +65,20 @@ class Chunker:
     """Makes chunks of at most `size` tokens, the title and the special tokens included.
 
     tokenizer: the encoder's own, without truncation and padding. window: the encoder's longest text, in tokens.
-    size: of a chunk in tokens, by default the window. overlap: tokens that a chunk repeats from the one before it,
-    where a section had to be divided. prompt: what the encoder puts in front of each document. Raises InputError where
-    the size is beyond the window, or the overlap is more than half of the size.
+    size: of a chunk in tokens, None for CHUNK_TOKENS or the window, whichever is smaller. overlap: tokens that a chunk
+    repeats from the one before it, where a section had to be divided. prompt: what the encoder puts in front of each
+    document. Raises InputError where the size is beyond the window, or the overlap is more than half of the size.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, window: int, size: int | None = None, overlap: int = 0, prompt: str = ""
+        self,
+        tokenizer: Tokenizer,
+        window: int,
+        size: int | None = None,
+        overlap: int = OVERLAP_TOKENS,
+        prompt: str = "",
     ) -> None:
-        self.size = window if size is None else size
+        self.size = min(CHUNK_TOKENS, window) if size is None else size
         self.overlap = overlap
         if self.size > window:
             raise InputError(f"--chunks {size}: the encoder reads at most {window} tokens; give {window} or fewer")

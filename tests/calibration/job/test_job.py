@@ -1,12 +1,14 @@
 """The same input gives the same digest, a known text is not encoded twice, and a failure leaves nothing."""
 
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from taugate.cli import main as cli
 from taugate.registry.catalog import current_id, release_ids
@@ -93,8 +95,14 @@ def test_what_the_encoder_cuts_off_is_counted(
     assert calibrate(sample, tmp_path, encoder, "--json") == 0
     out, error = capfd.readouterr()
     truncated = json.loads(out)["manifest"]["data"]["truncated_documents"]
-    assert truncated > 0
-    assert f"warning: {truncated} of 503 documents are longer than the 64 tokens" in error
+    lines = (sample / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [f"{each.get('title') or ''} {each['text']}".strip() for each in map(json.loads, lines)]
+    tokenizer = Tokenizer.from_file(str(encoder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    assert truncated == sum(len(tokenizer.encode(text).ids) > 64 for text in texts) > 0
+    (said,) = re.findall(r"^warning: .* longer than the encoder's 64 tokens.*$", error, re.MULTILINE)
+    assert said.startswith(f"warning: {truncated} of 503 documents (")
+    assert "; cut them with: taugate import DATA --to NEW" in said
 
 
 def test_promotion_can_be_left_out(sample: Path, encoder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from taugate.calibration.charts.numbers import percent
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.report.page import page_warnings
 from taugate.calibration.report.terminal import cost, promise, statement, table
 from tests.calibration.report.html_page import check
@@ -14,17 +16,25 @@ from tests.calibration.report.studies import Studied
 @pytest.mark.parametrize(
     ("long", "said"),
     [
-        (713, "713 of 1,000 documents are longer than 256 tokens; only their beginning is searched. "),
-        (1, "1 of 1,000 documents is longer than 256 tokens; only its beginning is searched. "),
+        (713, "713 of 1,000 documents (71.3\u00a0%) are longer than the encoder's 256 tokens"),
+        (1, "1 of 1,000 documents (0.1\u00a0%) is longer than the encoder's 256 tokens"),
     ],
 )
 def test_long_documents_are_warned_of_with_what_to_do(papers: Studied, long: int, said: str) -> None:
     data = papers.facts["data"] | {"documents": 1000, "truncated_documents": long}
-    facts = papers.facts | {"data": data, "encoder": papers.facts["encoder"] | {"max_length": 256}}
+    encoder = papers.facts["encoder"] | {"max_length": 256, "name": DEFAULT_ENCODER}
+    facts = papers.facts | {"data": data, "encoder": encoder}
     (warning,) = (each for each in page_warnings(facts, papers.found) if each.title == "Long documents")
-    assert warning.text == said + "Split long documents into passages, or choose an encoder that reads longer texts."
+    those = "it" if long == 1 else "them"
+    rest = f", and what comes after is not searched; cut {those} with: taugate import DATA --to NEW"
+    assert warning.text == said + rest
     html = replace(papers, facts=facts).page()
     assert check(html).text["headline"].index(warning.text) < html.index("τ =")
+
+
+def test_the_command_that_cuts_long_documents_names_an_encoder_other_than_the_default() -> None:
+    assert truncation_warning(2, 10, 512, "intfloat/e5-small").endswith(" --to NEW --encoder intfloat/e5-small")
+    assert truncation_warning(2, 10, 256, DEFAULT_ENCODER).endswith(" --to NEW")
 
 
 def test_every_warning_of_the_query_set_is_a_sentence(papers: Studied) -> None:

@@ -53,7 +53,7 @@ def test_every_chunk_fits_and_no_text_is_lost(tokenizer: Tokenizer, parts: list[
 
 def test_a_document_that_fits_is_one_chunk(tokenizer: Tokenizer) -> None:
     document = parse_plain_text(f"{SENTENCE}\n\n{SENTENCE}")
-    assert [(chunk.start, chunk.end) for chunk in Chunker(tokenizer, window=256).chunks(document)] == [
+    assert [(chunk.start, chunk.end) for chunk in Chunker(tokenizer, window=256, size=256).chunks(document)] == [
         (0, len(document.text))
     ]
 
@@ -61,7 +61,7 @@ def test_a_document_that_fits_is_one_chunk(tokenizer: Tokenizer) -> None:
 def test_the_title_is_the_path_of_headings(tokenizer: Tokenizer) -> None:
     long = " ".join([SENTENCE] * 12)
     document = parse_markdown(f"# Manual\n\n{long}\n\n## Start\n\n{long}\n\n### By hand\n\n{long}\n\n## Stop\n\n{long}")
-    chunks = Chunker(tokenizer, window=256).chunks(document)
+    chunks = Chunker(tokenizer, window=256, size=256).chunks(document)
     assert [chunk.title for chunk in chunks] == [
         "Manual",
         "Manual > Start",
@@ -73,7 +73,7 @@ def test_the_title_is_the_path_of_headings(tokenizer: Tokenizer) -> None:
 
 def test_small_sections_are_joined_under_the_heading_that_they_share(tokenizer: Tokenizer) -> None:
     document = parse_markdown("# Manual\n\n## Start\n\nTurn the key.\n\n## Stop\n\nTurn it back.")
-    (chunk,) = Chunker(tokenizer, window=256).chunks(document)
+    (chunk,) = Chunker(tokenizer, window=256, size=256).chunks(document)
     assert chunk.title == "Manual"
     assert document.text[chunk.start : chunk.end].split("\n\n") == [
         "## Start",
@@ -85,7 +85,7 @@ def test_small_sections_are_joined_under_the_heading_that_they_share(tokenizer: 
 
 def test_a_long_section_is_divided_into_equal_parts_between_sentences(tokenizer: Tokenizer) -> None:
     document = parse_plain_text(" ".join([SENTENCE] * 21))
-    chunks = Chunker(tokenizer, window=256).chunks(document)
+    chunks = Chunker(tokenizer, window=256, size=256).chunks(document)
     texts = [document.text[chunk.start : chunk.end].strip() for chunk in chunks]
     assert all(text.startswith("The pump") and text.endswith("bars.") for text in texts)
     assert {text.count("bars.") for text in texts} <= {10, 11}
@@ -104,7 +104,9 @@ def test_an_overlap_repeats_whole_sentences(tokenizer: Tokenizer) -> None:
 def test_tables_and_code_stay_whole_where_they_fit(tokenizer: Tokenizer, kind: str) -> None:
     rows = "\n".join(f"| {i} | value {i} |" for i in range(12))
     document = parse_markdown(f"{' '.join([SENTENCE] * 11)}\n\n{kind.format(rows)}\n\n{' '.join([SENTENCE] * 11)}")
-    texts = [document.text[chunk.start : chunk.end] for chunk in Chunker(tokenizer, window=256).chunks(document)]
+    texts = [
+        document.text[chunk.start : chunk.end] for chunk in Chunker(tokenizer, window=256, size=256).chunks(document)
+    ]
     assert sum(rows in text for text in texts) == 1
 
 
