@@ -113,8 +113,7 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         unanswerable = index.search(encoded.unanswerable, settings.k)
         parts = {name: _scored(part, encoded.answerable, index) for name, part in drawn.parts.items()}
         _check_scores(judged, parts)
-    units, calibration = drawn.units, parts["calibration"]
-    members = calibration.members
+    units, members = drawn.units, parts["calibration"].members
     with watch.stage("model"):
         roles = QueryRoles.assign(members, units, settings.seed)
         no_answer = (unanswerable, encoded.unanswerable)
@@ -139,7 +138,9 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed, parents)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
-        queries = CalibrationQueries(scored, members, calibration.resamples.rows, roles, fitted, units, settings.seed)
+        queries = CalibrationQueries(
+            scored, members, parts["calibration"].resamples.rows, roles, fitted, units, settings.seed
+        )
         policy = inherited.policy if inherited and inherited.policy else decide_policy(settings.rule, queries)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
         if settings.abstention is not None and policy.certificates and policy.tau is not None:
