@@ -9,7 +9,7 @@ import pytest
 from benchmarks.checkout import ROOT
 from benchmarks.page import Page
 
-_TABLES = ("calibration", "deploy", "drift", "evidence", "gate", "reliability", "serving")
+_TABLES = ("calibration", "deploy", "drift", "evidence", "gate", "ingestion", "reliability", "serving")
 MODULES = [
     "benchmarks.guesses.__main__",
     "benchmarks.calibration.abstention_tables",
