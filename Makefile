@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
-  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark \
+  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
@@ -58,7 +58,9 @@ container-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/containers.
 
 reliability-benchmarks: ## the tables of docs/benchmarks/reliability.md
 
-calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks reliability-benchmarks: %-benchmarks: $(VENV)/.test
+ingestion-benchmarks: ## the tables of docs/benchmarks/import.md: 1,000 odd files
+
+calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks ingestion-benchmarks reliability-benchmarks: %-benchmarks: $(VENV)/.test
 	$(BIN)/python -m benchmarks.$*.tables $(ARGS)
 
 update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from the data sets in TAUGATE_DATA

@@ -9,7 +9,19 @@ import pytest
 from benchmarks.checkout import ROOT
 from benchmarks.page import Page
 
-_TABLES = ("calibration", "chunks", "deploy", "drift", "evidence", "gate", "labels", "reliability", "serving", "update")
+_TABLES = (
+    "calibration",
+    "chunks",
+    "deploy",
+    "drift",
+    "evidence",
+    "gate",
+    "ingestion",
+    "labels",
+    "reliability",
+    "serving",
+    "update",
+)
 MODULES = [
     "benchmarks.generated.__main__",
     "benchmarks.guesses.__main__",

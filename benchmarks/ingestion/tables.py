@@ -1,0 +1,40 @@
+"""Every table of docs/benchmarks/import.md, by one command. Needs the extras import and sample, and 1 GiB of disk."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from benchmarks.ingestion import odd_files
+from benchmarks.ingestion.odd_files import ImportPlan
+from benchmarks.page import Option, Page
+
+PAGE = Page[ImportPlan](
+    file="import.md",
+    module="benchmarks.ingestion.tables",
+    title="# Import",
+    introduction="""\
+`taugate import` reads what anybody may have left in a folder. This page shows what it makes of files that are empty, cut, garbled, misnamed,
+enormous or nested, and of links, pipes and bombs. The line under each heading repeats the measurement.""",
+    sections={"odd": odd_files},
+    options=[
+        Option("files", 1000, "odd files"),
+        Option("seed", 5, "of what is garbled in them"),
+    ],
+    needs_data=(),
+)
+
+
+def main() -> None:
+    """Measure what was asked for and write it to the page."""
+    arguments = PAGE.parse(PAGE.parser(__doc__))
+    for name in arguments.tables:
+        work = Path(tempfile.mkdtemp(prefix="taugate-import-"))
+        try:
+            PAGE.measure(name, ImportPlan(work, int(arguments.files), int(arguments.seed)), arguments)
+        finally:
+            (work / "source" / "closed").chmod(0o700)
+            shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
