@@ -44,7 +44,7 @@ def table(documents: np.ndarray, queries: np.ndarray, seed: int) -> str:
         for each in numbers.tolist()
     )
     flat = FlatIndex.build(documents)
-    lines = [line for kind in _KINDS for line in rows(_index(kind, flat, choosing), metadata, asked)]
+    lines = [line for kind in _KINDS for line in rows(index_of(kind, flat, choosing), metadata, asked)]
     header = ["index", "documents searched", "p50", "p99", "p50 beside unfiltered", "of it, what the filter means"]
     return f"""\
 Top {_K} of the {len(documents):,} documents of {SET} (all-MiniLM-L6-v2, {documents.shape[1]} dimensions), for {len(asked):,} queries, one at a time. Each query runs with all filters
@@ -76,13 +76,13 @@ def rows(index: AnyIndex, metadata: Metadata, queries: np.ndarray) -> list[list[
         count = len(DocumentSubset(metadata.where(wanted))) if wanted else len(index)
         middle, high = np.percentile(seconds[number], [50, 99])
         share = f"{SHARES[number - 1] * 100:g} %: {count:,}" if wanted else f"all: {count:,}"
-        means = _milliseconds(np.median(meaning[number])) if wanted else ""
+        means = milliseconds(np.median(meaning[number])) if wanted else ""
         times = f"{middle / np.median(seconds[0]):.2f} ×"
-        lines.append([index.kind, share, _milliseconds(middle), _milliseconds(high), times, means])
+        lines.append([index.kind, share, milliseconds(middle), milliseconds(high), times, means])
     return lines
 
 
-def _index(kind: Kind, flat: FlatIndex, queries: np.ndarray) -> AnyIndex:
+def index_of(kind: Kind, flat: FlatIndex, queries: np.ndarray) -> AnyIndex:
     """Build an index with the breadth that `calibrate` would choose."""
     if kind == "flat":
         return flat
@@ -101,7 +101,7 @@ def _one_of(numbers: np.ndarray) -> Filter:
 
 
 def _median(metadata: Metadata, wanted: Filter) -> str:
-    return _milliseconds(np.median([_timed(lambda: metadata.where(wanted)) for _ in range(50)]))
+    return milliseconds(np.median([_timed(lambda: metadata.where(wanted)) for _ in range(50)]))
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -110,5 +110,6 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _milliseconds(seconds: float) -> str:
+def milliseconds(seconds: float) -> str:
+    """Format a time for a table."""
     return f"{1000 * seconds:.2f} ms"

@@ -15,6 +15,7 @@ from benchmarks.page import Option, Page, data_folder
 from benchmarks.serving import (
     closed,
     filters,
+    grouping,
     http_servers,
     large,
     million_documents,
@@ -51,6 +52,7 @@ each heading repeats the measurement.""",
         "profile": profile_of_a_query,
         "servers": http_servers,
         "filters": filters,
+        "grouping": grouping,
     },
     options=[
         Option("rounds", 3, "in which the services take turns"),

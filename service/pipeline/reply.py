@@ -18,12 +18,15 @@ from taugate.retrieval.query import Answer, Query, Reason
 from taugate.retrieval.release.records import State
 from taugate.retrieval.vectors.similarity import Float32
 from taugate.service.cache.cache import CacheKeys, SingleFlight, TieredCache
+from taugate.service.errors import Overloaded
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.queue import Admission, SearchResult
 from taugate.service.pipeline.search import SearchPipeline
 
 # The square of a vector's length: queries have unit length, or 0 where a text has no token.
 _MAX_SQUARED_LENGTH = 1.01
+# Explanations under way. Each takes as long as many searches, and they must not take the places of these in the queue.
+_MOST_EXPLANATIONS = 8
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
 
@@ -86,6 +89,7 @@ class CachedSearch:
         self._cache, self._admission, self._metrics = cache, admission, metrics
         self._keys = CacheKeys(pipeline.release)
         self._in_flight: SingleFlight[Reply] = SingleFlight()
+        self._explanations = 0  # under way
         manifest = pipeline.release.manifest
         self._release_id = manifest.release_id
         self._state: State = manifest.state
@@ -120,8 +124,14 @@ class CachedSearch:
 
         query, document_id: see retrieval.explanation, whose errors are raised as well as those of `replies`.
         """
-        async with self._admission.admitted(1):
-            return await self.pipeline.explain(query, document_id)
+        if self._explanations >= _MOST_EXPLANATIONS:
+            raise Overloaded(f"{_MOST_EXPLANATIONS} explanations are under way; try again later")
+        self._explanations += 1
+        try:
+            async with self._admission.admitted(1):
+                return await self.pipeline.explain(query, document_id)
+        finally:
+            self._explanations -= 1
 
     async def _reply(self, task: SearchTask) -> Reply:
         """Join the work on an equal query, or begin it."""

@@ -1,16 +1,22 @@
 """POST /explain: what /search does with a document, admitted like a search, and within what the key may see."""
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from taugate.registry.catalog import find
+from taugate.retrieval.explanation import Explanation, explain
 from taugate.retrieval.release.reader import Release, load
 from taugate.service.api.schemas import ExplainResponse
+from taugate.service.pipeline import search
 from tests.service.access.files import bearer, entry, write
+from tests.service.inprocess import PATIENCE, Gated, depth_is, until, with_gate
 from tests.service.test_metrics import moved
 from tests.service_process import ServiceProcess
 
@@ -128,3 +134,27 @@ def test_a_key_learns_nothing_of_what_its_filter_hides(guarded: ServiceProcess, 
 
 def service_reply(service: ServiceProcess, document_id: str, **fields: Any) -> dict[str, Any]:
     return dict(ask(service, document_id, PLAIN, **fields).json())
+
+
+def test_explanations_do_not_fill_the_queue(releases: Path, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+
+    def slow(*arguments: Any) -> Explanation:
+        assert held.wait(PATIENCE)
+        return explain(*arguments)
+
+    monkeypatch.setattr(search, "explain", slow)
+
+    async def scenario(http: httpx.AsyncClient, retriever: Gated, app: FastAPI) -> None:
+        retriever.gate.set()
+        body = {"query": QUERY, "document_id": release.documents[0].id}
+        asked = [asyncio.create_task(http.post("/explain", json=body)) for _ in range(12)]
+        await until(lambda: depth_is(http, 8))
+        try:
+            assert (await http.post("/search", json={"query": QUERY})).status_code == 200
+        finally:
+            held.set()
+        assert sorted([(await each).status_code for each in asked]) == [200] * 8 + [429] * 4
+        assert (await http.post("/explain", json=body)).status_code == 200
+
+    with_gate(releases, scenario, deadline_ms=1000 * PATIENCE)
