@@ -1,6 +1,7 @@
 """Seconds and bytes of an update beside a full calibration with the same threshold, and whether their files are equal."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -67,7 +68,8 @@ def section(plan: UpdatePlan) -> str:
         "`taugate calibrate --policy P --tau X` on the same corpus, whose embeddings the update left in the cache: it "
         "encodes nothing. Files equal: of all files but `report.html`, those with the same SHA-256. The approximate "
         "index is built in full both times, and judged by the gate. 100,000 documents are those of mixed_large, "
-        "repeated under other ids.\n\n"
+        "repeated under other ids. Other programs count, too: the machine's load over the last 15 minutes was "
+        f"{os.getloadavg()[2]:.1f}.\n\n"
         f"{targets([goal])}"
     )
 
