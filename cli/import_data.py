@@ -17,7 +17,7 @@ _LISTED = 10  # skipped files that are named on the terminal; --json names all o
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate import` to its parser."""
-    parser.description = "Make the corpus of a data set from files: each file that cannot be read is named."
+    parser.description = "Make the corpus of a data set from files and other data sets. What cannot be read is named."
     parser.add_argument(
         "sources", metavar="SOURCE", nargs="+", type=Path, help="file, folder, or data set in the BEIR layout"
     )

@@ -43,8 +43,9 @@ def import_documents(
     to: folder of the data set, made where needed. encoder: folder of an exported encoder, whose tokenizer counts and
     whose window the chunks fit, as `taugate.calibration.encoding.source.exported_encoder` returns it; None with
     `chunks="off"`. chunks: size of a chunk in tokens, "auto" for the encoder's window, "off" to leave documents whole.
-    overlap: tokens that a chunk repeats from the one before. dry_run: nothing is written. Returns what was done.
-    Raises InputError where nothing has text, two documents have one id, or the folder's corpus was not imported.
+    overlap: tokens that a chunk repeats from the one before. dry_run: nothing is written. Returns what was counted:
+    `documents`, `chunks`, `added`, `changed`, `removed`, and `skipped` with a path and a reason each. Raises InputError
+    where nothing has text, two documents have one id, or the folder's corpus was not imported.
     """
     if encoder is None and chunks != "off":
         raise InputError('encoder: chunks need a tokenizer; give the folder of an exported encoder, or chunks="off"')
