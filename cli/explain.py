@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.flush()
     passage = explained.document_id
     if explained.id != explained.document_id:
-        passage = f"{explained.document_id}, by its passage {explained.id}"
+        passage = f"{explained.document_id}, by its chunk {explained.id}"
     say_labelled(
         {
             "document": printable(passage),

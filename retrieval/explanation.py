@@ -18,7 +18,7 @@ from taugate.retrieval.query import Query
 from taugate.retrieval.retriever import Retriever
 
 # What became of the document: it is kept, or the first rule that drops it.
-Rule = Literal["kept", "min_results", "threshold", "unanswerable", "rank", "passage", "index", "filter", "key_filter"]
+Rule = Literal["kept", "min_results", "threshold", "unanswerable", "rank", "chunk", "index", "filter", "key_filter"]
 # What a policy compares with τ, in words.
 _COMPARED: Mapping[PolicyKind, str] = {
     "similarity": "similarity",
@@ -192,7 +192,7 @@ class _Search:
         places = np.flatnonzero(self._considered.positions == position)
         if not len(places):
             if self._sibling(position) is not None:
-                return "passage"
+                return "chunk"
             return "rank" if rank > self._query.k else "index"
         below = bool(self._considered.below_threshold[places[0]])
         if kept:
@@ -231,10 +231,8 @@ class _Search:
                     f"Its rank is {rank}, and the search considers the first {considered}: its similarity {score:.4f} "
                     f"is {_shown(last - float(score))} below that of the last one considered"
                 )
-            case "passage" if (sibling := self._sibling(position)) is not None:
-                why = (
-                    f"Its document is considered by the passage {self._documents[sibling].id!r}, which is more similar"
-                )
+            case "chunk" if (sibling := self._sibling(position)) is not None:
+                why = f"Its document is considered by the chunk {self._documents[sibling].id!r}, which is more similar"
             case _:
                 why = f"The approximate index does not find it, although its rank is {rank}"
         return f"{why}."

@@ -81,8 +81,7 @@ def _random_pair(release: Release, rng: np.random.Generator) -> tuple[Query, str
     if rng.random() < 0.5:
         query = replace(query, group_by="document")
     if rng.random() < 0.3:
-        value = documents[int(rng.integers(len(documents)))].metadata["category"]
-        assert isinstance(value, str)  # noqa: S101 (the data set's own field)
+        value = str(documents[int(rng.integers(len(documents)))].metadata["category"])
         query = replace(query, filter=all_of(OneOf("category", (sort_key(value),))))
     if rng.random() < 0.3:
         query = replace(query, threshold=float(rng.uniform(0, 1)))
@@ -168,7 +167,7 @@ def _is_consistent(explained: Explanation) -> bool:
         return False
     if explained.kept != (rule in {"kept", "min_results"}) or explained.filtered != (rule == "filter"):
         return False
-    passes = tau is None or (explained.compared is not None and bool(explained.compared >= np.float32(tau)))
+    passes = tau is None or (explained.compared is not None and explained.compared >= float(np.float32(tau)))
     return passes if rule == "kept" else not passes if rule in {"threshold", "min_results"} else True
 
 

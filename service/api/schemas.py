@@ -61,7 +61,7 @@ class SearchFields(_Request):
         default=None, ge=-_LARGEST_FLOAT32, le=_LARGEST_FLOAT32, description="in place of the calibrated one"
     )
     group_by: GroupBy | None = Field(
-        default=None, description="`document`: `k` counts documents, and each is shown by its best passage"
+        default=None, description="`document`: `k` counts documents, and each is shown by its best chunk"
     )
 
 
@@ -157,7 +157,7 @@ class ExplainRequest(SearchFields):
 
     model_config = _examples({"query": "How long does a permit take?", "document_id": "permit-002"})
 
-    document_id: str = Field(min_length=1, max_length=1024, description="of a passage, or of a document in several")
+    document_id: str = Field(min_length=1, max_length=1024, description="of a chunk, or of a document")
 
 
 class ExplainResponse(BaseModel):
@@ -167,7 +167,9 @@ class ExplainResponse(BaseModel):
     """
 
     document_id: str
-    id: str | None = Field(description="the passage that is explained, of the document's the one that came furthest")
+    id: str | None = Field(
+        description="the chunk that is explained: the one that the search returns, else the most similar"
+    )
     rank: int | None = Field(ge=1, description="exact, among all that the filters leave")
     ranked: int | None = Field(ge=1, description="how many have a rank")
     score: float | None

@@ -99,7 +99,7 @@ def test_a_parent_stands_for_its_passages(chunked: Release) -> None:
     assert by_parent == by_passage
     assert (by_parent.id, by_parent.document_id) == (passage.id, passage.parent)
     first = explained(chunked, f"{passage.parent}#1", replace(query, group_by="document"))
-    assert first.rule == "passage"
+    assert first.rule == "chunk"
     assert repr(passage.id) in first.why
 
 

@@ -1,0 +1,64 @@
+"""`taugate explain` prints the reason, and ends with 2 and one sentence where it cannot."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.registry.catalog import find
+from taugate.retrieval.explanation import explain
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import load
+from tests.chunked_release import write_chunked_release
+
+QUERY = "What does a building permit cost?"
+
+
+def run(*arguments: object) -> int:
+    return cli.main(["explain", *map(str, arguments)])
+
+
+def test_it_says_what_the_release_says(releases: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release = load(find(releases), 1)
+    for position in (0, 100, 400):
+        name = release.documents[position].id
+        expected = explain(release.retriever, release.documents, Query(QUERY, 5), name)
+        assert run(QUERY, name, "--releases", releases, "--json") == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert (printed["rank"], printed["score"], printed["why"]) == (expected.rank, expected.score, expected.why)
+        assert (printed["release"], printed["policy"]) == (release.manifest.release_id, "similarity")
+        assert run(QUERY, name, "--releases", releases, "--release", release.manifest.release_id) == 0
+        out, told = capsys.readouterr()
+        assert out == f"{expected.why}\n"
+        assert f"rank        {expected.rank} of 503" in told
+
+
+def test_a_document_in_chunks_is_explained_by_one(
+    sample: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    releases = write_chunked_release(sample, encoder, tmp_path)
+    parent = next(each.parent for each in load(find(releases), 1).documents if each.parent)
+    capsys.readouterr()
+    assert run(QUERY, parent, "--releases", releases) == 0
+    assert f"document    {parent}, by its chunk {parent}#" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("query", "document", "said"),
+    [
+        (QUERY, "nowhere", "the release has no document with the id 'nowhere'"),
+        (" ", "nowhere", "QUERY is blank; give the text to search for"),
+    ],
+)
+def test_what_it_cannot_explain(
+    releases: Path, capsys: pytest.CaptureFixture[str], query: str, document: str, said: str
+) -> None:
+    assert run(query, document, "--releases", releases) == 2
+    out, told = capsys.readouterr()
+    assert (out, told) == ("", f"taugate: {said}\n")
+
+
+def test_a_directory_without_releases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(QUERY, "any", "--releases", tmp_path) == 2
+    assert capsys.readouterr().out == ""
