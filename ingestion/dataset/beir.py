@@ -221,7 +221,10 @@ def read_qrels(
                 grades.setdefault(query, {})[_REMOVED] = grade
             continue
         if found is None:
-            raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", "add it or remove this line")
+            remedy = "add it or remove this line"
+            if path.name.removesuffix(".gz") == f"{GENERATED}.tsv":
+                remedy = f"make the queries again: taugate queries {path.parent.parent} --method crop"
+            raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", remedy)
         judged = grades.setdefault(query, {})
         if found in judged:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")

@@ -185,3 +185,14 @@ def test_a_kill_leaves_a_data_set_that_can_be_read(tmp_path: Path) -> None:
         spool = tmp_path / f"spool{number}"
         spool.mkdir()
         assert len(read_dataset(data, "generated", spool).answerable) >= 2990  # all words of a short span may go
+
+
+def test_crops_of_documents_that_are_gone_name_the_way_to_new_ones(tmp_path: Path) -> None:
+    data = write(tmp_path / "data", documents(5))
+    generate_crops(data, 100, 0)
+    write(data, documents(3))
+    (tmp_path / "spool").mkdir()
+    with pytest.raises(
+        InputError, match=r"generated\.tsv:5: document 'd3' is not in corpus\.jsonl; make the queries again"
+    ):
+        read_dataset(data, "generated", tmp_path / "spool")
