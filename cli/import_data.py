@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     if result.shortened:
         say(f"shortened: lists of more than 256 strings in {printable(', '.join(sorted(result.shortened)))}")
     if result.kept_labels:
-        say(f"{arguments.to} has queries of its own, so those of the sources were left out")
+        say(f"{arguments.to} has a queries.jsonl already, so queries and judgements of the sources were not copied")
     if result.queries:
         verb = "would be copied" if arguments.dry_run else "copied"
         say(f"queries {verb}: {result.queries}, with their judgements: {', '.join(result.splits) or 'none'}")

@@ -10,9 +10,10 @@ from shlex import quote
 import orjson
 
 from taugate.cli.terminal.output import say
+from taugate.ingestion.dataset.beir import GENERATED
 from taugate.ingestion.queries.generate import MOST_QUERIES, GeneratedQueries, generate_crops
 
-_REASONS = {"empty": "too short", "duplicate": "the same words as another query"}
+_REASONS = {"empty": "too short", "duplicate": "with the same words as another query"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=MOST_QUERIES,
-        help=f"most documents to make a query from, a seeded sample of them (default: {MOST_QUERIES})",
+        help=f"make queries from at most N passages, a seeded sample of the corpus (default: {MOST_QUERIES})",
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of every random choice (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
@@ -50,13 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
         value = {"kept": result.kept, "lost": asdict(result.lost), "seconds": seconds, "cost": 0.0}
         sys.stdout.write(orjson.dumps(value).decode() + "\n")
     else:
-        say(f"Next: taugate calibrate {quote(str(arguments.data))} --releases releases")
+        say(f"Next: taugate calibrate {quote(str(arguments.data))} --releases releases --split {GENERATED}")
     return 0
 
 
 def _summary(data: Path, result: GeneratedQueries) -> str:
     lost = [f"{count} {_REASONS[reason]}" for reason, count in asdict(result.lost).items() if count]
+    sampled = result.kept + sum(asdict(result.lost).values())
+    source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
     return (
-        f"{data} has {result.kept:,} queries cropped from its {result.documents:,} passages"
-        f"{' (without one: ' + ', '.join(lost) + ')' if lost else ''}"
+        f"{data} has {result.kept:,} queries cropped from {source} passages"
+        f"{'; passages that gave none: ' + ', '.join(lost) if lost else ''}"
     )

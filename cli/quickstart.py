@@ -55,7 +55,8 @@ class _Tour:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `taugate quickstart` to its parser."""
     parser.description = (
-        "Calibrate on a sample data set, or on your own files, and serve the release. Needs no network and no Redis."
+        "Calibrate on a sample data set, or on your own files, and serve the release. Needs no Redis, and with the "
+        "extra sample no network."
     )
     parser.add_argument(
         "folder",
@@ -70,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--directory",
         metavar="DIR",
         type=Path,
-        help="where data and releases go (default: quickstart, or quickstart-NAME for a folder of that name)",
+        help="where data and releases go (default: quickstart, or quickstart-NAME for a folder NAME)",
     )
     parser.add_argument(
         "--releases", metavar="DIR", type=Path, help="where releases go (default: the folder releases in --directory)"
@@ -92,9 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
     from taugate.registry.catalog import find
 
     directory = arguments.directory or _default_directory(arguments.folder)
-    if arguments.folder is not None and directory.resolve().is_relative_to(arguments.folder.resolve()):
-        raise InputError(f"{directory}: lies inside {arguments.folder}; give --directory a folder outside of it")
     data, releases = directory / "data", arguments.releases or directory / "releases"
+    for option, place in (("--directory", directory), ("--releases", releases)):
+        if arguments.folder is not None and place.resolve().is_relative_to(arguments.folder.resolve()):
+            raise InputError(f"{place}: lies inside {arguments.folder}; give {option} a folder outside of it")
     settings = read_settings(releases=releases, port=arguments.port, log_level="warning")
     listener = None if arguments.no_serve else listen(settings)  # a port in use is found out before the work
     tour = (
@@ -118,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _default_directory(folder: Path | None) -> Path:
-    """Return where data and releases go: each folder of files has a place of its own, so that none replaces another."""
+    """Return where data and releases go: by the folder's name, so that folders of one name need --directory."""
     return Path("quickstart" if folder is None else f"quickstart-{folder.resolve().name or 'files'}")
 
 
@@ -150,25 +152,32 @@ def _prepare_folder(folder: Path, data: Path, releases: Path) -> _Tour:
     from taugate.ingestion.chunks.chunker import HEADING_SEPARATOR
     from taugate.ingestion.dataset.beir import CORPUS, HUMAN, QUERIES, TEST, qrels_of, splits_in
     from taugate.ingestion.dataset.lines import read_objects
+    from taugate.retrieval.release.records import FEWEST_QUERIES
 
+    existed = data.parent.exists()
     try:
         import_data.run(_parse(import_data, [str(folder), "--to", str(data)]))
     except InputError:
-        with suppress(OSError):  # what holds something stays
-            data.parent.rmdir()
+        if not existed:
+            with suppress(OSError):  # what holds something stays
+                data.parent.rmdir()
         raise
-    if not {TEST, HUMAN} & set(splits_in(data)):  # a folder may be a data set with labelled queries
+    labelled = bool({TEST, HUMAN} & set(splits_in(data)))  # it is a data set, or people have labelled queries since
+    next_step = "ask it questions of your own."
+    if not labelled:
         queries.run(_parse(queries, [str(data), "--method", "crop"]))
+        next_step += (
+            " Its threshold is provisional: the queries behind it were cut from your files.\nOnce people have asked "
+            f"{FEWEST_QUERIES} questions or more, write them to {data / QUERIES} and the\npassages that answer them to "
+            f"{data / qrels_of(HUMAN)}, and calibrate again:\n{_calibrate(data, releases)} --split {HUMAN}"
+        )
     titles = [record.get("title") or record["text"] for _, record in read_objects(data / CORPUS)]
     title = titles[len(titles) // 2].rpartition(HEADING_SEPARATOR)[2]
     return _Tour(
         question=" ".join(title.split()[:_QUESTION_WORDS]),
-        introduction="A heading of your files, asked as a question:",
+        introduction="A heading, or the first words of a passage, asked as a question:",
         options=("--k", str(min(CalibrationSettings().k, len(titles)))),
-        next_step="ask it questions of your own. Its threshold is provisional: the queries behind it were cut from "
-        f"your files.\nOnce people have asked 30 questions or more, write them to {data / QUERIES} and the\n"
-        f"passages that answer them to {data / qrels_of('human')}, and calibrate again:\n"
-        f"{_calibrate(data, releases)} --split human",
+        next_step=next_step,
     )
 
 

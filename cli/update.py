@@ -1,4 +1,4 @@
-"""`taugate update`: a release of a newer corpus with the threshold of the current one, if the threshold still holds."""
+"""`taugate update`: a release of a newer corpus with the current threshold, promoted if that still holds."""
 
 import argparse
 import shlex

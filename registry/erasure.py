@@ -133,8 +133,9 @@ class _DocumentView(Sequence[Document]):
 def _kept_positions(release: Release, ids: Sequence[str]) -> NDArray[np.int64]:
     """Return the positions of the documents that stay, (M,) int64, rising."""
     name, wanted = release.manifest.release_id, set(ids)
-    gone = {position: document.id for position, document in enumerate(release.documents) if document.id in wanted}
-    if unknown := sorted(wanted - set(gone.values())):
+    named = ((position, {each.id, each.document_id} & wanted) for position, each in enumerate(release.documents))
+    gone = {position: names for position, names in named if names}  # a document's id names all of its chunks
+    if unknown := sorted(wanted.difference(*gone.values())):
         more = f" and {len(unknown) - _MAX_LISTED} more" if len(unknown) > _MAX_LISTED else ""
         shown = ", ".join(map(repr, unknown[:_MAX_LISTED]))
         raise InputError(f"{name}: has no document {shown}{more}; give ids as in the corpus (`_id`)")
@@ -158,7 +159,8 @@ def _without_erased(before: Retriever, kept: NDArray[np.int64], documents: Seque
         score = replace(abstention.score, signals=_signals(abstention, vectors, documents))
         abstention = replace(abstention, score=score)
     metadata = Metadata.of(documents)
-    return replace(before, index=index, relevance=relevance, metadata=metadata, abstention=abstention)
+    # Golden queries, which this answers, are not grouped; the positions of first chunks no longer hold.
+    return replace(before, index=index, relevance=relevance, metadata=metadata, abstention=abstention, parents=None)
 
 
 def _built_index(retriever: Retriever) -> AnyIndex:
@@ -246,7 +248,8 @@ def _facts(manifest: Manifest, erasure: ErasureRecord, documents: Sequence[Docum
 
 
 def _strata(strata: StrataRecord, documents: Sequence[Document]) -> StrataRecord:
-    there = {document.metadata.get(strata.field) for document in documents}
+    values = (document.metadata.get(strata.field) for document in documents)
+    there = {value for value in values if not isinstance(value, list)}  # a field of lists has no strata
     return strata.model_copy(
         update={
             "strata": [each for each in strata.strata if each.value is None or each.value in there],

@@ -45,8 +45,8 @@ class Explanation:
     in force for this query; None where none is. truncated: whether its text is longer than the encoder's window, so
     that the end of it cannot be found.
 
-    Of a document that the query may not see nothing else is told than that a filter hides it; one that the request's
-    own filter leaves out has no rank and no score.
+    If the key's filter hides the document, the explanation says that and nothing else. If the request's own filter
+    leaves it out, it has no rank and no score.
     """
 
     document_id: str
@@ -94,14 +94,14 @@ def _filtered(retriever: Retriever, documents: DocumentStore, query: Query, pass
     """Explain a document that the filter of the request leaves out; passages: of it, which the query may see."""
     document = documents[int(passages[0])]
     missed = [
-        f"{condition.field!r}, which is {document.metadata[condition.field]!r}"
+        f"{condition.field!r} is {document.metadata[condition.field]!r}"
         if document.metadata.get(condition.field) is not None
-        else f"{condition.field!r}, which it does not have"
+        else f"it has no {condition.field!r}"
         for condition in query.filter or ()
         if not retriever.metadata.where((condition,))[passages].any()
     ]
     # Each condition alone may be met by another passage of the document.
-    why = f"The filter of the request leaves it out, by {missed[0]}." if missed else "The filter leaves it out."
+    why = f"The filter of the request leaves it out{f': {missed[0]}' if missed else ''}."
     return Explanation(
         document.document_id, "filter", why, filtered=True, truncated=_is_truncated(retriever, documents, passages[0])
     )
@@ -134,7 +134,7 @@ class _Search:
         passage_rank, rank = self._ranks(position, score)
         relevance, compared = self._measure(position, score, passage_rank)
         kept = bool((self._answer.positions == position).any())
-        rule = self._rule(position, rank, kept)
+        rule = self._rule(position, rank, score, kept)
         passage = self._documents[position]
         ranked = len(self._members)
         if self._parents is not None:
@@ -188,12 +188,14 @@ class _Search:
         compared = decision_scores(self._answer.policy, scores, relevance)
         return None if relevance is None else float(relevance[0, place]), float(compared[0, place])
 
-    def _rule(self, position: int, rank: int, kept: bool) -> Rule:
+    def _rule(self, position: int, rank: int, score: np.float32, kept: bool) -> Rule:
         places = np.flatnonzero(self._considered.positions == position)
         if not len(places):
             if self._sibling(position) is not None:
                 return "chunk"
-            return "rank" if rank > self._query.k else "index"
+            # An approximate index may miss a passage that stands above the last one that it found.
+            beyond = rank > self._query.k and score <= self._considered.scores[-1]
+            return "rank" if beyond else "index"
         below = bool(self._considered.below_threshold[places[0]])
         if kept:
             return "min_results" if below else "kept"

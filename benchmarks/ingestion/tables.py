@@ -32,7 +32,9 @@ def main() -> None:
         try:
             PAGE.measure(name, ImportPlan(work, int(arguments.files), int(arguments.seed)), arguments)
         finally:
-            (work / "source" / "closed").chmod(0o700)
+            closed = work / "source" / "closed"
+            if closed.exists():
+                closed.chmod(0o700)
             shutil.rmtree(work)
 
 

@@ -5,6 +5,7 @@ covidqa_chunks, squad_v2_dev, cosqa and scifact (train and test), with all-MiniL
 encoder of 384 dimensions, on all of them but scifact.
 """
 
+import shlex
 from dataclasses import dataclass
 
 from scipy import stats
@@ -104,7 +105,7 @@ def truncation_warning(truncated: int, documents: int, window: int, encoder: str
     its name.
     """
     verb, those = ("is", "it") if truncated == 1 else ("are", "them")
-    named = "" if encoder == DEFAULT_ENCODER else f" --encoder {encoder}"
+    named = "" if encoder == DEFAULT_ENCODER else f" --encoder {shlex.quote(encoder)}"
     return (
         f"{truncated:,} of {documents:,} documents ({percent(truncated / documents)}) {verb} longer than the encoder's "
         f"{window:,} tokens, and what comes after is not searched; cut {those} with: "

@@ -172,7 +172,7 @@ class ThresholdRule(Options):
         limits: names of the options given that ask for a guarantee. Raises InputError for options that contradict
         each other, and where one is missing.
         """
-        if tau is None or policy in {None, "auto"}:
+        if tau is None or policy is None or policy == "auto":
             given = "--method fixed" if tau is None else f"--tau {tau:g}"
             raise InputError(
                 f"{given}: needs both --tau and --policy similarity, relative or probability, which says what is "

@@ -15,6 +15,7 @@ answered before.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from taugate.calibration.metrics.clusters import PerQuery, SamplingUnits, clusters
 from taugate.calibration.risk.paired import least_loss, paired_losses
@@ -129,5 +130,5 @@ def _hits(release: Release, texts: list[str], vectors: Float32, relevant: list[f
     right = [
         [position in wanted for position in row] for row, wanted in zip(top.positions.tolist(), relevant, strict=True)
     ]
-    hits: PerQuery = (kept & np.array(right)).any(axis=1).astype(np.float64)
-    return hits
+    hits: NDArray[np.bool_] = np.any(kept & np.array(right), axis=1)
+    return hits.astype(np.float64)

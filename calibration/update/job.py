@@ -85,8 +85,8 @@ def update(
 
     data: a folder or a URL with the newer corpus and its labelled queries; releases: the directory of releases;
     settings: of the check; promotion: what is asked for; say: told one line of progress or warning at a time; watch:
-    stopwatch whose stages grow. Raises InputError, EncoderError or ReleaseError; then nothing has been written, unless
-    it is NotPromoted: then the release is written.
+    stopwatch whose stages grow. Raises InputError, EncoderError or ReleaseError before anything is written;
+    ReleaseError or NotPromoted after it, where promotion is refused.
     """
     find(releases)  # before the lock makes a directory that nobody asked for
     with calibration_lock(releases):
@@ -107,6 +107,7 @@ def _update_of(
     with tempfile.TemporaryDirectory(prefix="taugate-") as spool:
         with watch.stage("load"):
             release = load(folder, trusted=promotion.trusted)
+            _check_promotable(release.manifest, promotion)
             encoders = _encoders(folder, release)
         asked = _settings(release.manifest, settings)
         split = asked.split or default_split(data, say)
@@ -141,6 +142,17 @@ def _update_of(
         with watch.stage("promote"):
             promoted = _promote(folder.parent, manifest, folder.name, check, promotion)
         return Updated(manifest, folder.name, changes, check, promoted)
+
+
+def _check_promotable(manifest: Manifest, promotion: UpdatePromotion) -> None:
+    """Raise InputError where no update of this release can be promoted without --force."""
+    if not promotion.wanted or promotion.force:
+        return
+    because = manifest.calibration and manifest.calibration.worthless(manifest.policy.k)
+    if manifest.policy.kind == "none":
+        because = "its policy is none, so there is no threshold to keep"
+    if because:
+        raise InputError(f"{manifest.release_id}: {because}; run taugate calibrate, or give --force or --no-promote")
 
 
 def _encoders(folder: Path, release: Release) -> ReleaseEncoders:

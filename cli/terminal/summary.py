@@ -61,7 +61,9 @@ def _state(manifest: Manifest) -> dict[str, str]:
 
 def _measured(manifest: Manifest) -> str:
     data, holdout = manifest.data, manifest.bootstrap.holdout
-    kind = "labelled" if manifest.calibration is None or not manifest.calibration.generated else "generated"
+    record, kind = manifest.calibration, "labelled"
+    if record is not None and record.generated:
+        kind = "human and generated" if record.human else "generated"
     line = f"{data.answerable:,} {kind} queries on {data.documents:,} documents ({data.name}, split {data.split})."
     if not holdout:
         return f"{line} The same queries choose the threshold and check it: expect a little worse."

@@ -65,7 +65,8 @@ _CONTENT: list[Content] = [
     ),
     number(
         "Evidence",
-        "Provisional where the release of a replica rests on generated queries, or on too few that people asked.",
+        "Provisional where the release of a replica rests on generated queries, on too few that people asked, or on a "
+        "corpus of no more than K documents.",
         f"max({selected('taugate_release_provisional')})",
         {None: "green", 1: "yellow"},
         texts={0: "calibrated", 1: "provisional"},

@@ -90,10 +90,11 @@ class Chunker:
             raise InputError(f"--chunks {self.size}: leaves fewer than 16 tokens for text; give a larger size")
 
     @classmethod
-    def of(cls, encoder: Path, size: int | Literal["auto"] = "auto", overlap: int = 0) -> Self:
+    def of(cls, encoder: Path, size: int | Literal["auto"] = "auto", overlap: int = OVERLAP_TOKENS) -> Self:
         """Make chunks for an encoder.
 
-        encoder: its folder, exported. size: of a chunk in tokens, "auto" for the encoder's window. overlap: as above.
+        encoder: its folder, exported. size: of a chunk in tokens, "auto" for CHUNK_TOKENS or the
+        window, whichever is smaller. overlap: as above.
         Raises InputError as above, and where the encoder has no tokenizer of its own.
         """
         config = EncoderConfig.model_validate_json((encoder / CONFIG).read_bytes())

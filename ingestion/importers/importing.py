@@ -163,16 +163,19 @@ def _write_documents(
     digests: dict[str, hashlib._Hash] = {}
     fields: set[str] = set(_OWN_FIELDS)
     passages: set[str] = set()
+    whole: set[str] = set()  # documents that are not in chunks
     for document in documents:
         if isinstance(document, Skipped):
             result.skipped.append(document)
             continue
         lines = replace(document, metadata=_bounded(document.metadata, fields, result)).lines(chunker)
-        if document.id in passages or (document.parent is None and document.id in digests):
+        if document.id in passages or document.document_id in (digests if document.parent is None else whole):
             raise InputError(
                 f"two documents have the id {document.id!r}; give each source's documents ids of their own"
             )
         passages.add(document.id)
+        if document.parent is None:
+            whole.add(document.id)
         digest = digests.setdefault(document.document_id, hashlib.sha256())
         for line in lines:
             spool.write(line)
@@ -201,6 +204,8 @@ def _bounded(metadata: Mapping[str, MetadataValue], fields: set[str], result: Im
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file for what becomes the corpus; it is removed unless `_publish` gives it its name."""
+    if path.name == _PARTIAL:
+        path.unlink(missing_ok=True)  # of an import that was killed, whose user may have been another
     with path.open("wb") as file:
         try:
             yield file

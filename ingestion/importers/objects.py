@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from taugate.errors import InputError
+from taugate.ingestion.chunks import OVERLAP_TOKENS
 from taugate.ingestion.chunks.chunker import Chunker
 from taugate.ingestion.importers.data_sets import Labels
 from taugate.ingestion.importers.documents import ImportedDocument
@@ -29,20 +30,21 @@ def import_documents(
     *,
     encoder: Path | None,
     chunks: int | Literal["auto", "off"] = "auto",
-    overlap: int = 0,
+    overlap: int = OVERLAP_TOKENS,
     dry_run: bool = False,
 ) -> ImportResult:
     """Make the corpus of a data set from LangChain or LlamaIndex documents, as `taugate import` makes it from files.
 
     A document's id is its own. Without one it is the source that its metadata names (`file_path`, `source` or `url`),
     with a number where a source has several documents, or else a digest of its text. So a second import tells which
-    documents were added, changed and removed. An id that LlamaIndex made up at random gives way to the source.
+    documents were added, changed and removed. A random id of
+    LlamaIndex counts as none.
 
     documents: objects with `page_content` (LangChain), or with `get_content()` or `text` (LlamaIndex). Their `metadata`
     is kept where filters can use it: strings, numbers, booleans, dates and lists of strings; its `title` is the title.
     to: folder of the data set, made where needed. encoder: folder of an exported encoder, whose tokenizer counts and
     whose window the chunks fit, as `taugate.calibration.encoding.source.exported_encoder` returns it; None with
-    `chunks="off"`. chunks: size of a chunk in tokens, "auto" for the encoder's window, "off" to leave documents whole.
+    `chunks="off"`. chunks: size of a chunk in tokens, "auto" for 128 or the window, "off" to leave documents whole.
     overlap: tokens that a chunk repeats from the one before. dry_run: nothing is written. Returns what was counted:
     `documents`, `chunks`, `added`, `changed`, `removed`, and `skipped` with a path and a reason each. Raises InputError
     where nothing has text, two documents have one id, or the folder's corpus was not imported.
@@ -67,7 +69,8 @@ def _documents(objects: Iterable[object]) -> Iterator[ImportedDocument | Skipped
         metadata = _metadata(given if isinstance(given, Mapping) else {})
         identifier = _own_id(each)
         source = next((str(found) for name in _SOURCE_FIELDS if (found := metadata.get(name))), None)
-        if identifier is None or (source is not None and _RANDOM_ID.fullmatch(identifier)):
+        made_up = hasattr(each, "node_id") and identifier is not None and _RANDOM_ID.fullmatch(identifier)
+        if identifier is None or made_up:
             identifier = source or hashlib.sha256(text.encode()).hexdigest()[:16]
             used[identifier] += 1
             if used[identifier] > 1:

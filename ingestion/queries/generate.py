@@ -171,8 +171,9 @@ def _write(data: Path, before: _QueryFile, others: _Queries, made: dict[str, tup
     qrels = data / qrels_of(GENERATED)
     _check_unpacked(qrels)
     kept = [text for _, text in read_lines(qrels)][1:] if qrels.exists() else []
-    gone = {record["_id"]: line for line, record in before.lines if record.get("origin") == "crop"}
-    rows = [row for row in kept if row.partition("\t")[0] not in gone.keys() | made.keys()]
+    gone = {str(record.get("_id")): line for line, record in before.lines if record.get("origin") == "crop"}
+    replaced = gone.keys() | made.keys()
+    rows = [row for row in kept if row.partition("\t")[0] not in replaced]
     rows += [f"{name}\t{document}\t1" for name, (_, document) in made.items()]
     old = b"".join(line.rstrip(b"\r\n") + b"\n" for name, line in gone.items() if name not in made)
     new = b"".join(_query_line(name, text, "crop") for name, (text, _) in made.items())

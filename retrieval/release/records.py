@@ -270,7 +270,7 @@ def why_provisional(reasons: Collection[StateReason], human: int, generated: int
             f"label {FEWEST_QUERIES} or more questions that people asked, in qrels/human.tsv, and calibrate again with "
             "--split human"
             if few
-            else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split"
+            else f"put the {human:,} queries of people into a split of their own, and calibrate again with --split NAME"
         )
     elif few:
         found.append(

@@ -28,7 +28,7 @@ def add_explain_route(app: FastAPI, settings: Settings, serving: Serving, limite
     """
 
     async def explain(request: Request, body: ExplainRequest) -> Response:
-        """Where a document ranks for a query, which rule keeps or drops it, and how near it was."""
+        """Say where a document ranks for a query, which rule keeps or drops it, and how near the threshold it was."""
         active = serving.active
         with active.in_flight:
             query = read_query(body, active, settings, permitted(request.scope))

@@ -54,7 +54,7 @@ class SearchFields(_Request):
     """The fields that decide which results a search keeps."""
 
     query: QueryText
-    k: _K | None = Field(default=None, description="documents considered")
+    k: _K | None = Field(default=None, description="results considered: passages, or documents with group_by")
     filter: FilterField = Field(default=None, description="conditions on metadata, all of which hold")
     min_results: _Count = Field(default=0, description="return at least so many, even below the threshold")
     threshold: float | None = Field(

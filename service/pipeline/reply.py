@@ -151,7 +151,8 @@ class CachedSearch:
         own = memory.get(vector_key)
         vector = own if isinstance(own, np.ndarray) else self._read_vector(stored_vector)
         result = None
-        if stored_positions is not None and vector is not None:
+        regroups = self.pipeline.release.retriever.groups(query)  # its list grows with k: none of it is stored
+        if stored_positions is not None and vector is not None and not regroups:
             try:
                 result = self.pipeline.rescore(query, vector, _read_positions(stored_positions))
             except ValueError:  # others can write to Redis: one of the two is not what was left there

@@ -87,7 +87,7 @@ def test_a_folder_of_files_becomes_a_provisional_release(tmp_path: Path) -> None
     assert "skipped: " in done.stderr
     assert "damaged.pdf" in done.stderr
     assert "PROVISIONAL" in done.stderr
-    assert re.search(r"A heading of your files, asked as a question:\n.+\n→ 0\.\d{3} ", done.stdout)
+    assert re.search(r"A heading, or the first words of a passage, asked as a question:\n.+\n→ 0\.\d{3} ", done.stdout)
     assert (tmp_path / "quickstart-my manuals" / "data" / "corpus.jsonl").is_file()
     commands = [shlex.split(line) for line in done.stdout.splitlines() if line.startswith("taugate ")]
     assert [words[1] for words in commands] == ["calibrate", "serve"]

@@ -81,7 +81,7 @@ def test_filters_and_permissions(whole: Release) -> None:
     others = all_of(OneOf.of("category", "rot-avdrag"))
     filtered = explained(whole, document.id, Query(QUERY, 5, filter=others))
     assert (filtered.rule, filtered.filtered, filtered.score, filtered.rank) == ("filter", True, None, None)
-    assert filtered.why == "The filter of the request leaves it out, by 'category', which is 'bygglov'."
+    assert filtered.why == "The filter of the request leaves it out: 'category' is 'bygglov'."
     for wanted in (None, all_of(OneOf.of("category", "bygglov")), others):
         hidden = explained(whole, document.id, Query(QUERY, 5, filter=wanted, permitted=others))
         assert hidden == Explanation(document.id, "key_filter", "The filter of the API key hides it.", filtered=True)

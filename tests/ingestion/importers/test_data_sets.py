@@ -81,7 +81,10 @@ def test_queries_of_the_target_are_never_overwritten(
     for name, content in own.items():
         (tmp_path / "data" / name).write_bytes(content)
     assert cli.main(["import", str(source), "--to", str(tmp_path / "data")]) == 0
-    assert "has queries of its own, so those of the sources were left out" in capsys.readouterr().err
+    assert (
+        "has a queries.jsonl already, so queries and judgements of the sources were not copied"
+        in capsys.readouterr().err
+    )
     assert files(tmp_path / "data") | own == files(tmp_path / "data")
     again = imported(capsys, source, "--to", tmp_path / "data")
     assert (again["queries"], again["splits"], again["changed"]) == (0, [], 0)

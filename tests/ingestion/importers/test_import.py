@@ -177,7 +177,7 @@ def test_names_that_no_qrels_line_can_hold_are_encoded(tmp_path: Path, capsys: p
         (["files", "--to", "other"], "written by another version of taugate"),
         (["files", "--to", "data", "--chunks", "300"], "reads at most 256 tokens"),
         (["files", "--to", "data", "--chunks", "many"], "give auto, off, or a number"),
-        (["files", "--to", "data", "--overlap", "200"], "give 0 to 128 tokens"),
+        (["files", "--to", "data", "--overlap", "200"], "give 0 to 64 tokens"),
         (["files", "--to", "files/a.txt"], "is a file; --to names a folder"),
     ],
 )

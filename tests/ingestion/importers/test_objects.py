@@ -89,9 +89,9 @@ def test_without_an_id_it_is_the_source_or_a_digest_and_the_same_again(tmp_path:
     assert (result.added, result.changed, result.removed) == (0, 1, 1)
 
 
-def test_a_random_id_without_a_source_stays(tmp_path: Path) -> None:
-    node = LlamaIndexNode("Three.")
-    assert [*run([node], tmp_path / "data")[1]] == [node.id_]
+def test_a_random_id_counts_as_none(tmp_path: Path) -> None:
+    digest = hashlib.sha256(b"Three.").hexdigest()[:16]
+    assert [*run([LlamaIndexNode("Three.")], tmp_path / "data")[1]] == [digest]
 
 
 def test_long_ones_are_divided_for_the_encoder(tmp_path: Path, encoder: Path) -> None:
