@@ -58,9 +58,10 @@ class Case:
     """A data set with one encoder.
 
     name: of the set; encoder: its name in the tables; documents, generated, human: how many documents, cropped queries
-    and answerable human queries there are; relevant: relevant documents of a human query, on average; accuracy_generated, accuracy_human: share of the queries with a relevant
-    document in their top K; default, certified: thresholds from cropped queries, by the rule of `taugate calibrate` and
-    by that of `--max-loss 0.05`; own: the default threshold from human queries.
+    and answerable human queries there are; relevant: relevant documents of a human query, on average;
+    accuracy_generated, accuracy_human: share of the queries with a relevant document in their top K; default,
+    certified: thresholds from cropped queries, by the rule of `taugate calibrate` and by that of `--max-loss 0.05`;
+    own: the default threshold from human queries.
     """
 
     name: str

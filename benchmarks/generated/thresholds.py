@@ -26,9 +26,11 @@ def section(plan: GeneratedPlan) -> str:
 **By default** (`taugate calibrate DATA`), the threshold from cropped queries takes the answer from {share(typical)} of the human queries at the
 median, and from {share(worst.default.human.lost.mean)} at worst: {worst.name} with {worst.encoder}. The threshold from human queries takes it from {share(own)} at the median.
 
-**With `--max-loss {MAX_LOSS:g}`**, {len(certified)} of the {len(cases)} cases certify a threshold on cropped queries. {len(broken)} of these {len(certified)} lose more than {100 * MAX_LOSS:.0f} % of the
-human queries' answers. The certificate is about further cropped queries; people ask others. Do not rely on it before people have
+**With `--max-loss {MAX_LOSS:g}`**, {len(certified)} of the {len(cases)} cases certify a threshold on cropped queries. {len(broken)} of these {len(certified)} take the
+answer from more than {100 * MAX_LOSS:.0f} % of the human queries. The certificate is about further cropped queries; people ask others. Do not rely on it before people have
 judged some results.
+
+Thresholds from cropped queries are judged by all human queries, and those from human queries by the held-out ones.
 
 {tables}
 """

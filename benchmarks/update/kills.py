@@ -38,7 +38,7 @@ class UpdateSite:
         )
 
     def until_it_writes(self, process: "subprocess.Popen[str]") -> None:
-        """Wait for the first file of the release."""
+        """Wait until the update makes its staging folder, or ends."""
         before = {*self.releases.glob(f"{STAGING_PREFIX}*")}
         while {*self.releases.glob(f"{STAGING_PREFIX}*")} <= before and process.poll() is None:
             time.sleep(0.0005)

@@ -23,20 +23,21 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
         if not record.human
         else f"the questions ({record.generated:,} of {asked:,} generated)"
     )
+    share = record.generated / asked
     sentences = [f"{percent(found)} of {who} find their answer in {results}."]
     if record.bias is None:
         sentences.append("How many of people's questions do has not been measured on public data sets.")
     else:
-        sentences.append(f"For questions that people ask, expect {_of_people(found, record.bias)}.")
-        if policy.tau is not None and policy.statement is None:  # the bias was measured with such thresholds alone
+        sentences.append(f"For questions that people ask, expect {_of_people(found, record.bias, share)}.")
+        if policy.tau is not None and policy.method == "bootstrap":  # the bias was measured with such thresholds alone
             lost = found - metrics.accuracy_at_tau.mean
             sentences.append(
                 f"The threshold loses the answer to {percent(lost)} of {who}; for questions that people ask, expect "
-                f"{_of_people(lost, record.bias.loss)}."
+                f"{_of_people(lost, record.bias.loss, share)}."
             )
         sentences.append(
-            f"These ranges are 95 % prediction intervals, from {record.bias.sets} public data sets on which both kinds "
-            "of question were measured: 19 of 20 new data sets should lie within."
+            f"These ranges are 95 % prediction intervals, from {record.bias.sets} public data sets on which cropped "
+            "and human questions were measured: 19 of 20 new data sets should lie within."
         )
     if policy.tau is not None and policy.statement is not None:
         sentences.append(
@@ -46,10 +47,11 @@ def outlook(record: CalibrationRecord, policy: PolicyRecord, metrics: MetricsRec
     return " ".join(sentences)
 
 
-def _of_people(found: float, bias: Interval) -> str:
+def _of_people(measured: float, bias: Interval, share: float) -> str:
     """Write the share to expect of people's questions, with its range.
 
-    found: the share of the generated questions, in 0…1. bias: such a share less that of people's questions.
+    measured: the share of all questions, in 0…1. bias: such a share of generated questions less that of people's.
+    share: how many of the questions are generated, in 0…1.
     """
-    mean, lower, upper = (min(1.0, max(0.0, found - each)) for each in (bias.mean, bias.upper, bias.lower))
+    mean, lower, upper = (min(1.0, max(0.0, measured - share * each)) for each in (bias.mean, bias.upper, bias.lower))
     return f"{percent(mean)} ({percent(lower)} to {percent(upper)})"

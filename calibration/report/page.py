@@ -113,7 +113,8 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
     warnings = []
     if record.state == "provisional":
         warnings.append(PageWarning("Provisional", _sentence(record.because(k))))
-        if said := outlook(record, found.policy, [*found.metrics.values()][-1]):
+        # An update keeps the record of the queries that chose τ, and may measure others.
+        if facts.get("update") is None and (said := outlook(record, found.policy, [*found.metrics.values()][-1])):
             warnings.append(PageWarning("What to expect", said))
     if found.policy.kind == "none":
         more = "Label more queries, or allow a larger loss with --max-loss."
@@ -137,13 +138,13 @@ def page_warnings(facts: Mapping[str, Any], found: Findings) -> list[PageWarning
 
 def update_words(record: UpdateRecord) -> str:
     """Say whose threshold an updated release has, and whether it still holds; record: of the update."""
-    shown = "is shown" if record.holds else "is not shown"
+    held = "still holds" if record.holds else "is not shown to hold"
     return (
-        f"The threshold was chosen on the documents of {record.calibrated}, and any guarantee speaks of those. Since "
-        f"the release before this one, {record.added:,} documents were added, {record.changed:,} changed and "
-        f"{record.removed:,} removed. That {shown} to cost at most {100 * record.margin:.3g} % of the questions their "
-        f"answer: {100 * record.loss.mean:.2f} % lost it, and {100 * record.loss.upper:.2f} % may "
-        f"({100 * record.confidence:g} % confidence)."
+        f"The threshold was chosen on the documents of {record.calibrated}; any guarantee is about those. Documents "
+        f"since the parent release: {record.added:,} added, {record.changed:,} changed, {record.removed:,} removed. "
+        f"The threshold {held}: accuracy at τ changed by {-100 * record.loss.mean:+.2f} points. The loss is at most "
+        f"{100 * record.loss.upper:.2f} points ({100 * record.confidence:g} % confidence), and "
+        f"{100 * record.margin:.3g} are allowed."
     )
 
 

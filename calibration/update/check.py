@@ -60,7 +60,8 @@ class ThresholdCheck:
         change = f"from {self.before:.4f} to {self.now:.4f}"
         average = "average document" if self.units.unit == "document" else "average query"
         return (
-            f"{verdict}: on {self.units.words}, accuracy at τ went {change}; the {average} loses {self.loss.mean:.4f}, "
+            f"{verdict}: on {self.units.words}, accuracy at τ went {change}; the {average} "
+            f"{'loses' if self.loss.mean >= 0 else 'gains'} {abs(self.loss.mean):.4f}, and loses "
             f"at most {self.loss.upper:.4f} ({100 * CONFIDENCE:g} % confidence), and {self.margin:g} is allowed"
         )
 

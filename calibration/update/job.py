@@ -14,6 +14,7 @@ from taugate.calibration.job.release import ReleaseContents, golden_queries, man
 from taugate.calibration.metrics.clusters import SamplingUnits, clusters
 from taugate.calibration.metrics.measure import DrawnQueries
 from taugate.calibration.progress import Stopwatch
+from taugate.calibration.provisional.words import PROVISIONAL
 from taugate.calibration.report.page import render
 from taugate.calibration.settings.rules import CONFIDENCE, MAX_LOSS, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
@@ -25,7 +26,7 @@ from taugate.calibration.update.check import ThresholdCheck, check_threshold
 from taugate.calibration.update.vectors import ReleaseEncoders, encode_changes
 from taugate.errors import InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
-from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.ingestion.dataset.location import local_folder
 from taugate.registry import writer
 from taugate.registry.catalog import find
 from taugate.registry.lock import calibration_lock, lock_for_reading
@@ -110,7 +111,9 @@ def _update_of(
             _check_promotable(release.manifest, promotion)
             encoders = _encoders(folder, release)
         asked = _settings(release.manifest, settings)
-        split = asked.split or default_split(data, say)
+        split = settings.split or release.manifest.data.split
+        if release.manifest.state == "provisional" and (standing := release.manifest.calibration):
+            say(f"{PROVISIONAL} {standing.because(asked.k)}")
         with watch.stage("read"), local_folder(data, split) as source:
             known = {name for each in release.documents for name in (each.id, each.document_id)}
             dataset = read_dataset(source, split, Path(spool), known)

@@ -13,6 +13,7 @@ import numpy as np
 from taugate.calibration.encoding.cache import EmbeddingCache
 from taugate.calibration.encoding.corpus import EncodedDataset, encode
 from taugate.calibration.progress import Stopwatch
+from taugate.calibration.query_set.warnings import truncation_warning
 from taugate.calibration.update.changes import UNKNOWN, CorpusChanges
 from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.documents.store import DocumentStore
@@ -53,12 +54,11 @@ def encode_changes(
     projected = [_projected(release.retriever.projection, vectors) for vectors in (asked, off_topic)]
     count = len(dataset.answerable)
     truncated = _truncated(dataset.documents, changes, release, encoders.documents)
-    say(f"encoded {texts} texts of {len(dataset.documents)} documents; the others were known already")
+    counted = f"{texts:,} {'text' if texts == 1 else 'texts'}"
+    say(f"encoded {counted} for {len(dataset.documents):,} documents; the other vectors were known already")
     if truncated:
-        say(
-            f"warning: {truncated} of {len(dataset.documents)} documents are longer than the "
-            f"{encoders.documents.config.max_length} tokens that the encoder reads; what follows is not searched"
-        )
+        config = encoders.documents.config
+        say(f"warning: {truncation_warning(truncated, len(dataset.documents), config.max_length, config.name)}")
     lengths = np.array([len(document.encoded_text.encode()) for document in dataset.documents], dtype=np.int64)
     return EncodedDataset(documents, projected[0][:count], projected[0][count:], projected[1], lengths, truncated)
 

@@ -44,7 +44,7 @@ def studied(
     """A calibration up to the point where the report is written."""
     spool.mkdir(parents=True)
     asked = CalibrationSettings(rule=rule or ThresholdRule.from_options(), **settings)
-    dataset = read_dataset(data, asked.split, spool)
+    dataset = read_dataset(data, asked.split or "test", spool)
     encoder = OnnxEncoder.load(encoder_folder)
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
     encoded = encode_dataset(dataset, encoder, cache, lambda line: None, Stopwatch())
