@@ -27,10 +27,13 @@ def own(releases: Path, tmp_path: Path) -> Path:
 
 
 def refusal(*arguments: str, **environment: str) -> str:
-    """The one line that a refused start writes for people; anything else it writes is the log."""
+    """The one line that a refused start writes for people; anything else it writes is the log.
+
+    Any free port will do where a test names none: others of the machine may be using the default one.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "taugate", "serve", *arguments],
-        env=os.environ | environment,
+        env=os.environ | {"TAUGATE_PORT": "0"} | environment,
         capture_output=True,
         text=True,
         timeout=30,
