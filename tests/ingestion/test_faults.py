@@ -153,9 +153,9 @@ HEADER = b"query-id\tcorpus-id\tscore\n"
 FILE_FAULTS = [
     ("no corpus", without("corpus.jsonl"), "corpus.jsonl", "no such file"),
     ("no queries", without("queries.jsonl"), "queries.jsonl", "no such file"),
-    ("no split at all", without("qrels/test.tsv"), "qrels/test.tsv", "--split names one of: none"),
-    ("unknown split", other_splits_only, "qrels/test.tsv", "--split names one of: dev, train"),
-    ("no qrels folder", lambda data: shutil.rmtree(data / "qrels"), "qrels/test.tsv", "no such file"),
+    ("no split at all", without("qrels/test.tsv"), ".", "make queries from the documents: taugate queries"),
+    ("unknown split", other_splits_only, ".", "--split names one of: dev, train"),
+    ("no qrels folder", lambda data: shutil.rmtree(data / "qrels"), ".", "no qrels/test.tsv, so no query is labelled"),
     ("no data set", shutil.rmtree, ".", "no such directory"),
     ("data set a file", data_is_a_file, ".", "is a file, and a data set is a directory"),
     ("corpus a folder", as_folder("corpus.jsonl"), "corpus.jsonl", "cannot be read"),

@@ -83,7 +83,7 @@ def test_only_texts_that_are_new_are_encoded(
     assert code == 0
     golden, queries = 32, 497 + 20  # asked when the release is opened; six texts come twice; twenty are off topic
     assert sum(encoded) == golden + 10 + queries
-    assert "encoded 10 texts of 508 documents; the others were known already" in error
+    assert "encoded 10 texts for 508 documents; the other vectors were known already" in error
 
 
 def test_the_second_update_says_whose_threshold_it_has(
@@ -113,7 +113,7 @@ def test_metadata_alone_changes_a_document_and_encodes_nothing(
 
     code, printed, error = update(newer(sample, tmp_path / "newer", tagged), copy)
     assert (code, printed["changed"]) == (0, 1)
-    assert "encoded 0 texts of 503 documents" in error
+    assert "encoded 0 texts for 503 documents" in error
     assert load(copy / printed["release"]).metadata.columns
 
 
