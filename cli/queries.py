@@ -10,7 +10,7 @@ from shlex import quote
 import orjson
 
 from taugate.cli.terminal.output import say
-from taugate.ingestion.dataset.beir import GENERATED
+from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.queries.generate import MOST_QUERIES, GeneratedQueries, generate_crops
 
 _REASONS = {"empty": "too short", "duplicate": "with the same words as another query"}

@@ -15,7 +15,7 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.study import Findings
-from taugate.ingestion.dataset.beir import GENERATED, HUMAN
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN
 from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from taugate.ingestion.dataset.beir import CORPUS, HEADER, HUMAN, QUERIES, qrels_of
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.judgements import HEADER, HUMAN, qrels_of
 
 
 @dataclass(frozen=True)

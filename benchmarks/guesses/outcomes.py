@@ -14,7 +14,7 @@ from taugate.calibration.metrics.clusters import Labels, cluster_bootstrap
 from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.settings.rules import ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings
-from taugate.ingestion.dataset.beir import TEST
+from taugate.ingestion.dataset.judgements import TEST
 from taugate.retrieval.release.evidence import Interval
 from taugate.retrieval.release.manifest import PolicyRecord
 

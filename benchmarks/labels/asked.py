@@ -21,7 +21,8 @@ from taugate.calibration.metrics.ranking import JudgedQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.relevance.model import estimate_relevance
-from taugate.ingestion.dataset.beir import CORPUS, GENERATED, QUERIES, Dataset, read_dataset
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Dataset, read_dataset
+from taugate.ingestion.dataset.judgements import GENERATED
 from taugate.ingestion.queries.generate import MOST_QUERIES, generate_crops
 from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.index.flat import FlatIndex

@@ -1,7 +1,6 @@
 """A labelled data set in the BEIR layout (docs/calibration.md), read one line at a time."""
 
 import math
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,16 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId
-from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, drop_orphans, qrels_of, read_qrels
+from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
 
 CORPUS, QUERIES = "corpus.jsonl", "queries.jsonl"
-TEST, HUMAN, GENERATED = "test", "human", "generated"  # splits with a meaning
-HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
-_REMOVED = JudgedId(-1, whole=False)  # stands for documents that the corpus no longer has
-_GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
 # Everyday questions, each of another field: no one corpus answers them.
 _OFF_TOPIC = Path(__file__).with_name("off_topic.txt")
 
@@ -126,17 +121,6 @@ def off_topic_questions() -> list[str]:
     return _OFF_TOPIC.read_text(encoding="utf-8").splitlines()
 
 
-def qrels_of(split: str) -> str:
-    """Return the path of the file with a split's judgements, relative to the data set."""
-    return f"qrels/{split}.tsv"
-
-
-def splits_in(folder: Path) -> list[str]:
-    """Return the names of the splits of a data set, in alphabetical order. folder: of the data set."""
-    files = [*folder.glob(qrels_of("*")), *folder.glob(f"{qrels_of('*')}.gz")]
-    return sorted({file.name.removesuffix(".gz").removesuffix(".tsv") for file in files})
-
-
 def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] = ()) -> Dataset:
     """Read and check a data set.
 
@@ -155,7 +139,7 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] =
     ids = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
     grades = read_qrels(qrels, asked, ids, known)
-    orphaned = _drop_orphans(grades)
+    orphaned = drop_orphans(grades)
     documents = DocumentStore(spool)
     labelled = [
         LabelledQuery.of(name, query, grades[name], documents.parents)
@@ -174,79 +158,6 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] =
         sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
         orphaned=orphaned,
     )
-
-
-def _drop_orphans(grades: dict[str, dict[JudgedId, int]]) -> int:
-    """Remove the queries that lost every document that answered them, and return how many there were.
-
-    Nobody has said that no other document answers them, so that they are not unanswerable either.
-    """
-    orphans = [name for name, judged in grades.items() if _REMOVED in judged and not _answered(judged)]
-    for name in orphans:
-        del grades[name]
-    for judged in grades.values():
-        judged.pop(_REMOVED, None)
-    return len(orphans)
-
-
-def _answered(judged: Mapping[JudgedId, int]) -> bool:
-    return any(grade >= 1 for identifier, grade in judged.items() if identifier != _REMOVED)
-
-
-def read_qrels(
-    path: Path, queries: Collection[str], ids: CorpusIds, known: Collection[str] = ()
-) -> dict[str, dict[JudgedId, int]]:
-    """Read the judgements of a split: grades of passages and of whole documents, by query id.
-
-    A query listed with zero scores only is unanswerable.
-
-    path: of the file. queries: ids of all queries. ids: of the corpus. known: ids that passages and documents had
-    before; a removed one that answered a query is noted as _REMOVED. Raises InputError or LineError.
-    """
-    path = stored_file(path)
-    if not path.exists() and path.parent.is_dir():
-        splits = ", ".join(splits_in(path.parent.parent)) or "none"
-        raise InputError(f"{path}: no such file; --split names one of: {splits}")
-    grades: dict[str, dict[JudgedId, int]] = {}
-    rows = read_lines(path)
-    if next(rows, (0, ""))[1] != HEADER:
-        raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
-    for line, text in rows:
-        query, document, grade = parse_judgement(path, line, text)
-        if query not in queries:
-            raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
-        found = ids.find(document)
-        if found is None and document in known:
-            if grade >= 1:
-                grades.setdefault(query, {})[_REMOVED] = grade
-            continue
-        if found is None:
-            remedy = "add it or remove this line"
-            if path.name.removesuffix(".gz") == f"{GENERATED}.tsv":
-                remedy = f"make the queries again: taugate queries {path.parent.parent} --method crop"
-            raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", remedy)
-        judged = grades.setdefault(query, {})
-        if found in judged:
-            raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged[found] = grade
-    if not grades:
-        raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
-    return grades
-
-
-def parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
-    """Return query id, document id and grade of one line of a qrels file.
-
-    path, line: where it stands. text: the line. Raises LineError.
-    """
-    fields = text.split("\t")
-    if len(fields) != 3:
-        raise LineError(path, line, f"{len(fields)} fields, not 3", "separate query-id, corpus-id and score by tabs")
-    query, document, score = fields
-    if not _GRADE.fullmatch(score):
-        wrong = f"score {score[:20]!r} is not a whole number from 0 to 999999999"
-        raise LineError(path, line, wrong, "use 0 for not relevant, 1 or more for relevant")
-    return query, document, int(score)
 
 
 def read_corpus(path: Path, ids: CorpusIds) -> Iterator[Document]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from taugate.errors import InputError, ReleaseError, StoreError
-from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HUMAN, QUERIES, TEST, qrels_of, splits_in
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TEST, qrels_of, splits_in
 from taugate.storage.object_store import Store
 
 DEFAULT_SPLITS = (TEST, HUMAN, GENERATED)  # the first that is there is calibrated on

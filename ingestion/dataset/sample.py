@@ -6,7 +6,8 @@ from pathlib import Path
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, HEADER, QUERIES, qrels_of
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES
+from taugate.ingestion.dataset.judgements import HEADER, qrels_of
 
 
 def check_installed() -> None:

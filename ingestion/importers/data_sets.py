@@ -6,16 +6,8 @@ from pathlib import Path
 
 import orjson
 
-from taugate.ingestion.dataset.beir import (
-    CORPUS,
-    HEADER,
-    QUERIES,
-    parse_judgement,
-    qrels_of,
-    read_corpus,
-    splits_in,
-)
-from taugate.ingestion.dataset.judgements import CorpusIds
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_corpus
+from taugate.ingestion.dataset.judgements import HEADER, CorpusIds, parse_judgement, qrels_of, splits_in
 from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.source_files import Skipped

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, GENERATED, HEADER, QUERIES, Origin, qrels_of
+from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Origin
+from taugate.ingestion.dataset.judgements import GENERATED, HEADER, qrels_of
 from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.crop import crop, sampling_key
