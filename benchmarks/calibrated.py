@@ -1,4 +1,4 @@
-"""A data set that is read, encoded and indexed once, and calibrated as often as a benchmark likes; nothing is written."""
+"""Read, encode and index a data set once, and calibrate on it any number of times without writing a release."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class IndexedSet:
 
     @property
     def labels(self) -> Labels:
-        """Clusters of the answerable queries and then of the unanswerable ones, numbered jointly."""
+        """Number the clusters of all queries, the answerable ones first."""
         return clusters(self.dataset.answerable + self.dataset.unanswerable)
 
     def calibrate(self, settings: CalibrationSettings) -> Findings:

@@ -13,7 +13,7 @@ from taugate.calibration.encoding.source import DEFAULT_ENCODER, AskedEncoder
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.rules import AbstentionRule, ThresholdRule
 from taugate.calibration.settings.settings import CalibrationSettings, CandidateSettings, GateSettings
-from taugate.cli.terminal.options import add_option
+from taugate.cli.terminal.options import add_option, add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.cli.terminal.promotion_rule import PromotionRequest, add_promotion_options
 from taugate.cli.terminal.summary import CalibratedRelease, summary
@@ -43,13 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"sentence-transformers model (default: {DEFAULT_ENCODER})",
     )
     parser.add_argument("--json", action="store_true", help="print the release and its manifest as one JSON object")
-    parser.add_argument(
-        "--sign-with",
-        metavar="PEM",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="Ed25519 private key to sign the release with",
-    )
+    add_signing_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -10,7 +10,7 @@ import orjson
 
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.settings.update import UpdateSettings
-from taugate.cli.terminal.options import add_option
+from taugate.cli.terminal.options import add_option, add_signing_option
 from taugate.cli.terminal.output import say, say_labelled
 from taugate.errors import InputError
 from taugate.registry.signing import signing_key, trusted_keys
@@ -36,13 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-promote", action="store_true", help="leave the current release as it is")
     parser.add_argument("--force", action="store_true", help="promote the release even if τ is not shown to hold")
     parser.add_argument("--json", action="store_true", help="print what changed and what was found as one JSON object")
-    parser.add_argument(
-        "--sign-with",
-        metavar="PEM",
-        type=Path,
-        default=argparse.SUPPRESS,
-        help="Ed25519 private key to sign the release with",
-    )
+    add_signing_option(parser)
     parser.set_defaults(run=run)
 
 

@@ -23,7 +23,7 @@ PLAIN = Setting(WINDOW)  # what is kept unless another setting is shown to be be
 
 @dataclass(frozen=True)
 class ComparedSet:
-    """A set of q queries in every setting.
+    """The results of one data set, q queries, under every chunk setting.
 
     name: of the set. queries: q. rankings: by setting. values: by setting, (q, 2) float64, accuracy@5 and NDCG@10 of
     each query. means: by setting, (b, 2), the means of b bootstraps, which draw the same clusters in every setting.
@@ -105,7 +105,7 @@ def chosen(sets: Sequence[ComparedSet]) -> Setting:
 def measured(
     readers: Mapping[str, Callable[[Path], StudySet]], data: Path, rankings: Rankings, seed: int, bootstraps: int
 ) -> list[ComparedSet]:
-    """Measure sets. readers: by name. data: folder of the public sets. rankings, seed, bootstraps: of `measure`."""
+    """Measure several sets. readers: by name. data: folder of the public sets. rankings, seed, bootstraps: of `measure`."""
     return [ComparedSet.measure(name, read(data), rankings, seed, bootstraps) for name, read in readers.items()]
 
 
@@ -134,6 +134,6 @@ def signed(value: Interval) -> str:
 
 
 def places(sets: Sequence[ComparedSet]) -> str:
-    """Say what encoded the texts, in a sentence. sets: measured."""
+    """Say in a sentence which hardware encoded the texts. sets: those measured."""
     found = sorted({ranking.place for each in sets for ranking in each.rankings.values()})
     return f"Documents were encoded by {' and '.join(found)}, and the rankings kept."

@@ -28,7 +28,7 @@ _PARALLEL = 2_000  # below so many documents, new processes would take longer th
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How documents are cut.
+    """Size and overlap of chunks.
 
     size: of a chunk in tokens, with its title and special tokens; None for whole documents, cut off at the window.
     overlap: tokens that a chunk repeats from the one before it.

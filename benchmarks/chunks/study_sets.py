@@ -19,7 +19,7 @@ _ONLY_IN_MIXED = {"medquad", "vaswani_npl", "cranfield", "msmarco_dl_mini", "ema
 
 @dataclass(frozen=True)
 class StudySet:
-    """A data set of the study.
+    """One data set of the chunk study.
 
     documents: as an import reads them; the key of each is its id. queries: answerable ones, whose relevant documents
     are positions in `documents`.

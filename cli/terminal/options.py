@@ -3,6 +3,7 @@
 import argparse
 import types
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -49,6 +50,20 @@ def add_option(
         derived["type"] = kind
         derived["metavar"] = _METAVARS[kind]
     parser.add_argument(option or f"--{name.replace('_', '-')}", **(derived | keywords))
+
+
+def add_signing_option(parser: Parser) -> None:
+    """Add the option that names a key to sign a new release with; it is left out of the arguments where not given.
+
+    parser: of a command that writes a release.
+    """
+    parser.add_argument(
+        "--sign-with",
+        metavar="PEM",
+        type=Path,
+        default=argparse.SUPPRESS,
+        help="Ed25519 private key to sign the release with",
+    )
 
 
 def add_action(

@@ -172,7 +172,9 @@ def test_a_file_that_is_there_packed_and_plain_is_refused(data, name):
     assert str(caught.value).startswith(f"{data / name}: ")
 
 
-@pytest.mark.parametrize("damage", [b"no gzip", gzip.compress(b'{"_id": "a", "text": "b"}\n')[:-9]])
+@pytest.mark.parametrize(
+    "damage", [b"no gzip", gzip.compress(b'{"_id": "a", "text": "b"}\n', mtime=0)[:-9]], ids=["foreign", "cut"]
+)
 def test_a_damaged_packed_file_is_refused(data, damage):
     pack(data / "corpus.jsonl")
     (data / "corpus.jsonl.gz").write_bytes(damage)
