@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, drop_orphans, qrels_of, read_qrels
+from taugate.ingestion.dataset.judgements import CorpusIds, JudgedId, Judgement, drop_orphans, qrels_of, read_qrels
 from taugate.ingestion.dataset.lines import LineError, read_objects, required_id, required_text, stored_file
 from taugate.retrieval.documents.store import MOST_FIELDS, MOST_TAGS, Document, DocumentStore, DocumentWriter
 from taugate.storage.files import sha256_file
@@ -29,11 +29,12 @@ ORIGINS: tuple[Origin, ...] = get_args(Origin)
 class Query(NamedTuple):
     """A query of queries.jsonl.
 
-    text: what is asked. origin: who asked it.
+    text: what is asked. origin: who asked it. weight: how many queries it stands for, where it was sampled.
     """
 
     text: str
     origin: Origin = "human"
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class LabelledQuery:
     unanswerable. judged: the documents that an unanswerable query was judged against, all with a score of 0; empty
     where it is answerable. origin: who asked it. chunks: the positions of the relevant chunks of each document that the
     qrels do not name as a whole; every chunk of the other documents is relevant. None where the corpus has no chunks.
+    weight: how many queries this one stands for: the inverse of the probability that it was judged.
     """
 
     id: str
@@ -54,24 +56,26 @@ class LabelledQuery:
     judged: tuple[int, ...] = ()
     origin: Origin = "human"
     chunks: Mapping[int, tuple[int, ...]] | None = None
+    weight: float = 1.0
 
     @classmethod
     def of(
-        cls, identifier: str, query: Query, grades: Mapping[JudgedId, int], parents: NDArray[np.int32] | None
+        cls, identifier: str, query: Query, judgements: Mapping[JudgedId, Judgement], parents: NDArray[np.int32] | None
     ) -> Self:
         """Make a labelled query from its judgements.
 
         The grade of a document is the highest that it, or a chunk of it, was given. A chunk is relevant where it, or
-        its document, was given 1 or more.
+        its document, was given 1 or more. Weights of the judgements go before that of the query: it has the smallest
+        of its relevant documents, which is that of the judgement that was most likely to be made.
 
-        identifier: `_id` of the query. query: its text and origin. grades: of every id that it was judged against.
-        parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
+        identifier: `_id` of the query. query: its text, origin and weight. judgements: of every id that it was judged
+        against. parents: (N,) int32, the first chunk of each passage's document; None where the corpus has no chunks.
         """
         relevant: dict[int, int] = {}
         chunks: dict[int, tuple[int, ...]] = {}
         whole: set[int] = set()
         judged: dict[int, None] = {}  # keeps the order
-        for (position, names_document), grade in grades.items():
+        for (position, names_document), (grade, _) in judgements.items():
             document = position if parents is None else int(parents[position])
             judged[document] = None
             if grade >= 1:
@@ -81,7 +85,9 @@ class LabelledQuery:
                 else:
                     chunks[document] = (*chunks.get(document, ()), position)
         named = None if parents is None else {each: chunks[each] for each in chunks if each not in whole}
-        return cls(identifier, query.text, relevant, () if relevant else tuple(judged), query.origin, named)
+        deciding = [each for each in judgements.values() if each.grade >= 1 or not relevant]
+        weight = min((each.weight for each in deciding if each.weight is not None), default=query.weight)
+        return cls(identifier, query.text, relevant, () if relevant else tuple(judged), query.origin, named, weight)
 
     def grade(self, position: int, document: int) -> int:
         """Return the grade of a passage: its document's where the passage is relevant, else 0.
@@ -138,13 +144,13 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] =
     corpus, queries, qrels = (stored_file(folder / name) for name in (CORPUS, QUERIES, qrels_of(split)))
     ids = _spool_corpus(corpus, spool)
     asked = read_queries(queries)
-    grades = read_qrels(qrels, asked, ids, known)
-    orphaned = drop_orphans(grades)
+    judgements = read_qrels(qrels, asked, ids, known)
+    orphaned = drop_orphans(judgements)
     documents = DocumentStore(spool)
     labelled = [
-        LabelledQuery.of(name, query, grades[name], documents.parents)
+        LabelledQuery.of(name, query, judgements[name], documents.parents)
         for name, query in asked.items()
-        if name in grades
+        if name in judgements
     ]
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
@@ -254,7 +260,7 @@ def read_queries(path: Path) -> dict[str, Query]:
     seen: dict[str, int] = {}
     queries = {
         required_id(path, line, record, seen): Query(
-            required_text(path, line, record, "text"), _origin(path, line, record)
+            required_text(path, line, record, "text"), _origin(path, line, record), _weight(path, line, record)
         )
         for line, record in read_objects(path)
     }
@@ -268,3 +274,10 @@ def _origin(path: Path, line: int, record: dict[str, Any]) -> Origin:
     if origin not in ORIGINS:
         raise LineError(path, line, f'"origin" {str(origin)[:20]!r} is none of {", ".join(ORIGINS)}', "correct it")
     return cast(Origin, origin)
+
+
+def _weight(path: Path, line: int, record: dict[str, Any]) -> float:
+    weight: Any = record.get("weight", 1)
+    if type(weight) not in {int, float} or not 0 < weight < math.inf:
+        raise LineError(path, line, f'"weight" {str(weight)[:20]!r} is not a number above 0', "correct it")
+    return float(weight)

@@ -1,5 +1,6 @@
 """Judgements of a split: the file in qrels/, whose ids name passages, or documents with all of their chunks."""
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,8 +10,12 @@ from typing import NamedTuple
 from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import LineError, read_lines, stored_file
 
-TEST, HUMAN, GENERATED = "test", "human", "generated"  # splits with a meaning
+# Splits with a meaning: what a data set comes with, what people judged (`taugate judge`), queries that were made
+# (`taugate queries`), and what users of the running service judged (`taugate traffic`).
+TEST, HUMAN, GENERATED, TRAFFIC = "test", "human", "generated", "traffic"
 HEADER = "query-id\tcorpus-id\tscore"  # of a file with judgements
+# Where queries or results were sampled, a fourth column says how many of them each judgement stands for.
+WEIGHTED_HEADER = f"{HEADER}\tweight"
 _GRADE = re.compile(r"[0-9]{1,9}")  # grades are small; what is longer is a mistake, not a number
 
 
@@ -23,6 +28,29 @@ class JudgedId(NamedTuple):
 
     position: int
     whole: bool
+
+
+class Judgement(NamedTuple):
+    """What a person, or a rule, says of one document for one query.
+
+    grade: 0 is not relevant, 1 or more is. weight: the inverse of the probability that this judgement was asked for;
+    None where the file has no weights.
+    """
+
+    grade: int
+    weight: float | None = None
+
+
+class JudgementLine(NamedTuple):
+    """One line of a qrels file: ids of the query and of the document, and the judgement."""
+
+    query: str
+    document: str
+    judgement: Judgement
+
+    def __str__(self) -> str:
+        weight = "" if self.judgement.weight is None else f"\t{self.judgement.weight!r}"
+        return f"{self.query}\t{self.document}\t{self.judgement.grade}{weight}"
 
 
 @dataclass(frozen=True)
@@ -61,8 +89,8 @@ def splits_in(folder: Path) -> list[str]:
 
 def read_qrels(
     path: Path, queries: Collection[str], ids: CorpusIds, known: Collection[str] = ()
-) -> dict[str, dict[JudgedId, int]]:
-    """Read the judgements of a split: grades of passages and of whole documents, by query id.
+) -> dict[str, dict[JudgedId, Judgement]]:
+    """Read the judgements of a split: of passages and of whole documents, by query id.
 
     A query listed with zero scores only is unanswerable.
 
@@ -73,62 +101,80 @@ def read_qrels(
     if not path.exists() and path.parent.is_dir():
         splits = ", ".join(splits_in(path.parent.parent)) or "none"
         raise InputError(f"{path}: no such file; --split names one of: {splits}")
-    grades: dict[str, dict[JudgedId, int]] = {}
+    judgements: dict[str, dict[JudgedId, Judgement]] = {}
     rows = read_lines(path)
-    if next(rows, (0, ""))[1] != HEADER:
-        raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
+    weighted = parse_header(path, next(rows, (0, ""))[1])
     for line, text in rows:
-        query, document, grade = parse_judgement(path, line, text)
+        query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
         if query not in queries:
             raise LineError(path, line, f"query {query!r} is not in queries.jsonl", "add it or remove this line")
         found = ids.find(document)
         if found is None and document in known:
-            if grade >= 1:
-                grades.setdefault(query, {})[_REMOVED] = grade
+            if judgement.grade >= 1:
+                judgements.setdefault(query, {})[_REMOVED] = judgement
             continue
         if found is None:
             remedy = "add it or remove this line"
             if path.name.removesuffix(".gz") == f"{GENERATED}.tsv":
                 remedy = f"make the queries again: taugate queries {path.parent.parent} --method crop"
             raise LineError(path, line, f"document {document!r} is not in corpus.jsonl", remedy)
-        judged = grades.setdefault(query, {})
+        judged = judgements.setdefault(query, {})
         if found in judged:
             raise LineError(path, line, f"{query!r} and {document!r} are judged twice", "keep one of the two lines")
-        judged[found] = grade
-    if not grades:
+        judged[found] = judgement
+    if not judgements:
         raise InputError(f"{path}: judges no query; add lines of query-id, corpus-id and score")
-    return grades
+    return judgements
 
 
-def drop_orphans(grades: dict[str, dict[JudgedId, int]]) -> int:
+def drop_orphans(judgements: dict[str, dict[JudgedId, Judgement]]) -> int:
     """Remove the queries that lost every document that answered them, and return how many there were.
 
     Nobody has said that no other document answers them, so that they are not unanswerable either.
 
-    grades: as `read_qrels` returns them; changed in place.
+    judgements: as `read_qrels` returns them; changed in place.
     """
-    orphans = [name for name, judged in grades.items() if _REMOVED in judged and not _answered(judged)]
+    orphans = [name for name, judged in judgements.items() if _REMOVED in judged and not _answered(judged)]
     for name in orphans:
-        del grades[name]
-    for judged in grades.values():
+        del judgements[name]
+    for judged in judgements.values():
         judged.pop(_REMOVED, None)
     return len(orphans)
 
 
-def _answered(judged: Mapping[JudgedId, int]) -> bool:
-    return any(grade >= 1 for identifier, grade in judged.items() if identifier != _REMOVED)
+def _answered(judged: Mapping[JudgedId, Judgement]) -> bool:
+    return any(judgement.grade >= 1 for identifier, judgement in judged.items() if identifier != _REMOVED)
 
 
-def parse_judgement(path: Path, line: int, text: str) -> tuple[str, str, int]:
-    """Return query id, document id and grade of one line of a qrels file.
+def parse_header(path: Path, text: str) -> bool:
+    """Tell whether a qrels file has weights. path: of the file. text: its first line. Raises LineError."""
+    if text not in {HEADER, WEIGHTED_HEADER}:
+        raise LineError(path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line")
+    return text == WEIGHTED_HEADER
 
-    path, line: where it stands. text: the line. Raises LineError.
+
+def parse_judgement(path: Path, line: int, text: str, *, weighted: bool = False) -> JudgementLine:
+    """Read one line of a qrels file.
+
+    path, line: where it stands. text: the line. weighted: whether the header names weights. Raises LineError.
     """
-    fields = text.split("\t")
-    if len(fields) != 3:
-        raise LineError(path, line, f"{len(fields)} fields, not 3", "separate query-id, corpus-id and score by tabs")
-    query, document, score = fields
+    fields, columns = text.split("\t"), 4 if weighted else 3
+    if len(fields) != columns:
+        names = "query-id, corpus-id, score and weight" if weighted else "query-id, corpus-id and score"
+        raise LineError(path, line, f"{len(fields)} fields, not {columns}", f"separate {names} by tabs")
+    query, document, score = fields[:3]
     if not _GRADE.fullmatch(score):
         wrong = f"score {score[:20]!r} is not a whole number from 0 to 999999999"
         raise LineError(path, line, wrong, "use 0 for not relevant, 1 or more for relevant")
-    return query, document, int(score)
+    return JudgementLine(query, document, Judgement(int(score), _weight(path, line, fields[3]) if weighted else None))
+
+
+def _weight(path: Path, line: int, text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        wrong = f"weight {text[:20]!r} is not a number above 0"
+        raise LineError(path, line, wrong, "give the inverse of the probability that the judgement was asked for")
+    return weight

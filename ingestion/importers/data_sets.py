@@ -7,8 +7,16 @@ from pathlib import Path
 import orjson
 
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES, read_corpus
-from taugate.ingestion.dataset.judgements import HEADER, CorpusIds, parse_judgement, qrels_of, splits_in
-from taugate.ingestion.dataset.lines import LineError, read_lines, read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.editing import qrels_bytes
+from taugate.ingestion.dataset.judgements import (
+    CorpusIds,
+    JudgementLine,
+    parse_header,
+    parse_judgement,
+    qrels_of,
+    splits_in,
+)
+from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
 from taugate.ingestion.importers.documents import ImportedDocument
 from taugate.ingestion.importers.source_files import Skipped
 from taugate.ingestion.parsed import prose_document
@@ -47,11 +55,11 @@ def documents_of_data_set(folder: Path, prefix: str) -> Iterator[ImportedDocumen
 class Labels:
     """Queries and judgements of data sets.
 
-    queries: lines of queries.jsonl. judgements: lines of each split, without the header.
+    queries: lines of queries.jsonl. judgements: of each split.
     """
 
     queries: list[bytes] = field(default_factory=list)
-    judgements: dict[str, list[str]] = field(default_factory=dict)
+    judgements: dict[str, list[JudgementLine]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, data_sets: Sequence[tuple[Path, str]]) -> "Labels":
@@ -84,17 +92,14 @@ class Labels:
             path = data / qrels_of(split)
             path.parent.mkdir(exist_ok=True)
             if not stored_file(path).exists():
-                atomic_write(path, "".join(f"{line}\n" for line in [HEADER, *lines]).encode())
+                atomic_write(path, qrels_bytes(lines))
         atomic_write(data / QUERIES, b"".join(self.queries))
 
 
-def _judgements(path: Path, prefix: str) -> Iterator[str]:
+def _judgements(path: Path, prefix: str) -> Iterator[JudgementLine]:
     path = stored_file(path)
-    for line, text in read_lines(path):
-        if line > 1:
-            query, document, grade = parse_judgement(path, line, text)
-            yield f"{prefix}{query}\t{prefix}{document}\t{grade}"
-        elif text != HEADER:
-            raise LineError(
-                path, 1, "not the header of a qrels file", f"write {HEADER!r} (tabs between) as the first line"
-            )
+    rows = read_lines(path)
+    weighted = parse_header(path, next(rows, (0, ""))[1])
+    for line, text in rows:
+        query, document, judgement = parse_judgement(path, line, text, weighted=weighted)
+        yield JudgementLine(prefix + query, prefix + document, judgement)

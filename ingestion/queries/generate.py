@@ -1,19 +1,18 @@
 """A query for each of a sample of documents, written beside the queries that people asked."""
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import orjson
+from typing import NamedTuple
 
 from taugate.errors import InputError
-from taugate.ingestion.dataset.beir import CORPUS, QUERIES, Origin
-from taugate.ingestion.dataset.judgements import GENERATED, HEADER, qrels_of
-from taugate.ingestion.dataset.lines import read_lines, read_objects, required_id, required_text, stored_file
+from taugate.ingestion.dataset.beir import CORPUS
+from taugate.ingestion.dataset.editing import NewQuery, QueryFile, replace_queries
+from taugate.ingestion.dataset.judgements import GENERATED, Judgement, JudgementLine
+from taugate.ingestion.dataset.lines import read_objects, required_id, required_text
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.queries.crop import crop, sampling_key
-from taugate.storage.files import atomic_write
 
 # Enough for an accuracy to within three points: 1.96 · √(.25 / 1000) = .031.
 MOST_QUERIES = 1000
@@ -70,12 +69,14 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
     with sole_writer(data):
         result = GeneratedQueries()
         sources = _sample(data / CORPUS, most, seed, result)
-        before = _QueryFile.read(data / QUERIES)
-        others = before.of_others("crop")
-        made = _crops(sources, seed, others, result)
+        before = QueryFile.read(data)
+        earlier = before.texts("crop")
+        made = _crops(sources, seed, before.texts(other_than="crop"), result)
         if not made:
             raise InputError(f"{data / CORPUS}: {_nothing_kept(result.lost)}")
-        _write(data, before, others, made)
+        queries = {name: NewQuery(text, "crop") for name, (text, _) in made.items()}
+        judgements = [JudgementLine(name, document, Judgement(1)) for name, (_, document) in made.items()]
+        replace_queries(data, GENERATED, before, queries, judgements, gone=earlier)
     return result
 
 
@@ -99,11 +100,14 @@ def _sample(corpus: Path, most: int, seed: int, result: GeneratedQueries) -> lis
 
 
 def _crops(
-    sources: list[_Source], seed: int, others: "_Queries", result: GeneratedQueries
+    sources: list[_Source], seed: int, others: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
-    """Return, by the id of each query, its text and the id of its document; what is lost is counted."""
+    """Return, by the id of each query, its text and the id of its document; what is lost is counted.
+
+    others: texts of the other queries, by id.
+    """
     made: dict[str, tuple[str, str]] = {}
-    seen = {_normalized(text) for text in others.texts}
+    seen = {_normalized(text) for text in others.values()}
     for source in sources:
         text = crop(source.text, source.identifier, seed)
         if not text:
@@ -113,7 +117,7 @@ def _crops(
         else:
             seen.add(_normalized(text))
             name = f"crop:{source.identifier}"
-            while name in others.ids or name in made:
+            while name in others or name in made:
                 name += "'"
             made[name] = text, source.identifier
     result.kept = len(made)
@@ -122,67 +126,3 @@ def _crops(
 
 def _normalized(text: str) -> str:
     return " ".join(text.casefold().split())
-
-
-class _Queries(NamedTuple):
-    """Queries of some origins; lines: as they are in the file; ids and texts: of all of them."""
-
-    lines: bytes
-    ids: frozenset[str]
-    texts: frozenset[str]
-
-
-class _QueryFile(NamedTuple):
-    """The lines of queries.jsonl, each as its bytes and as its record."""
-
-    lines: list[tuple[bytes, dict[str, Any]]]
-
-    @classmethod
-    def read(cls, path: Path) -> "_QueryFile":
-        """Read it; there is no line where there is no file. Raises InputError or LineError."""
-        _check_unpacked(path)
-        if not path.exists():
-            return cls([])
-        records = [record for _, record in read_objects(path)]
-        with path.open("rb") as file:
-            return cls(list(zip(file, records, strict=True)))
-
-    def of_others(self, origin: Origin) -> _Queries:
-        """Return the queries of all other origins; the last line ends with a line break."""
-        kept = [(line, record) for line, record in self.lines if record.get("origin") != origin]
-        lines = b"".join(line for line, _ in kept)
-        return _Queries(
-            lines if not lines or lines.endswith(b"\n") else lines + b"\n",
-            frozenset(str(record.get("_id")) for _, record in kept),
-            frozenset(str(record.get("text")) for _, record in kept),
-        )
-
-
-def _check_unpacked(path: Path) -> None:
-    stored = stored_file(path)
-    if stored != path:
-        raise InputError(f"{stored}: queries cannot be added to a packed file; unpack it: gunzip {stored}")
-
-
-def _write(data: Path, before: _QueryFile, others: _Queries, made: dict[str, tuple[str, str]]) -> None:
-    """Replace the crops and their judgements.
-
-    The judgements change while both the old and the new queries are there, so that they never name one that is missing.
-    """
-    qrels = data / qrels_of(GENERATED)
-    _check_unpacked(qrels)
-    kept = [text for _, text in read_lines(qrels)][1:] if qrels.exists() else []
-    gone = {str(record.get("_id")): line for line, record in before.lines if record.get("origin") == "crop"}
-    replaced = gone.keys() | made.keys()
-    rows = [row for row in kept if row.partition("\t")[0] not in replaced]
-    rows += [f"{name}\t{document}\t1" for name, (_, document) in made.items()]
-    old = b"".join(line.rstrip(b"\r\n") + b"\n" for name, line in gone.items() if name not in made)
-    new = b"".join(_query_line(name, text, "crop") for name, (text, _) in made.items())
-    atomic_write(data / QUERIES, others.lines + old + new)
-    qrels.parent.mkdir(exist_ok=True)
-    atomic_write(qrels, ("\n".join([HEADER, *rows]) + "\n").encode())
-    atomic_write(data / QUERIES, others.lines + new)
-
-
-def _query_line(name: str, text: str, origin: Origin) -> bytes:
-    return orjson.dumps({"_id": name, "text": text, "origin": origin}) + b"\n"
