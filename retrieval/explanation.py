@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.errors import InputError
-from taugate.retrieval.documents.filters import Filter, both
-from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.documents.filters import Filter, both, on_fields
+from taugate.retrieval.documents.store import Document, DocumentStore
 from taugate.retrieval.index.flat import score_all
 from taugate.retrieval.index.grouping import count_documents
 from taugate.retrieval.index.top_k import TopK
@@ -94,9 +94,7 @@ def _filtered(retriever: Retriever, documents: DocumentStore, query: Query, pass
     """Explain a document that the filter of the request leaves out; passages: of it, which the query may see."""
     document = documents[int(passages[0])]
     missed = [
-        f"{condition.field!r} is {document.metadata[condition.field]!r}"
-        if document.metadata.get(condition.field) is not None
-        else f"it has no {condition.field!r}"
+        _shown_field(document, next(on_fields((condition,))).field)
         for condition in query.filter or ()
         if not retriever.metadata.where((condition,))[passages].any()
     ]
@@ -105,6 +103,12 @@ def _filtered(retriever: Retriever, documents: DocumentStore, query: Query, pass
     return Explanation(
         document.document_id, "filter", why, filtered=True, truncated=_is_truncated(retriever, documents, passages[0])
     )
+
+
+def _shown_field(document: Document, name: str) -> str:
+    """Say what a document has in a metadata field."""
+    value = document.metadata.get(name)
+    return f"it has no {name!r}" if value is None else f"{name!r} is {value!r}"
 
 
 def _is_truncated(retriever: Retriever, documents: DocumentStore, position: np.int64) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.documents.filters import Condition, Range, SortKey, sort_key
+from taugate.retrieval.documents.filters import FieldCondition, Range, SortKey, sort_key
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import MetadataValue
 
@@ -26,7 +26,7 @@ class Column:
     values: SortedValues
     codes: Codes
 
-    def where(self, condition: Condition) -> Mask:
+    def where(self, condition: FieldCondition) -> Mask:
         """Return which documents meet a condition on the field, (N,) bool."""
         if isinstance(condition, Range):
             first, last = self.values.interval(condition)
@@ -59,7 +59,7 @@ class TagColumn:
     codes: Codes
     starts: NDArray[np.int64]
 
-    def where(self, condition: Condition) -> Mask:
+    def where(self, condition: FieldCondition) -> Mask:
         """Return which documents have one of the values that a condition names, (N,) bool.
 
         Takes M bytes beside the result. Bounds are for single numbers, so no document meets a range.

@@ -1,27 +1,60 @@
 """The field `filter` of a search request: parsed from JSON, or refused with one message that names what is wrong."""
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, NoReturn
 
-from pydantic import Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from taugate.retrieval.documents.filters import Condition, Filter, OneOf, Range, Value, all_of
+from taugate.retrieval.documents.filters import AnyOf, Condition, Filter, Not, OneOf, Range, Value, all_of, on_fields
 from taugate.retrieval.documents.metadata import shown
 
 # A condition is one look at every document, a value one binary search: benchmarks/serving/filters.py says how long.
 MOST_CONDITIONS = 16
 MOST_VALUES = 256
-_OPERATORS = ("gt", "gte", "lt", "lte")
+_BOUNDS = ("gt", "gte", "lt", "lte")
+_OPERATORS = (*_BOUNDS, "ne", "nin")
+_ANY, _NOT = "$or", "$not"
 
 _Scalar = str | int | float | bool
 
 
 # The shape of the JSON, for the description of the API; `read_filter` checks it with messages that people can use.
-_Bounds = Annotated[dict[Literal["gt", "gte", "lt", "lte"], float], Field(min_length=1)]
 _Values = Annotated[list[_Scalar], Field(min_length=1, max_length=MOST_VALUES)]
-_Fields = Annotated[dict[str, _Scalar | _Values | _Bounds], Field(max_length=MOST_CONDITIONS)]
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    del schema["default"]
+
+
+def _optional() -> Any:  # noqa: ANN401 (as `Field` itself)
+    """Declare a field that may be left out, and has no value then."""
+    return Field(None, json_schema_extra=_without_default)
+
+
+class FieldOperators(BaseModel):
+    """Bounds of a number, and values that a field does not have; all of them hold."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
+
+    gt: float = _optional()
+    gte: float = _optional()
+    lt: float = _optional()
+    lte: float = _optional()
+    ne: _Scalar = _optional()
+    nin: _Values = _optional()
+
+
+class FilterObject(BaseModel):
+    """Conditions by metadata field, all of which hold; `$or` and `$not` combine filters."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"maxProperties": MOST_CONDITIONS})
+    # pydantic reads the type of all other fields here, which its own declaration does not foresee.
+    __pydantic_extra__: dict[str, _Scalar | _Values | FieldOperators]  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    any_of: Annotated[list["FilterObject"], Field(alias=_ANY, title="Any of", min_length=1)] = _optional()
+    negated: Annotated["FilterObject", Field(alias=_NOT, title="Not")] = _optional()
 
 
 def read_filter(value: object) -> Filter | None:
@@ -32,26 +65,87 @@ def read_filter(value: object) -> Filter | None:
     """
     if value is None:
         return None
-    if not isinstance(value, Mapping):
-        _refuse('is not an object: write {"field": value}')
-    if len(value) > MOST_CONDITIONS:
-        _refuse(f"has {len(value)} fields, at most {MOST_CONDITIONS}")
-    wanted = all_of(*(_condition(name, asked) for name, asked in value.items()))
-    values = sum(len(condition.keys) for condition in wanted if isinstance(condition, OneOf))
+    wanted = _filter(value, "")
+    conditions = sum(1 for _ in _every(wanted))
+    if conditions > MOST_CONDITIONS:
+        _refuse(f"has {conditions} conditions, at most {MOST_CONDITIONS}")
+    values = sum(len(condition.keys) for condition in on_fields(wanted) if isinstance(condition, OneOf))
     if values > MOST_VALUES:
         _refuse(f"has {values} values, at most {MOST_VALUES}")
     return wanted
 
 
-def _condition(name: str, asked: Any) -> Condition:  # noqa: ANN401 (whatever JSON can be)
-    if isinstance(asked, Mapping):
-        return Range(name, **_bounds(name, asked))
+def _every(wanted: Filter) -> Iterator[Condition]:
+    """Yield every condition of a filter, those that combine others included."""
+    for condition in wanted:
+        yield condition
+        inside = (condition.negated,) if isinstance(condition, Not) else ()
+        for each in condition.filters if isinstance(condition, AnyOf) else inside:
+            yield from _every(each)
+
+
+def _filter(value: object, place: str, depth: int = 0) -> Filter:
+    """Parse an object of conditions; place: of it within the filter, for messages."""
+    if not isinstance(value, Mapping):
+        _refuse(f'{place}is not an object: write {{"field": value}}')
+    if len(value) > MOST_CONDITIONS:
+        _refuse(f"{place}has {len(value)} fields, at most {MOST_CONDITIONS}")
+    if depth > MOST_CONDITIONS:  # each level is a condition
+        _refuse(f"is nested too deep, at most {MOST_CONDITIONS} levels")
+    conditions: list[Condition] = []
+    for name, asked in value.items():
+        if name == _ANY:
+            if not isinstance(asked, list) or not asked:
+                _refuse(f"{place}{_ANY} needs a list of filters")
+            conditions += AnyOf.of(_inner(each, f"{place}{_ANY}.{i} ", depth) for i, each in enumerate(asked))
+        elif name == _NOT:
+            conditions.append(Not(_inner(asked, f"{place}{_NOT} ", depth)))
+        else:
+            conditions += _conditions(name, asked)
+    return all_of(*conditions)
+
+
+def _inner(value: object, place: str, depth: int) -> Filter:
+    """Parse a filter within another; it needs a condition, as none would be met by every document."""
+    wanted = _filter(value, place, depth + 1)
+    if not wanted:
+        _refuse(f"{place}has no condition; name a field, or leave it out")
+    return wanted
+
+
+def _conditions(name: str, asked: Any) -> Filter:  # noqa: ANN401 (whatever JSON can be)
+    if not isinstance(asked, Mapping):
+        return (_one_of(name, asked),)
+    if not asked:
+        _refuse(f"{shown(name)}: no operator; use {', '.join(_OPERATORS)}")
+    if any(operator not in _OPERATORS for operator in asked):
+        _refuse(f"{shown(name)}: an unknown operator; use {', '.join(_OPERATORS)}")
+    bounds = {operator: _bound(name, operator, asked[operator]) for operator in _BOUNDS if operator in asked}
+    conditions: list[Condition] = [Range(name, **bounds)] if bounds else []
+    if "ne" in asked:
+        if isinstance(asked["ne"], list):
+            _refuse(f"{shown(name)}: ne needs one value; use nin for a list")
+        conditions.append(Not((_one_of(name, asked["ne"]),)))
+    if "nin" in asked:
+        if not isinstance(asked["nin"], list):
+            _refuse(f"{shown(name)}: nin needs a list; use ne for one value")
+        conditions.append(Not((_one_of(name, asked["nin"]),)))
+    return tuple(conditions)
+
+
+def _one_of(name: str, asked: Any) -> OneOf:  # noqa: ANN401
     values = asked if isinstance(asked, list) else [asked]
     if not values:
-        _refuse(f"{shown(name)}: an empty list matches no document; name a value, or leave the field out")
+        _refuse(f"{shown(name)}: an empty list names no value; name one, or leave the field out")
     if len(values) > MOST_VALUES:
         _refuse(f"{shown(name)}: {len(values)} values, at most {MOST_VALUES}")
     return OneOf.of(name, *(_value(name, each) for each in values))
+
+
+def _bound(name: str, operator: str, bound: Any) -> float:  # noqa: ANN401
+    if isinstance(bound, bool) or not isinstance(bound, int | float) or not _is_finite(bound):
+        _refuse(f"{shown(name)}: {operator} needs a finite number")
+    return _as_read_from_corpus(bound)
 
 
 def _value(name: str, value: Any) -> Value:  # noqa: ANN401
@@ -61,17 +155,6 @@ def _value(name: str, value: Any) -> Value:  # noqa: ANN401
         what = "null" if value is None else "a list in a list" if isinstance(value, list) else "an object in a list"
         _refuse(f"{shown(name)}: {what} is no value; use a string, number or boolean")
     return value if isinstance(value, str) else _as_read_from_corpus(value)
-
-
-def _bounds(name: str, asked: Mapping[str, Any]) -> dict[str, float]:
-    if not asked:
-        _refuse(f"{shown(name)}: no bound; use {', '.join(_OPERATORS)}")
-    for operator, bound in asked.items():
-        if operator not in _OPERATORS:
-            _refuse(f"{shown(name)}: an unknown operator; use {', '.join(_OPERATORS)}")
-        if isinstance(bound, bool) or not isinstance(bound, int | float) or not _is_finite(bound):
-            _refuse(f"{shown(name)}: {operator} needs a finite number")
-    return {operator: _as_read_from_corpus(bound) for operator, bound in asked.items()}
 
 
 def _as_read_from_corpus(number: float) -> float:
@@ -95,4 +178,4 @@ def _refuse(message: str) -> NoReturn:
 
 
 # A Filter or None; pydantic would put the classes that it is made of into the description, too.
-FilterField = Annotated[Any, PlainValidator(read_filter, json_schema_input_type=_Fields | None)]
+FilterField = Annotated[Any, PlainValidator(read_filter, json_schema_input_type=FilterObject | None)]

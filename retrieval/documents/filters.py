@@ -1,5 +1,6 @@
 """Filters over metadata: conditions on fields, all of which a document has to meet."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,13 +51,60 @@ class Range:
     lte: float | None = None
 
 
-Condition = OneOf | Range
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The condition that a document does not meet a filter.
+
+    A document that lacks a field meets no condition on it, and so its negation.
+
+    negated: the filter, of one condition or more.
+    """
+
+    negated: "Filter"
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """The condition that a document meets at least one of some filters.
+
+    filters: two or more, each of one condition or more; distinct, in an order of their own.
+    """
+
+    filters: tuple["Filter", ...]
+
+    @classmethod
+    def of(cls, filters: Iterable["Filter"]) -> "Filter":
+        """Combine filters, in any order, so that equal combinations compare equal; one alone is itself."""
+        distinct = sorted({*filters}, key=repr)
+        return (cls(tuple(distinct)),) if len(distinct) > 1 else distinct[0]
+
+
+FieldCondition = OneOf | Range
+Condition = FieldCondition | Not | AnyOf
 Filter = tuple[Condition, ...]  # all of them hold
 
 
 def all_of(*conditions: Condition) -> Filter:
-    """Combine conditions, in the order of their fields' names, so that equal filters compare equal."""
-    return tuple(sorted(conditions, key=lambda condition: condition.field))
+    """Combine conditions, so that equal filters compare equal: by name of the field, and what combines others last."""
+    return tuple(sorted(conditions, key=_place))
+
+
+def _place(condition: Condition) -> tuple[bool, str]:
+    if isinstance(condition, FieldCondition):
+        return False, condition.field
+    return True, repr(condition)
+
+
+def on_fields(wanted: Filter) -> Iterator[FieldCondition]:
+    """Yield the conditions on fields that a filter is made of, however deep inside `Not` and `AnyOf`."""
+    for condition in wanted:
+        if isinstance(condition, FieldCondition):
+            yield condition
+        elif isinstance(condition, Not):
+            yield from on_fields(condition.negated)
+        else:
+            for each in condition.filters:
+                yield from on_fields(each)
 
 
 def both(one: Filter, other: Filter) -> Filter:

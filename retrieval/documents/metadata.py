@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from taugate.errors import InputError, ReleaseError
 from taugate.retrieval.documents.columns import Column, ColumnWriter, Mask, TagColumn, sort_keys
-from taugate.retrieval.documents.filters import KINDS, NUMBERS, Filter, Range, SortKey
+from taugate.retrieval.documents.filters import (
+    KINDS,
+    NUMBERS,
+    AnyOf,
+    Condition,
+    Filter,
+    Not,
+    Range,
+    SortKey,
+    on_fields,
+)
 from taugate.retrieval.documents.sorted_values import SortedValues
 from taugate.retrieval.documents.store import Document
 from taugate.storage.tensors import Arrays, read_tensors, write_tensors
@@ -44,18 +54,18 @@ class Metadata:
 
     def check(self, wanted: Filter) -> None:
         """Raise InputError where a filter names a field that no document has, or bounds for lists of strings."""
-        if unknown := [condition.field for condition in wanted if condition.field not in self.columns]:
+        if unknown := [condition.field for condition in on_fields(wanted) if condition.field not in self.columns]:
             if not self.columns:
                 raise InputError("the documents have no metadata; leave it out")
             raise InputError(f"no document has the field {shown(unknown[0])}; there is {self._known()}")
-        for condition in wanted:
+        for condition in on_fields(wanted):
             if isinstance(condition, Range) and isinstance(self.columns[condition.field], TagColumn):
                 raise InputError(f"{shown(condition.field)} holds lists of strings, which have no order; name a string")
 
     def check_kinds(self, wanted: Filter) -> None:
         """Raise InputError as `check`, and where a filter compares a field with a kind of value that it never has."""
         self.check(wanted)
-        for condition in wanted:
+        for condition in on_fields(wanted):
             asked = {NUMBERS} if isinstance(condition, Range) else {kind for kind, _ in condition.keys}
             there = self.columns[condition.field].values.kinds()
             if strange := asked - there:
@@ -65,8 +75,19 @@ class Metadata:
     def where(self, wanted: Filter) -> Mask:
         """Return which documents meet a filter of one condition or more, (N,) bool. Raises InputError as `check`."""
         self.check(wanted)
-        mask: Mask = np.logical_and.reduce([self.columns[condition.field].where(condition) for condition in wanted])
+        return self._all_hold(wanted)
+
+    def _all_hold(self, wanted: Filter) -> Mask:
+        mask: Mask = np.logical_and.reduce([self._holds(condition) for condition in wanted])
         return mask
+
+    def _holds(self, condition: Condition) -> Mask:
+        if isinstance(condition, Not):
+            return ~self._all_hold(condition.negated)
+        if isinstance(condition, AnyOf):
+            mask: Mask = np.logical_or.reduce([self._all_hold(each) for each in condition.filters])
+            return mask
+        return self.columns[condition.field].where(condition)
 
     def save(self, path: Path) -> None:
         """Write the columns to one safetensors file. Raises OSError."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from taugate.errors import InputError
+from taugate.retrieval.documents.filters import on_fields
 from taugate.retrieval.documents.metadata import Metadata
 from taugate.retrieval.documents.store import Document, DocumentStore, DocumentWriter
 from taugate.service.api.schemas import SearchRequest
@@ -30,7 +31,9 @@ ASKED = VALUES | st.integers() | st.sampled_from([2**64, -(2**64), 10**30, 10**4
 BOUNDS = st.dictionaries(
     st.sampled_from(["gt", "gte", "lt", "lte"]), ASKED.filter(lambda v: not isinstance(v, bool | str)), min_size=1
 )
-CONDITIONS = st.one_of(ASKED, st.lists(ASKED, min_size=1, max_size=4), BOUNDS)
+LISTS = st.lists(ASKED, min_size=1, max_size=4)
+NEGATIONS = st.fixed_dictionaries({"ne": ASKED}, optional={"nin": LISTS}) | st.fixed_dictionaries({"nin": LISTS})
+CONDITIONS = st.one_of(ASKED, LISTS, BOUNDS, NEGATIONS, st.builds(dict.__or__, BOUNDS, NEGATIONS))
 ANY_JSON = st.recursive(ASKED | st.none(), lambda each: st.lists(each) | st.dictionaries(TEXTS, each), max_leaves=6)
 
 
@@ -52,6 +55,10 @@ def as_corpora_have_it(asked: Any) -> Any:
 
 def meets(value: Any, condition: Any) -> bool:
     """docs/api.md, word for word."""
+    if isinstance(condition, dict) and {*condition} & {"ne", "nin"}:
+        bounds = {name: each for name, each in condition.items() if name not in {"ne", "nin"}}
+        negated = [condition[name] for name in ("ne", "nin") if name in condition]
+        return not any(meets(value, each) for each in negated) and (not bounds or meets(value, bounds))
     if value is None:
         return False
     if isinstance(value, list):
@@ -72,6 +79,25 @@ def meets(value: Any, condition: Any) -> bool:
     return any(value == each and _kind(value) == _kind(each) for each in wanted)
 
 
+def holds(record: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    return all(
+        any(holds(record, each) for each in asked)
+        if name == "$or"
+        else not holds(record, asked)
+        if name == "$not"
+        else meets(record.get(name), asked)
+        for name, asked in wanted.items()
+    )
+
+
+def fields_of(wanted: dict[str, Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, asked in wanted.items():
+        inside = asked if name == "$or" else [asked] if name == "$not" else None
+        found += [(name, asked)] if inside is None else [each for part in inside for each in fields_of(part)]
+    return found
+
+
 def _kind(value: Any) -> str:
     return "boolean" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
@@ -87,14 +113,30 @@ def test_a_filter_means_what_plain_python_means(records: list[dict[str, Any]], d
         return
     held = [tag for value in values_of(records) for tag in (value if isinstance(value, list) else [value])]
     conditions = CONDITIONS | st.sampled_from(held) | st.lists(st.sampled_from(held), min_size=1, max_size=4)
-    wanted = data.draw(st.dictionaries(st.sampled_from([*metadata.columns]), conditions, min_size=1, max_size=3))
-    conditions = _request(wanted).filter
-    bounded = {name for name, asked in wanted.items() if isinstance(asked, dict)}
+    plain = st.dictionaries(st.sampled_from([*metadata.columns]), conditions, min_size=1, max_size=2)
+    combined = st.recursive(
+        plain,
+        lambda each: st.builds(
+            lambda fields, others: fields | others,
+            plain | st.just({}),
+            st.fixed_dictionaries({"$or": st.lists(each, min_size=1, max_size=2)}, optional={"$not": each})
+            | st.fixed_dictionaries({"$not": each}),
+        ),
+        max_leaves=3,
+    )
+    wanted = data.draw(combined)
+    try:
+        conditions = _request(wanted).filter
+    except ValidationError as error:
+        assert "conditions, at most 16" in str(error)
+        return
+    bounds = {"gt", "gte", "lt", "lte"}
+    bounded = {name for name, asked in fields_of(wanted) if isinstance(asked, dict) and bounds & {*asked}}
     if any(isinstance(record.get(name), list) for record in records for name in bounded):
         with pytest.raises(InputError, match="holds lists of strings, which have no order; name a string"):
             metadata.check(conditions)
         return
-    expected = [all(meets(record.get(name), asked) for name, asked in wanted.items()) for record in records]
+    expected = [holds(record, wanted) for record in records]
     assert metadata.where(conditions).tolist() == expected
 
 
@@ -139,7 +181,9 @@ def test_any_json_is_a_filter_or_is_refused_in_words(wanted: Any) -> None:
         assert detail["loc"][0] == "filter" and len(detail["msg"]) < 300
         return
     assert wanted is None or isinstance(wanted, dict)
-    assert {condition.field for condition in conditions or ()} == {*(wanted or {})}
+    assert {condition.field for condition in on_fields(conditions or ())} == {
+        name for name, _ in fields_of(wanted or {})
+    }
     if conditions:
         with pytest.raises(InputError):
             Metadata().check(conditions)

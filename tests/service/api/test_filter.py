@@ -87,6 +87,17 @@ FILTERS: list[tuple[dict[str, Any], Any]] = [
     ({"tags": ["tag1", "alone", "nowhere"]}, lambda m: {"tag1", "alone"} & {*tags_of(m)}),
     ({"tags": "even", "year": {"lt": 2010}}, lambda m: "even" in tags_of(m) and m["year"] < 2010),
     ({"tags": 1}, lambda m: False),
+    ({"year": {"ne": 2000}}, lambda m: m["year"] != 2000),
+    ({"checked": {"ne": True}}, lambda m: m["checked"] is not True),
+    ({"tags": {"ne": "odd"}}, lambda m: "odd" not in tags_of(m)),
+    ({"tags": {"nin": ["odd", "tag2"]}}, lambda m: not {"odd", "tag2"} & {*tags_of(m)}),
+    ({"year": {"gte": 2000, "lt": 2010, "ne": 2005}}, lambda m: 2000 <= m["year"] < 2010 and m["year"] != 2005),
+    ({"$not": {"år": "z", "checked": True}}, lambda m: not (m["år"] == "z" and m["checked"] is True)),
+    ({"$or": [{"tags": "tag1"}, {"year": {"lt": 1992}}]}, lambda m: "tag1" in tags_of(m) or m["year"] < 1992),
+    (
+        {"år": "å", "$or": [{"tags": "tag1"}, {"$not": {"year": {"lt": 2020}}}]},
+        lambda m: m["år"] == "å" and ("tag1" in tags_of(m) or m["year"] >= 2020),
+    ),
     ({}, lambda m: True),
 ]
 
@@ -155,6 +166,10 @@ def test_each_query_of_a_batch_has_its_own(filtering: ServiceProcess) -> None:
     ]
 
 
+def nested(levels: int) -> dict[str, Any]:
+    return {"$not": nested(levels - 1)} if levels else {"year": 1}
+
+
 NUMBERS = [*range(257)]
 WRONG: dict[str, tuple[Any, str]] = {
     "text": ("bygglov", 'filter: is not an object: write {"field": value}'),
@@ -168,9 +183,9 @@ WRONG: dict[str, tuple[Any, str]] = {
     "null in a list": ({"category": ["a", None]}, "filter: category: null"),
     "nested list": ({"category": ["a", ["b"]]}, "filter: category: a list in a list"),
     "nested object": ({"category": ["a", {"gt": 1}]}, "filter: category: an object in a list"),
-    "no bound": ({"year": {}}, "filter: year: no bound; use gt, gte, lt, lte"),
+    "no bound": ({"year": {}}, "filter: year: no operator; use gt, gte, lt, lte, ne, nin"),
     "bounds for tags": ({"tags": {"gt": 1}}, "filter: tags holds lists of strings, which have no order; name a string"),
-    "unknown operator": ({"year": {"above": 1}}, "filter: year: an unknown operator; use gt, gte, lt, lte"),
+    "unknown operator": ({"year": {"above": 1}}, "filter: year: an unknown operator; use gt, gte, lt, lte, ne, nin"),
     "text bound": ({"year": {"gt": "1"}}, "filter: year: gt needs a finite number"),
     "boolean bound": ({"year": {"lte": True}}, "filter: year: lte needs a finite number"),
     "null bound": ({"year": {"lt": None}}, "filter: year: lt needs a finite number"),
@@ -179,6 +194,23 @@ WRONG: dict[str, tuple[Any, str]] = {
     "infinite bound": ({"year": {"gte": float("inf")}}, "filter: year: gte needs a finite number"),
     "NaN": ({"year": float("nan")}, "filter: year: a number must be finite"),
     "infinite in a list": ({"year": [1, float("-inf")]}, "filter: year: a number must be finite"),
+    "ne with a list": ({"year": {"ne": [1]}}, "filter: year: ne needs one value; use nin for a list"),
+    "nin without a list": ({"year": {"nin": 1}}, "filter: year: nin needs a list; use ne for one value"),
+    "nin with an empty list": ({"year": {"nin": []}}, "filter: year: an empty list"),
+    "ne null": ({"year": {"ne": None}}, "filter: year: null is no value"),
+    "no alternatives": ({"$or": []}, "filter: $or needs a list of filters"),
+    "one alternative, no list": ({"$or": {"year": 1}}, "filter: $or needs a list of filters"),
+    "an empty alternative": (
+        {"$or": [{"year": 1}, {}]},
+        "filter: $or.1 has no condition; name a field",
+    ),
+    "an alternative that is a text": ({"$or": ["a"]}, "filter: $or.0 is not an object"),
+    "an empty negation": ({"$not": {}}, "filter: $not has no condition"),
+    "a list as negation": ({"$not": [{"year": 1}]}, "filter: $not is not an object"),
+    "unknown and negated": ({"$not": {"zebra": 1}}, "filter: no document has the field zebra"),
+    "tags and negated bounds": ({"$not": {"tags": {"lt": 1}}}, "filter: tags holds lists of strings"),
+    "many conditions": ({"$or": [{"year": number} for number in range(17)]}, "filter: has 18 conditions, at most 16"),
+    "nested too deep": (nested(40), "filter: is nested too deep, at most 16 levels"),
     "many fields": ({str(number): 1 for number in range(17)}, "filter: has 17 fields, at most 16"),
     "many values": ({"year": NUMBERS}, "filter: year: 257 values, at most 256"),
     "many values in all": ({"year": NUMBERS[:200], "år": NUMBERS[:57]}, "filter: has 257 values, at most 256"),
