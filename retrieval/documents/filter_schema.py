@@ -65,7 +65,14 @@ def read_filter(value: object) -> Filter | None:
     """
     if value is None:
         return None
-    wanted = _filter(value, "")
+    return check_size(_filter(value, ""))
+
+
+def check_size(wanted: Filter) -> Filter:
+    """Return a filter that takes no longer than one may take. Raises PydanticCustomError as `read_filter`.
+
+    wanted: the filter, however it was made.
+    """
     conditions = sum(1 for _ in _every(wanted))
     if conditions > MOST_CONDITIONS:
         _refuse(f"has {conditions} conditions, at most {MOST_CONDITIONS}")

@@ -14,6 +14,8 @@ from taugate.service.access.authorization import Authorizer
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import BodyLimits
 from taugate.service.api.connections import CONNECTIONS, ConnectionTable
+from taugate.service.api.dialects.dify import add_dify_route
+from taugate.service.api.dialects.openai import add_openai_route
 from taugate.service.api.explain import add_explain_route
 from taugate.service.api.guard import Guard
 from taugate.service.api.openapi import describe, operation_id
@@ -79,7 +81,9 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     )
     app.openapi = functools.partial(describe, app, settings)  # type: ignore[method-assign]  # as FastAPI suggests
     app.state.serving = serving
-    add_search_routes(app, settings, serving, metrics, limiter)
+    searching = add_search_routes(app, settings, serving, metrics, limiter)
+    for dialect in settings.requests.dialect_names:
+        {"openai": add_openai_route, "dify": add_dify_route}[dialect](app, searching, limiter)
     add_explain_route(app, settings, serving, limiter)
     add_feedback_route(app, serving, metrics, limiter)
     app.include_router(operations_routes(serving, reloading.reload, metrics))

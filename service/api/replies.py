@@ -13,10 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
-from taugate.service.errors import ApiError, Invalid, TooLarge
+from taugate.service.access.authorization import DIFY_PATH
+from taugate.service.errors import ApiError, Invalid, TooLarge, Unauthorized
 
 _MAX_LISTED_FAULTS = 3  # of a body with many: enough to correct it, and the message stays shorter than the body
 _MAX_NAME_CHARS, _MAX_PATH_CHARS = 40, 100
+
+# Dify's codes. It takes 401 for a key that works when it tries a new one, and 403 for one that does not.
+_DIFY_NO_KEY, _DIFY_BAD_KEY, _DIFY_NO_KNOWLEDGE = 1001, 1002, 2001
+_DIFY_STATUS = {401: 403}
 
 # Codes for the statuses of the framework's own exception, as which BodyLimits raises 413.
 _FRAMEWORK_CODES = {400: "bad_json", 404: "not_found", 405: "method_not_allowed", 413: TooLarge.code}
@@ -49,7 +54,7 @@ def error_reply(scope: Scope, error: ApiError) -> Response:
 
     scope: ASGI scope of the request, whose state has its id; error: what to reply with.
     """
-    return json_reply(error_body(error.code, str(error), scope["state"]["request_id"]), error.status, error.headers)
+    return _reply(scope, error.status, error.code, str(error), error.headers)
 
 
 def no_such_path(path: str) -> str:
@@ -78,10 +83,10 @@ async def _reply_to_api_error(request: Request, error: ApiError) -> Response:
 async def _reply_to_invalid_body(request: Request, error: RequestValidationError) -> Response:
     faults = error.errors()
     if faults[0]["type"] == TooLarge.code:
-        return _reply(request, TooLarge.status, TooLarge.code, describe_faults(faults))
+        return _reply(request.scope, TooLarge.status, TooLarge.code, describe_faults(faults))
     if any(fault["type"] == "json_invalid" for fault in faults):
-        return _reply(request, 400, "bad_json", f"the body is not JSON: {faults[0]['ctx']['error']}")
-    return _reply(request, 422, "invalid", describe_faults(faults))
+        return _reply(request.scope, 400, "bad_json", f"the body is not JSON: {faults[0]['ctx']['error']}")
+    return _reply(request.scope, 422, "invalid", describe_faults(faults))
 
 
 async def _reply_to_framework_error(request: Request, error: HTTPException) -> Response:
@@ -91,13 +96,22 @@ async def _reply_to_framework_error(request: Request, error: HTTPException) -> R
         404: no_such_path(request.url.path),
         405: f"{request.url.path} does not take {request.method}",
     }
-    return _reply(request, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)
+    return _reply(request.scope, error.status_code, code, messages.get(error.status_code, error.detail), error.headers)
 
 
-def _reply(
-    request: Request, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    return json_reply(error_body(code, message, request.scope["state"]["request_id"]), status, headers)
+def _reply(scope: Scope, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    body = error_body(code, message, scope["state"]["request_id"])
+    if scope["path"] == DIFY_PATH:
+        return json_reply(body | _dify_error(scope, status, message), _DIFY_STATUS.get(status, status), headers)
+    return json_reply(body, status, headers)
+
+
+def _dify_error(scope: Scope, status: int, message: str) -> dict[str, Any]:
+    """Return the two fields that Dify reads of an error, with the codes of its External Knowledge API."""
+    code = {401: _DIFY_BAD_KEY, 403: _DIFY_BAD_KEY, 404: _DIFY_NO_KNOWLEDGE}.get(status, status)
+    if status == Unauthorized.status and not dict(scope["headers"]).get(b"authorization", b"").startswith(b"Bearer "):
+        code = _DIFY_NO_KEY
+    return {"error_code": code, "error_msg": message}
 
 
 def describe_faults(faults: Sequence[Mapping[str, Any]]) -> str:

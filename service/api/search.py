@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
@@ -16,7 +17,7 @@ from taugate.service.api.openapi import errors, judging, replies
 from taugate.service.api.replies import EncodedJsonResponse
 from taugate.service.api.request_context import permitted, reply_id, request_key
 from taugate.service.api.schemas import BatchRequest, BatchResponse, SearchFields, SearchRequest, SearchResponse
-from taugate.service.errors import ClientGone, Invalid, TooLarge
+from taugate.service.errors import ClientGone, Invalid, NotFound, TooLarge
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
 from taugate.service.pipeline.reply import Reply, SearchTask
@@ -24,6 +25,7 @@ from taugate.service.settings import Settings
 
 Result = TypeVar("Result")
 
+CURRENT = "current"  # stands for the release in service, where another API names one
 # Seconds. What is answered sooner costs less than a task that watches for its caller to leave.
 _SOON = 0.05
 _STATUSES = (400, 413, 422, 429, 500, 503, 504)
@@ -59,6 +61,25 @@ class SearchRoutes:
             replies = await self._answer(request, tasks, active)
         return EncodedJsonResponse(b'{"responses":[' + b",".join(replies) + b"]}")
 
+    async def answer_dialect(
+        self, request: Request, searches: Sequence[SearchRequest], release: str, missing: str
+    ) -> list[dict[str, Any]]:
+        """Answer searches that came in the form of another API, under the same admission rules; returns the replies.
+
+        searches: what is asked, translated; release: the id of the release that is asked for, or `current`; missing:
+        the message where another one is in service. Raises NotFound for that, and what the other routes raise.
+        """
+        most = self._settings.requests.max_batch
+        if len(searches) > most:
+            raise TooLarge(f"{len(searches)} queries, at most {most} per request (TAUGATE_MAX_BATCH)")
+        active = self._serving.active
+        with active.in_flight:
+            if release not in {CURRENT, active.release_id}:
+                raise NotFound(missing)
+            allowed = permitted(request.scope)
+            tasks = [search_task(each, active, self._settings, allowed) for each in searches]
+            return [orjson.loads(reply) for reply in await self._answer(request, tasks, active)]
+
     async def _answer(self, request: Request, tasks: Sequence[SearchTask], active: ActiveRelease) -> list[bytes]:
         """Pay for the searches, take what is remembered, work out the rest, and send each under an id of its own."""
         await self._limiter.charge_more(request_key(request.scope), len(tasks) - 1)
@@ -88,8 +109,8 @@ class SearchRoutes:
 
 def add_search_routes(
     app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
-) -> None:
-    """Add the routes to an application; for the other parameters see SearchRoutes."""
+) -> SearchRoutes:
+    """Add the routes to an application, and return them; for the other parameters see SearchRoutes."""
     routes = SearchRoutes(settings, serving, metrics, limiter)
     described = replies(200, SearchResponse, links=judging("")) | errors(*_STATUSES)
     add_json_route(app, "/search", SearchRequest, routes.search, limiter.charge, tags=["search"], responses=described)
@@ -97,6 +118,7 @@ def add_search_routes(
     add_json_route(
         app, "/search/batch", BatchRequest, routes.search_batch, limiter.charge, tags=["search"], responses=described
     )
+    return routes
 
 
 def search_task(

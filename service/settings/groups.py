@@ -7,7 +7,7 @@ from these declarations.
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -26,6 +26,9 @@ from taugate.retrieval.encoder.processors import processors
 from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
+# APIs of others that the service can answer as well.
+Dialect = Literal["openai", "dify"]
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 MOST_QUERIES = 1024  # what TAUGATE_MAX_BATCH may be set to
 REFUSED = "refused_setting"  # type of the errors of this module's own rules, whose text is a whole message
 
@@ -81,6 +84,17 @@ def _redis_url(url: SecretStr) -> SecretStr:
         )
         raise PydanticCustomError(REFUSED, message) from None
     return url
+
+
+def _dialects(names: str) -> str:
+    if strange := [name for name in _split(names) if name not in DIALECTS]:
+        message = f"{{name}} is no dialect; name any of {', '.join(DIALECTS)}, separated by commas"
+        raise PydanticCustomError(REFUSED, message, {"name": repr(strange[0])})
+    return names
+
+
+def _split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
 
 
 class SettingGroup(BaseModel):
@@ -169,6 +183,15 @@ class RequestSettings(SettingGroup, title="Limits of a request"):
         default=1 << 20,
         description="largest body of /search/batch; a full batch of queries of 16 kB fits",
     )
+    dialects: Annotated[str, AfterValidator(_dialects)] = Field(
+        default="",
+        description=f"APIs of others that are answered as well, separated by commas: {', '.join(DIALECTS)}",
+    )
+
+    @property
+    def dialect_names(self) -> tuple[Dialect, ...]:
+        """The dialects that are on."""
+        return cast("tuple[Dialect, ...]", tuple(_split(self.dialects)))
 
 
 class AdmissionSettings(SettingGroup, title="Queue"):

@@ -25,6 +25,7 @@ PLAIN: Values = {
     "max_query_chars": 4096,
     "max_body_bytes": 131_072,
     "max_batch_bytes": 67_108_864,
+    "dialects": "openai,dify",
     "queue_limit": 1024,
     "deadline_ms": 2500,
     "cache_bytes": 1_073_741_824,

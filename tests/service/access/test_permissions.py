@@ -215,7 +215,8 @@ def test_no_key_is_answered_from_what_another_one_asked(permitting: ServiceProce
 
 def test_a_key_with_a_filter_has_no_path_about_all_documents(permitting: ServiceProcess) -> None:
     within = {path for path, rule in PATH_RULES.items() if rule.filtered}
-    assert within == {"/explain", "/search", "/search/batch", "/feedback"}
+    dialects = {"/dify/retrieval", "/v1/vector_stores/{vector_store_id}/search"}
+    assert within == {"/explain", "/search", "/search/batch", "/feedback", *dialects}
     reply = permitting.http.get("/release", headers=bearer(A))
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "forbidden")
     assert "has a filter" in reply.json()["error"]["message"]

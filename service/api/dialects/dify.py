@@ -1,0 +1,169 @@
+"""POST /dify/retrieval: Dify's External Knowledge API, so that Taugate is a knowledge base in its workflows."""
+
+from typing import Any, Literal, NoReturn
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from taugate.retrieval.documents.filters import Filter
+from taugate.service.access.authorization import DIFY_PATH
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.api.bodies import add_json_route
+from taugate.service.api.dialects.results import combined, condition, dialect_score, negated, tightened
+from taugate.service.api.openapi import errors, replies
+from taugate.service.api.replies import json_reply
+from taugate.service.api.schemas import QueryText, SearchRequest
+from taugate.service.api.search import SearchRoutes
+from taugate.service.errors import Invalid
+
+_BOUNDS = {">": "gt", "≥": "gte", "<": "lt", "≤": "lte", "after": "gt", "before": "lt"}
+_Scalar = str | int | float | bool
+
+
+class _Lenient(BaseModel):
+    """Fields that this API does not know are passed over: Dify grows fields of its own."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
+
+
+class RetrievalSetting(_Lenient):
+    """`score_threshold` drops further results; it never lets one through that τ drops. Dify's form sends 0.0."""
+
+    top_k: int | None = Field(default=None, ge=1)
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
+
+
+class MetadataComparison(_Lenient):
+    """A comparison of metadata fields with a value; it holds where it holds for one of the fields."""
+
+    name: str | list[str] = Field(min_length=1)
+    comparison_operator: str
+    value: _Scalar | list[_Scalar] | None = None
+
+
+class MetadataCondition(_Lenient):
+    """Comparisons of which all hold, or at least one."""
+
+    logical_operator: Literal["and", "or"] | None = None
+    conditions: list[MetadataComparison] | None = None
+
+
+class DifyQuery(_Lenient):
+    """A search. `knowledge_id` is `current`, or the id of the release in service."""
+
+    knowledge_id: str
+    query: QueryText
+    retrieval_setting: RetrievalSetting | None = None
+    metadata_condition: MetadataCondition | None = None
+
+
+class DifyRecord(BaseModel):
+    """A passage that was kept; `metadata` has its `id` and `document_id` beside its own fields."""
+
+    content: str
+    score: float = Field(ge=0)
+    title: str
+    metadata: dict[str, Any]
+
+
+class DifyRecords(BaseModel):
+    """The passages that were kept; `reason` says why there are none."""
+
+    records: list[DifyRecord]
+    reason: str | None
+    query_id: str
+    release: str
+
+
+def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) -> None:
+    """Add the route to an application.
+
+    app: gets the route; searching: answers it as /search is answered; limiter: of keys.
+    """
+
+    async def dify_retrieval(request: Request, body: DifyQuery) -> Response:
+        """Search the release in service. The calibrated threshold is always in force."""
+        setting = body.retrieval_setting or RetrievalSetting()
+        search = SearchRequest.model_construct(
+            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition)
+        )
+        missing = "there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
+        (reply,) = await searching.answer_dialect(request, [search], body.knowledge_id, missing)
+        results, reason = tightened(reply, setting.score_threshold)
+        records = [_record(result) for result in results]
+        kept = {name: reply[name] for name in ("query_id", "release")}
+        return json_reply({"records": records, "reason": reason, **kept})
+
+    add_json_route(
+        app,
+        DIFY_PATH,
+        DifyQuery,
+        dify_retrieval,
+        limiter.charge,
+        tags=["dialects"],
+        responses=replies(200, DifyRecords) | errors(400, 404, 413, 422, 429, 503, 504),
+    )
+
+
+def _record(result: dict[str, Any]) -> dict[str, Any]:
+    metadata = {name: value for name, value in result["metadata"].items() if value is not None}
+    return {
+        "content": result["text"],
+        "score": dialect_score(result),
+        "title": result["title"] or result["document_id"],
+        "metadata": metadata | {"id": result["id"], "document_id": result["document_id"]},
+    }
+
+
+def _filter(asked: MetadataCondition | None) -> Filter | None:
+    if asked is None or not asked.conditions:
+        return None
+    try:
+        comparisons = [_any_field(each) for each in asked.conditions]
+        return combined(comparisons, any_of=asked.logical_operator == "or")
+    except PydanticCustomError as error:
+        raise Invalid(f"metadata_condition: {error.message()}") from error
+
+
+def _any_field(asked: MetadataComparison) -> Filter:
+    names = [asked.name] if isinstance(asked.name, str) else asked.name
+    return combined([_comparison(name, asked) for name in names], any_of=True)
+
+
+def _comparison(name: str, asked: MetadataComparison) -> Filter:
+    operator, value = asked.comparison_operator, asked.value
+    if value is None or (isinstance(value, list) and operator not in {"in", "not in"}):
+        _refuse(name, f"{operator[:20]!r} needs {'a value' if value is None else 'one value, not a list'}")
+    match operator:
+        case "is":
+            return condition(name, value)
+        case "is not":
+            return negated(condition(name, value))
+        case "=":
+            return condition(name, _number(name, operator, value))
+        case "≠":
+            return negated(condition(name, _number(name, operator, value)))
+        case "in" | "not in":
+            values = value if isinstance(value, list) else [each.strip() for each in str(value).split(",")]
+            found = condition(name, values)
+            return found if operator == "in" else negated(found)
+    if operator in _BOUNDS:
+        return condition(name, {_BOUNDS[operator]: _number(name, operator, value)})
+    known = "is, is not, =, ≠, >, <, ≥, ≤, before, after, in, not in"
+    _refuse(name, f"the operator {operator[:20]!r} cannot be translated; use {known}")
+
+
+def _number(name: str, operator: str, value: object) -> float:
+    """Return a number, which Dify's forms may send as text."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return float(value)  # type: ignore[arg-type]  # what is no number raises
+    except (TypeError, ValueError):
+        _refuse(name, f"{operator} needs a number")
+
+
+def _refuse(name: str, message: str) -> NoReturn:
+    raise Invalid(f"metadata_condition: {name[:40]}: {message}")

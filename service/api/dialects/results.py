@@ -1,0 +1,56 @@
+"""What dialects share: a score that is comparable from one release to the next, and a threshold that only tightens.
+
+Clients send thresholds that their users never chose, such as the 0.0 of a form field. So a threshold that is absent,
+null or 0 leaves τ in force, and a positive one drops further results.
+"""
+
+from typing import Any
+
+from taugate.retrieval.documents.filter_schema import check_size, read_filter
+from taugate.retrieval.documents.filters import AnyOf, Filter, Not, all_of
+
+_RESERVED = ("$or", "$not")  # combine filters, and are no fields
+
+
+def dialect_score(result: dict[str, Any]) -> float:
+    """Return the relevance of a result where the release models it, else its similarity, at least 0.
+
+    result: of a reply to a search.
+    """
+    relevance = result["relevance"]
+    score: float = max(0.0, result["score"]) if relevance is None else relevance
+    return score
+
+
+def tightened(reply: dict[str, Any], threshold: float | None) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the results that score at least a threshold, and why there is none.
+
+    reply: to a search; threshold: in units of `dialect_score`; None and 0 keep every result.
+    """
+    results = [each for each in reply["results"] if not threshold or dialect_score(each) >= threshold]
+    return results, None if results else reply["reason"] or "all_below_threshold"
+
+
+def condition(field: str, asked: object) -> Filter:
+    """Parse a condition on one field. Raises PydanticCustomError.
+
+    field: its name; asked: the condition as a filter of /search has it.
+    """
+    if field in _RESERVED:
+        asked, field = {}, field[1:]  # refused below: there is no such field, and no operator
+    return read_filter({field: asked}) or ()
+
+
+def combined(filters: list[Filter], *, any_of: bool) -> Filter:
+    """Combine filters into one. Raises PydanticCustomError where that is too large.
+
+    filters: one or more; any_of: whether one of them is enough.
+    """
+    if any_of:
+        return check_size(AnyOf.of(filters))
+    return check_size(all_of(*(each for wanted in filters for each in wanted)))
+
+
+def negated(wanted: Filter) -> Filter:
+    """Return the filter that a document meets where it does not meet another one."""
+    return (Not(wanted),)

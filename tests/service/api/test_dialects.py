@@ -1,0 +1,307 @@
+"""Dialects: the search as OpenAI's SDKs and Dify ask for it, with the calibrated threshold always in force."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI, AuthenticationError, NotFoundError, OpenAI
+
+from taugate.cli import main as cli
+from tests.service_process import ServiceProcess
+
+# With the encoder of the tests, short queries are similar to much, and long ones to little: τ lies between them.
+QUERY, ANOTHER, OFF_TOPIC = "pizza", "pizza zebra recipe", "Who wrote the first opera in this language?"
+KEY = "tg_" + "k" * 40
+AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
+OPENAI, DIFY = "/v1/vector_stores/current/search", "/dify/retrieval"
+
+
+@pytest.fixture(scope="module")
+def speaking(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("dialects")
+    releases, keys = folder / "releases", folder / "keys.json"
+    calibrate = ["calibrate", str(sample), "--releases", str(releases), "--encoder", str(encoder)]
+    assert cli.main([*calibrate, "--policy", "similarity", "--tau", "0.45"]) == 0
+    entry = {
+        "name": "app",
+        "sha256": hashlib.sha256(KEY.encode()).hexdigest(),
+        "scopes": ["search", "feedback", "metrics"],
+    }
+    keys.write_text(json.dumps([entry]))
+    with ServiceProcess(releases, TAUGATE_DIALECTS="openai,dify", TAUGATE_KEYS_FILE=str(keys)) as process:
+        yield process.ready()
+
+
+def ask(service: ServiceProcess, path: str, body: Any, headers: dict[str, str] = AUTHORIZED) -> Any:
+    return service.http.post(path, json=body, headers=headers)
+
+
+def search(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
+    return ask(service, "/search", {"query": QUERY, **fields}).json()
+
+
+def openai(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
+    reply = ask(service, OPENAI, {"query": QUERY, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def dify(service: ServiceProcess, **fields: Any) -> dict[str, Any]:
+    reply = ask(service, DIFY, {"knowledge_id": "current", "query": QUERY, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def shown(results: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    scores = (each["score"] if each["relevance"] is None else each["relevance"] for each in results)
+    return [(each["id"], max(0.0, score)) for each, score in zip(results, scores, strict=True)]
+
+
+def test_openai_finds_what_search_finds(speaking: ServiceProcess) -> None:
+    expected = search(speaking)
+    page = openai(speaking)
+    assert [(each["file_id"], each["score"]) for each in page["data"]] == shown(expected["results"])
+    assert page["object"] == "vector_store.search_results.page"
+    assert (page["search_query"], page["has_more"], page["next_page"]) == ([QUERY], False, None)
+    assert (page["reason"], page["release"]) == (None, expected["release"])
+    first = page["data"][0]
+    assert first["content"] == [{"type": "text", "text": expected["results"][0]["text"]}]
+    assert first["filename"] and first["query_id"] == page["query_id"]
+    judgement = {"query_id": page["query_id"], "document_id": first["file_id"], "relevant": True}
+    assert ask(speaking, "/feedback", judgement).status_code == 202
+
+
+def test_dify_finds_what_search_finds(speaking: ServiceProcess) -> None:
+    expected = search(speaking)
+    reply = dify(speaking, retrieval_setting={"top_k": 5, "score_threshold": 0.0})
+    assert [(each["metadata"]["id"], each["score"]) for each in reply["records"]] == shown(expected["results"])
+    assert [each["content"] for each in reply["records"]] == [each["text"] for each in expected["results"]]
+    assert all(each["title"] and None not in each["metadata"].values() for each in reply["records"])
+    assert (reply["reason"], reply["release"]) == (None, expected["release"])
+
+
+@pytest.mark.parametrize("threshold", [None, 0, 0.0])
+def test_no_threshold_is_the_calibrated_one(speaking: ServiceProcess, threshold: float | None) -> None:
+    assert openai(speaking, query=OFF_TOPIC, ranking_options={"score_threshold": threshold})["data"] == []
+    reply = dify(speaking, query=OFF_TOPIC, retrieval_setting={"top_k": 5, "score_threshold": threshold})
+    assert (reply["records"], reply["reason"]) == ([], "all_below_threshold")
+
+
+def test_explicit_nulls(speaking: ServiceProcess) -> None:
+    nulls = dict.fromkeys(("filters", "max_num_results", "ranking_options", "rewrite_query"))
+    texts = [[each["content"] for each in openai(speaking, **fields)["data"]] for fields in (nulls, {})]
+    assert texts[0] and texts[0] == texts[1]
+    nulls = dict.fromkeys(("retrieval_setting", "metadata_condition"))
+    assert dify(speaking, **nulls)["records"] == dify(speaking)["records"]
+
+
+def test_a_threshold_only_tightens(speaking: ServiceProcess) -> None:
+    every = shown(search(speaking)["results"])
+    assert len(every) > 1
+    between = (every[0][1] + every[1][1]) / 2
+    for threshold in (between, 1e-9, 1.0):
+        kept = [each for each in every if each[1] >= threshold]
+        page = openai(speaking, ranking_options={"score_threshold": threshold})
+        assert [(each["file_id"], each["score"]) for each in page["data"]] == kept
+        assert page["reason"] == (None if kept else "all_below_threshold")
+        reply = dify(speaking, retrieval_setting={"top_k": 5, "score_threshold": threshold})
+        assert [(each["metadata"]["id"], each["score"]) for each in reply["records"]] == kept
+
+
+def test_several_queries_are_cut_alone_and_merged(speaking: ServiceProcess) -> None:
+    queries = [QUERY, OFF_TOPIC, ANOTHER]
+    best: dict[str, float] = {}
+    for query in queries:
+        for name, score in shown(search(speaking, query=query)["results"]):
+            best[name] = max(score, best.get(name, 0))
+    page = openai(speaking, query=queries)
+    found = [(each["file_id"], each["score"]) for each in page["data"]]
+    assert found == sorted(best.items(), key=lambda each: -each[1])[:5]
+    assert page["query_id"] is None and page["search_query"] == queries
+    assert openai(speaking, query=[OFF_TOPIC, OFF_TOPIC])["reason"] == "all_below_threshold"
+
+
+def test_the_number_of_results(speaking: ServiceProcess) -> None:
+    assert len(openai(speaking, max_num_results=1)["data"]) == 1
+    assert len(dify(speaking, retrieval_setting={"top_k": 1})["records"]) == 1
+    for number in (0, 51, "5", True):
+        assert ask(speaking, OPENAI, {"query": QUERY, "max_num_results": number}).status_code == 422
+
+
+OPENAI_FILTERS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"type": "eq", "key": "category", "value": "bygglov"}, {"category": "bygglov"}),
+    ({"type": "ne", "key": "category", "value": "bygglov"}, {"category": {"ne": "bygglov"}}),
+    ({"type": "in", "key": "category", "value": ["bygglov", "x"]}, {"category": ["bygglov", "x"]}),
+    ({"type": "nin", "key": "category", "value": ["bygglov"]}, {"category": {"nin": ["bygglov"]}}),
+    (
+        {
+            "type": "and",
+            "filters": [
+                {"type": "ne", "key": "category", "value": "a"},
+                {"type": "eq", "key": "category", "value": "bygglov"},
+            ],
+        },
+        {"category": "bygglov"},
+    ),
+    (
+        {
+            "type": "or",
+            "filters": [
+                {"type": "eq", "key": "category", "value": "bygglov"},
+                {"type": "and", "filters": [{"type": "ne", "key": "category", "value": "bygglov"}]},
+            ],
+        },
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("translated", "wanted"), OPENAI_FILTERS, ids=lambda each: json.dumps(each)[:40])
+def test_filters_of_openai(speaking: ServiceProcess, translated: dict[str, Any], wanted: dict[str, Any]) -> None:
+    page = openai(speaking, filters=translated)
+    assert [each["file_id"] for each in page["data"]] == [
+        each["id"] for each in search(speaking, filter=wanted)["results"]
+    ]
+
+
+DIFY_FILTERS: list[tuple[str, list[dict[str, Any]], dict[str, Any]]] = [
+    ("and", [{"name": ["category"], "comparison_operator": "is", "value": "bygglov"}], {"category": "bygglov"}),
+    ("and", [{"name": "category", "comparison_operator": "is not", "value": "a"}], {"category": {"ne": "a"}}),
+    ("and", [{"name": ["category"], "comparison_operator": "in", "value": "bygglov, x"}], {"category": "bygglov"}),
+    (
+        "and",
+        [{"name": ["category"], "comparison_operator": "not in", "value": ["bygglov"]}],
+        {"category": {"nin": ["bygglov"]}},
+    ),
+    (
+        "or",
+        [
+            {"name": ["category"], "comparison_operator": "is", "value": "bygglov"},
+            {"name": ["category"], "comparison_operator": "is not", "value": "bygglov"},
+        ],
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("operator", "conditions", "wanted"), DIFY_FILTERS, ids=lambda each: json.dumps(each)[:40])
+def test_filters_of_dify(
+    speaking: ServiceProcess, operator: str, conditions: list[dict[str, Any]], wanted: dict[str, Any]
+) -> None:
+    reply = dify(speaking, metadata_condition={"logical_operator": operator, "conditions": conditions})
+    assert [each["metadata"]["id"] for each in reply["records"]] == [
+        each["id"] for each in search(speaking, filter=wanted)["results"]
+    ]
+
+
+def compared(comparison: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata_condition": {"conditions": [comparison]}}
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    (OPENAI, {"filters": {"type": "like", "key": "category", "value": "a"}}, "filters"),
+    (OPENAI, {"filters": {"type": "in", "key": "category", "value": "a"}}, "filters: category: in needs a list"),
+    (OPENAI, {"filters": {"type": "eq", "key": "category", "value": ["a"]}}, "filters: category: eq needs one value"),
+    (OPENAI, {"filters": {"type": "eq", "key": "zebra", "value": "a"}}, "no document has the field zebra"),
+    (OPENAI, {"filters": {"type": "gt", "key": "category", "value": "a"}}, "filters: category: gt needs a finite"),
+    (OPENAI, {"filters": {"type": "eq", "key": "$or", "value": "a"}}, "filters: "),
+    (OPENAI, {"query": " "}, "query"),
+    (OPENAI, {"query": []}, "query"),
+    (
+        DIFY,
+        compared({"name": "category", "comparison_operator": "contains", "value": "b"}),
+        "metadata_condition: category: the operator 'contains' cannot be translated",
+    ),
+    (
+        DIFY,
+        compared({"name": "category", "comparison_operator": ">", "value": "b"}),
+        "metadata_condition: category: > needs a number",
+    ),
+    (
+        DIFY,
+        compared({"name": "category", "comparison_operator": "is"}),
+        "'is' needs a value",
+    ),
+    (DIFY, compared({"name": [], "comparison_operator": "is", "value": "a"}), "name"),
+]
+
+
+@pytest.mark.parametrize(("path", "fields", "message"), WRONG, ids=[each[2] for each in WRONG])
+def test_what_cannot_be_translated(speaking: ServiceProcess, path: str, fields: dict[str, Any], message: str) -> None:
+    reply = ask(speaking, path, {"knowledge_id": "current", "query": QUERY, **fields})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (422, "invalid")
+    assert message in reply.json()["error"]["message"]
+    if path == DIFY:
+        assert reply.json()["error_code"] == 422 and reply.json()["error_msg"] == reply.json()["error"]["message"]
+
+
+def test_only_the_release_in_service(speaking: ServiceProcess) -> None:
+    release = search(speaking)["release"]
+    assert ask(speaking, f"/v1/vector_stores/{release}/search", {"query": QUERY}).status_code == 200
+    reply = ask(speaking, "/v1/vector_stores/vs_other/search", {"query": QUERY})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+    reply = ask(speaking, DIFY, {"knowledge_id": "other", "query": QUERY})
+    assert (reply.status_code, reply.json()["error_code"]) == (404, 2001)
+    for path in ("/v1/vector_stores/a/b/search", "/v1/vector_stores//search", "/v1/vector_stores/a/search/"):
+        assert ask(speaking, path, {"query": QUERY}).status_code == 404
+
+
+def test_dify_tries_a_key_without_a_body(speaking: ServiceProcess) -> None:
+    """Its form takes 403, 404 and 502 for a failure, and anything else for a key that works."""
+    good = speaking.http.post(DIFY, headers=AUTHORIZED)
+    assert good.status_code not in {403, 404, 502} and good.status_code < 500
+    assert set(good.json()) == {"error", "error_code", "error_msg"}
+    bad = speaking.http.post(DIFY, headers={"Authorization": "Bearer wrong"})
+    assert (bad.status_code, bad.json()["error_code"]) == (403, 1002)
+    none = speaking.http.post(DIFY)
+    assert (none.status_code, none.json()["error_code"]) == (403, 1001)
+    assert speaking.http.post(OPENAI).status_code == 401
+
+
+def test_a_dialect_that_is_off_is_no_path(service: ServiceProcess) -> None:
+    for path in (OPENAI, DIFY):
+        reply = service.http.post(path, json={"query": QUERY})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+        assert path not in service.http.get("/openapi.json").json()["paths"]
+
+
+def test_dialects_are_counted_by_route(speaking: ServiceProcess) -> None:
+    openai(speaking)
+    dify(speaking)
+    routes = {"/v1/vector_stores/{vector_store_id}/search", DIFY}
+    counted = speaking.http.get("/metrics", headers=AUTHORIZED).text
+    assert all(f'taugate_requests_total{{code="200",route="{route}"}}' in counted for route in routes)
+    assert routes <= {*speaking.http.get("/openapi.json").json()["paths"]}
+
+
+def test_the_sdk_of_openai(speaking: ServiceProcess) -> None:
+    expected = shown(search(speaking)["results"])
+    with OpenAI(base_url=f"{str(speaking.http.base_url).rstrip('/')}/v1", api_key=KEY, max_retries=0) as client:
+        page = client.vector_stores.search("current", query=QUERY, max_num_results=5)
+        assert [(each.file_id, each.score) for each in page] == expected
+        assert [part.text for part in page.data[0].content]
+        wanted = {"type": "eq", "key": "category", "value": "nowhere"}
+        empty = client.vector_stores.search("current", query=QUERY, filters=wanted)  # type: ignore[arg-type]
+        assert empty.data == [] and empty.model_extra["reason"] == "no_documents_match_filter"
+        with pytest.raises(NotFoundError, match="name `current`"):
+            client.vector_stores.search("vs_1", query=QUERY)
+    with (
+        pytest.raises(AuthenticationError),
+        OpenAI(base_url=f"{str(speaking.http.base_url).rstrip('/')}/v1", api_key="no") as client,
+    ):
+        client.vector_stores.search("current", query=QUERY)
+
+
+async def _search(url: str) -> list[str]:
+    async with AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY) as client:
+        page = await client.vector_stores.search("current", query=[QUERY, ANOTHER])
+        return [each.file_id async for each in page]
+
+
+def test_the_asynchronous_sdk_of_openai(speaking: ServiceProcess) -> None:
+    found = asyncio.run(_search(str(speaking.http.base_url).rstrip("/")))
+    assert found == [each["file_id"] for each in openai(speaking, query=[QUERY, ANOTHER])["data"]]
