@@ -23,6 +23,7 @@ from taugate.drift.rules import (
 )
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.exploration import MOST_EXPLORED
 from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
@@ -245,6 +246,11 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=300, gt=0, description="interval at which the release's golden queries are searched again"
     )
     feedback_seconds: float = Field(default=3600, ge=1, description="how long /feedback accepts a reply's query_id")
+    explore_share: Annotated[float, Field(ge=0, le=MOST_EXPLORED)] = Field(
+        default=0.0,
+        description="share of the results below the threshold that are shown all the same, so that users judge them "
+        f"(docs/how-to/learn-from-traffic.md); at most {MOST_EXPLORED:g}",
+    )
     query_log: Path | None = Field(
         default=None, description="file to which every query is appended, for `taugate drift replay`"
     )

@@ -63,7 +63,10 @@ def test_judgements_become_queries_of_the_data_set(data: Path, spool: Path) -> N
         {"_id": name("New?"), "text": "New?", "origin": "traffic"},
     ]
     read = read_dataset(data, "traffic", spool)
-    assert {(query.text, query.origin) for query in read.queries} == {("New?", "traffic"), ("Known already?", "human")}
+    assert {(query.text, query.origin) for query in read.answerable} == {
+        ("New?", "traffic"),
+        ("Known already?", "human"),
+    }
 
 
 def test_the_same_log_twice_gives_the_same_files(data: Path) -> None:
@@ -134,8 +137,10 @@ def test_a_query_without_a_relevant_result_needs_all_of_its_results_judged(data:
     result = learn(log, data)
     assert {query for query, _ in rows(data)} == {name("All?")}
     assert result.left_out == {"no_answer": 3}
-    (query,) = read_dataset(data, "traffic", spool).queries
-    assert query.relevant == {}
+    log.judged(log.asked("Answered?", ["d1"]), "d1")
+    learn(log, data)
+    (query,) = read_dataset(data, "traffic", spool).unanswerable
+    assert query.text == "All?"
 
 
 def test_feedback_without_a_reply_is_about_the_latest_that_showed_the_document(data: Path) -> None:
