@@ -64,7 +64,8 @@ class JudgedSample:
         """Weights with the mean 1, (n,) float64."""
         if self.weights is None:
             return np.ones(len(self.documents))
-        return self.weights / self.weights.mean()
+        relative: Float64 = self.weights / self.weights.mean()
+        return relative
 
     @property
     def worth(self) -> float:
@@ -86,7 +87,8 @@ class JudgedSample:
     @property
     def lacking(self) -> Float64:
         """Count the answerable queries without each outcome, whatever their weights, (c,) float64."""
-        return self.base.sum() - self.having
+        counts: Float64 = self.base.sum() - self.having
+        return counts
 
     @property
     def shares(self) -> Float64:
