@@ -24,8 +24,9 @@ Float64 = NDArray[np.float64]
 class JudgedSample:
     """The n queries that people judged, each with the weight that makes them stand for all that users ask.
 
-    outcomes: (n, c) float64, y, each 0 or 1: c outcomes of every query, such as its loss at c thresholds; scores:
-    (n, c) float64, f, what the machine says of each outcome, on any scale; documents: (n,) int64 cluster of each query,
+    outcomes: (n, c) float64, y, each 0 or 1: c outcomes of every query, such as its loss at c thresholds. A number
+    between them, such as an NDCG, varies less than 0 and 1 would, and intervals are then too wide; scores: (n, c)
+    float64, f, what the machine says of each outcome, on any scale; documents: (n,) int64 cluster of each query,
     equal for queries about the same document (`taugate.calibration.metrics.clusters`); weights: (n,) float64 above 0,
     proportional to the inverse of each query's probability of being judged, None where all are equal; answerable: (n,)
     bool, a, False for a query without an answer, which has no outcome; None where each query has an answer. Raises
@@ -43,8 +44,8 @@ class JudgedSample:
             raise ValueError(
                 f"outcomes are a table of queries and outcomes, not an array of shape {self.outcomes.shape}"
             )
-        if not np.isin(self.outcomes, (0, 1)).all():
-            raise ValueError("outcomes are 0 or 1")
+        if not ((self.outcomes >= 0) & (self.outcomes <= 1)).all():
+            raise ValueError("an outcome is not in 0…1")
         _check_scores(self.scores, self.documents, self.outcomes.shape)
         if self.weights is not None:
             if self.weights.shape != self.documents.shape:
@@ -80,13 +81,13 @@ class JudgedSample:
 
     @property
     def having(self) -> Float64:
-        """Count the queries with each outcome, whatever their weights, (c,) float64."""
+        """The number of queries with each outcome, whatever their weights, (c,) float64."""
         counts: Float64 = self.outcomes.sum(axis=0)
         return counts
 
     @property
     def lacking(self) -> Float64:
-        """Count the answerable queries without each outcome, whatever their weights, (c,) float64."""
+        """The number of answerable queries without each outcome, whatever their weights, (c,) float64."""
         counts: Float64 = self.base.sum() - self.having
         return counts
 

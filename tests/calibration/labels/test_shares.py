@@ -85,8 +85,8 @@ def test_more_labels_and_less_confidence_narrow_the_interval() -> None:
     ("outcomes", "scores", "documents", "message"),
     [
         (np.empty((0, 1)), np.empty((0, 1)), np.empty(0), "a table of queries"),
-        (np.array([[0.5]]), np.zeros((1, 1)), np.zeros(1), "0 or 1"),
-        (np.array([[np.nan]]), np.zeros((1, 1)), np.zeros(1), "0 or 1"),
+        (np.array([[1.5]]), np.zeros((1, 1)), np.zeros(1), "not in 0…1"),
+        (np.array([[np.nan]]), np.zeros((1, 1)), np.zeros(1), "not in 0…1"),
         (np.ones((2, 1)), np.zeros((2, 3)), np.zeros(2), r"the shape \(2, 3\), and \(2, 1\) is expected"),
         (np.ones((2, 1)), np.zeros((2, 1)), np.zeros(3), "documents of 3 queries, and scores of 2"),
         (np.ones((1, 1)), np.array([[np.inf]]), np.zeros(1), "not a finite number"),
