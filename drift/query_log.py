@@ -82,7 +82,7 @@ class LoggedQuery:
     @property
     def has_text(self) -> bool:
         """True where `query` is the text, not its hash; 16 hexadecimal digits are always taken for a hash."""
-        return _HASHED.fullmatch(self.query) is None
+        return not is_hash(self.query)
 
     @property
     def query_key(self) -> int:
@@ -216,8 +216,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
 
 
+def is_hash(query: str) -> bool:
+    """Tell whether a query in the log is a hash; 16 hexadecimal digits are always taken for one."""
+    return _HASHED.fullmatch(query) is not None
+
+
 def _key(query: str) -> int:
-    return int(query, 16) if _HASHED.fullmatch(query) else query_key(query)
+    return int(query, 16) if is_hash(query) else query_key(query)
 
 
 def _fault(path: Path, number: int, wrong: str) -> InputError:

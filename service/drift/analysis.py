@@ -20,6 +20,7 @@ from taugate.service.drift.alarms import DriftAlarms
 from taugate.service.drift.canary import Canary
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
+from taugate.service.drift.old_texts import forget_old_texts
 from taugate.service.drift.query_log import (
     JudgedResult,
     QueryLog,
@@ -43,6 +44,7 @@ _SHOW_SECONDS = 15.0  # a usual scrape interval of Prometheus
 # Between two times that the alarms are updated: many queries at once take hardly longer than few, and each of NumPy's
 # steps has the interpreter change hands with whoever answers requests.
 _UPDATE_SECONDS = 5.0
+_FORGET_SECONDS = 600.0  # between two looks whether old texts are to go: of all workers, one does so in an hour
 
 
 class LiveWindow:
@@ -119,6 +121,8 @@ class TrafficAnalysis:
         self._k = release.reference.top.shape[1]
         path = settings.drift.query_log
         self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
+        self._log_path, self._log_days = path, settings.drift.query_log_days
+        self._texts_forgotten_at = -math.inf
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
         self._asked_at = -math.inf
@@ -143,6 +147,9 @@ class TrafficAnalysis:
         if now >= self._window_set_at + _SHOW_SECONDS:
             self._window_set_at = now
             self._live.show(time.time())
+        if now >= self._texts_forgotten_at + _FORGET_SECONDS:
+            self._texts_forgotten_at = now
+            self._forget_texts()
         if now >= self._asked_at + self._canary_seconds:
             self._asked_at = now
             self._ask_canaries()
@@ -172,6 +179,17 @@ class TrafficAnalysis:
         self.alarms.update(queries, columns)
         if self._query_log is not None:
             self._query_log.write(served, judged)
+
+    def _forget_texts(self) -> None:
+        if self._log_path is None or self._log_days is None:
+            return
+        try:
+            changed = forget_old_texts(self._log_path, self._log_days, time.time())
+        except OSError as error:
+            _log.error("old texts stay in the query log", extra={"fields": {"reason": str(error)}})
+        else:
+            if changed:
+                _log.info("old texts were replaced by their hashes", extra={"fields": {"lines": changed}})
 
     def _ask_canaries(self) -> None:
         result = self._canary.ask()

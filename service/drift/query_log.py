@@ -88,7 +88,7 @@ def judgements(judged: Sequence[JudgedResult]) -> Judgements:
 
 
 _log = logging.getLogger("taugate.drift")
-_LOCK_SECONDS = 1.0  # other workers append to the same file, each for a millisecond every few seconds
+_LOCK_SECONDS = 30.0  # other workers append to the same file, each for a millisecond every few seconds
 _CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result
 
 

@@ -257,6 +257,10 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
     query_log_texts: bool = Field(
         default=False, description="whether the query log holds the texts of queries, not hashes of them"
     )
+    query_log_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="age in days at which texts in the query log are replaced by their hashes; unset: never",
+    )
 
 
 class LifecycleSettings(SettingGroup, title="Reloading and shadow releases"):
