@@ -10,8 +10,8 @@ import shutil
 import stat
 import tempfile
 from contextlib import suppress
-from io import BufferedReader, BufferedWriter
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 
@@ -80,7 +80,7 @@ def _replace(log: Path, before: float) -> int:
         copy.unlink(missing_ok=True)
 
 
-def _copy(old: BufferedReader, new: BufferedWriter, end: int, before: float) -> int:
+def _copy(old: BinaryIO, new: BinaryIO, end: int, before: float) -> int:
     """Copy the lines up to `end`, without the texts of those from before a time; returns how many lost theirs."""
     changed = 0
     while old.tell() < end:
@@ -106,6 +106,6 @@ def _without_text(line: bytes, before: float) -> bytes:
     return line
 
 
-def _lock(file: BufferedReader) -> None:
+def _lock(file: BinaryIO) -> None:
     if not acquire(file.fileno(), EXCLUSIVE, _LOCK_SECONDS):
         raise TimeoutError(f"another process keeps the lock of the log for over {_LOCK_SECONDS:g} s")
