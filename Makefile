@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic chunk-study explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -37,6 +37,9 @@ guesses: $(VENV)/.test ## docs/benchmarks/guesses.md: thresholds that people set
 
 few-labels: $(VENV)/.test ## docs/benchmarks/few-labels.md: what 25 to 100 labels say, alone and with a machine, from TAUGATE_DATA
 	$(BIN)/python -m benchmarks.labels.tables $(ARGS)
+
+judged-traffic: $(VENV)/.test ## docs/benchmarks/judged-traffic.md: labels from simulated users, with their weights and without, from TAUGATE_DATA
+	$(BIN)/python -m benchmarks.traffic.tables $(ARGS)
 
 evidence-benchmarks: ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
 

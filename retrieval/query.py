@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.retrieval.documents.filters import Filter
+from taugate.retrieval.exploration import Exploration
 from taugate.retrieval.policy.policy import Mask, PolicyKind
 from taugate.retrieval.vectors.similarity import Float32
 
@@ -23,7 +24,7 @@ class Query:
     the policy's. min_results: so many are returned even where they score below the threshold, or the query is refused.
     filter: the documents that are searched; None, or a filter without a condition, is all. permitted: the documents
     that whoever asks may see, within which the filter holds. No query is refused as a whole there, as the words of all
-    documents have a say in that.
+    documents have a say in that. exploration: shows a few of the results that τ drops; None shows none.
     """
 
     text: str
@@ -33,6 +34,7 @@ class Query:
     filter: Filter | None = None
     permitted: Filter = ()
     group_by: GroupBy | None = None
+    exploration: Exploration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,15 @@ class Answer:
     places in the uncut list, from 1; a cut by probability does not always keep from the top down. relevance: (kept,)
     float32 probabilities that the documents are relevant; None where the release has no model of it. considered: how
     many results the index returned, at most k. best_score: the highest similarity, kept or not; None without a result.
-    below_threshold: (kept,) bool, True where only `min_results` keeps a document. threshold: that was in force, None
-    where none was. policy: what was compared with it. calibrated: whether a calibrated threshold, with the evidence for
-    it, was in force, and every result passed it. Within a filter it is in a certified stratum alone, as the top-K has
-    other documents there than those that the threshold was measured on; grouped by document it is for k = 1 alone, as
-    more documents reach further down the list of passages. reason: why nothing is kept, None where something is.
-    refused: whether the query is refused as a whole. uncut: for drift, of the passages, grouped or not; None within a
-    filter, for the same reason. found: (w,) int64 positions of all results of the search, of which this is the cut;
-    None where they are grouped.
+    below_threshold: (kept,) bool, True where only `min_results` or exploration keeps a document. propensities: (kept,)
+    float32 probabilities that the query shows each: the share of exploration where only that does, else 1. threshold:
+    that was in force, None where none was. policy: what was compared with it. calibrated: whether a calibrated
+    threshold, with the evidence for it, was in force, and every result passed it. Within a filter it is in a certified
+    stratum alone, as the top-K has other documents there than those that the threshold was measured on; grouped by
+    document it is for k = 1 alone, as more documents reach further down the list of passages. reason: why nothing is
+    kept, None where something is. refused: whether the query is refused as a whole. uncut: for drift, of the passages,
+    grouped or not; None within a filter, for the same reason. found: (w,) int64 positions of all results of the search,
+    of which this is the cut; None where they are grouped.
     """
 
     positions: NDArray[np.int64]
@@ -70,6 +73,7 @@ class Answer:
     ranks: NDArray[np.int64]
     relevance: Float32 | None
     below_threshold: Mask
+    propensities: Float32
     considered: int
     best_score: float | None
     threshold: float | None

@@ -274,8 +274,9 @@ class Retriever:
         if query.min_results > len(chosen):
             others = np.flatnonzero(~passing)[: query.min_results - len(chosen)]
             chosen = np.sort(np.concatenate([chosen, others]))
-        below_threshold = ~passing[chosen]
         refused = answered is not None and not answered.any()
+        chosen, propensities = _explore(query, results, chosen, len(passing), refused=refused)
+        below_threshold = ~passing[chosen]
         # Within a filter, refusals are not certified.
         certified = self.abstention is None or not (query.filter or query.permitted)
         return Answer(
@@ -284,6 +285,7 @@ class Retriever:
             ranks=chosen + 1,
             relevance=None if results.relevance is None else results.relevance[chosen],
             below_threshold=below_threshold,
+            propensities=propensities,
             considered=len(passing),
             best_score=float(results.scores[0]) if len(passing) else None,
             threshold=None if threshold is None else float(threshold),
@@ -294,6 +296,24 @@ class Retriever:
             uncut=uncut,
             found=None if self.groups(query) else results.positions,
         )
+
+
+def _explore(
+    query: Query, results: _Results, chosen: NDArray[np.int64], considered: int, *, refused: bool
+) -> tuple[NDArray[np.int64], Float32]:
+    """Add the dropped results that exploration shows; returns the places of all, and their propensities.
+
+    chosen: (n,) int64 places of the results that are kept. considered: how many results the cut was made of. refused:
+    whether the query is refused as a whole, where nothing is explored.
+    """
+    if query.exploration is None or refused:
+        return chosen, np.ones(len(chosen), dtype=np.float32)
+    dropped = np.setdiff1d(np.arange(considered), chosen)
+    explored = dropped[query.exploration.draw(query.text, results.positions[dropped])]
+    together = np.concatenate([chosen, explored])
+    propensities = np.repeat(np.array([1, query.exploration.share], np.float32), [len(chosen), len(explored)])
+    order = np.argsort(together)
+    return together[order], propensities[order]
 
 
 def _reason(considered: int, kept: int, refused: bool) -> Reason | None:

@@ -77,6 +77,9 @@ class Metrics:
             "taugate_results", "Documents considered, by what became of them.", ["outcome"], registry=self.registry
         )
         self._kept, self._dropped = self.results.labels("kept"), self.results.labels("dropped")
+        self.explored = Counter(
+            "taugate_explored", "Results below the threshold that were shown to be judged.", registry=self.registry
+        )
         self.empty_responses = Counter(
             "taugate_empty_responses", "Searches answered with no document.", ["reason"], registry=self.registry
         )
@@ -152,13 +155,16 @@ class Metrics:
         """Record what the cache did for one query: hit, miss, error or bypass."""
         self._cache_outcomes[outcome].inc()
 
-    def observe_reply(self, kept: int, considered: int, reason: Reason | None) -> None:
+    def observe_reply(self, kept: int, considered: int, reason: Reason | None, explored: int = 0) -> None:
         """Record one reply.
 
-        kept, considered: numbers of documents; reason: why none was kept, None where some were.
+        kept, considered, explored: numbers of documents, those explored among the kept ones; reason: why none was kept,
+        None where some were.
         """
         self._kept.inc(kept)
         self._dropped.inc(considered - kept)
+        if explored:
+            self.explored.inc(explored)
         if reason is not None:
             self.empty_responses.labels(reason).inc()
 

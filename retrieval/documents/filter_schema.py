@@ -82,6 +82,38 @@ def check_size(wanted: Filter) -> Filter:
     return wanted
 
 
+def write_filter(wanted: Filter) -> dict[str, Any]:
+    """Return the JSON of a filter. `read_filter` parses it to the same filter, or to one that means the same.
+
+    wanted: the filter, however it was made.
+    """
+    parts = [_written(condition) for condition in wanted]
+    written: dict[str, Any] = {}
+    for name, asked in parts:
+        there = written.get(name, {})
+        if there and not (isinstance(there, dict) and isinstance(asked, dict) and not there.keys() & asked.keys()):
+            # A field cannot stand there twice: A and B are not (not A, or not B).
+            return {_NOT: {_ANY: [{_NOT: {each: asked}} for each, asked in parts]}}
+        written[name] = {**there, **asked} if there else asked
+    return written
+
+
+def _written(condition: Condition) -> tuple[str, Any]:
+    """Return the key of a condition and what stands behind it."""
+    if isinstance(condition, AnyOf):
+        return _ANY, [write_filter(each) for each in condition.filters]
+    if isinstance(condition, Not):
+        match condition.negated:
+            case (OneOf(field=name, keys=keys),):
+                return name, {"nin": [value for _, value in keys]}
+        return _NOT, write_filter(condition.negated)
+    if isinstance(condition, OneOf):
+        values = [value for _, value in condition.keys]
+        return condition.field, values[0] if len(values) == 1 else values
+    bounds = {operator: getattr(condition, operator) for operator in _BOUNDS}
+    return condition.field, {operator: bound for operator, bound in bounds.items() if bound is not None}
+
+
 def _every(wanted: Filter) -> Iterator[Condition]:
     """Yield every condition of a filter, those that combine others included."""
     for condition in wanted:

@@ -76,6 +76,9 @@ class SearchRequest(SearchFields):
     )
 
     include_text: bool = Field(default=True, description="whether results carry title and text")
+    explore: bool = Field(
+        default=True, description="whether a few results below the threshold may be shown, where the service explores"
+    )
 
 
 def _limit_batch(value: object) -> object:
@@ -115,7 +118,11 @@ class Result(BaseModel):
     score: float
     relevance: float | None = Field(ge=0, le=1)
     below_threshold: bool = Field(
-        description="true where only `min_results` keeps it: it did not pass the threshold, or the query was refused"
+        description="true where it did not pass the threshold, or the query was refused: `min_results` keeps it, or "
+        "`explored` says why it is shown"
+    )
+    explored: bool = Field(
+        default=False, description="true where it is shown to learn whether the threshold drops answers; else absent"
     )
     title: str | None
     text: str | None

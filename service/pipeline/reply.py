@@ -29,6 +29,7 @@ _MAX_SQUARED_LENGTH = 1.01
 _MOST_EXPLANATIONS = 8
 # Of the object, the heads of its three strings, and what the allocator rounds up (tests/service/cache/test_memory.py).
 _OBJECT_BYTES = 256
+_EXPLORED = {"explored": True}  # of a result that is below the threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,11 @@ class Reply:
     """A reply as it is cached: its JSON, and what metrics, drift and feedback need of it.
 
     head: the JSON object without what changes from one request to the next, and without its closing brace; kept,
-    considered: how many documents; reason: why none is kept; observed: for drift, float32: how many of the
-    calibration's K are kept, the similarities of all K, and those of random documents; empty within a filter; shown:
-    for feedback, the positions of the n documents in the reply, int32, and their similarities, float32.
+    considered: how many documents; explored: how many of those kept only exploration shows; reason: why none is kept;
+    observed: for drift, float32: how many of the calibration's K are kept, the similarities of all K, and those of
+    random documents; empty within a filter; shown: for feedback, the positions of the n documents in the reply, int32,
+    and their similarities, float32; places: for the query log, their ranks, int32, and the probability with which each
+    is shown, float32.
     """
 
     head: bytes
@@ -56,6 +59,8 @@ class Reply:
     reason: Reason | None
     observed: bytes
     shown: bytes
+    places: bytes = b""
+    explored: int = 0
 
     @classmethod
     def build(cls, result: SearchResult, *, release: str, state: State, include_text: bool) -> Self:
@@ -68,7 +73,10 @@ class Reply:
         # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
         head = bytes(memoryview(orjson.dumps(_fields(result, release, state, include_text)))[:-1])
         shown = answer.positions.astype(np.int32).tobytes() + answer.scores.tobytes()
-        return cls(head, len(result.documents), answer.considered, answer.reason, _observed(result), shown)
+        places = answer.ranks.astype(np.int32).tobytes() + answer.propensities.tobytes()
+        explored = int(np.count_nonzero(answer.propensities < 1))
+        kept = len(result.documents)
+        return cls(head, kept, answer.considered, answer.reason, _observed(result), shown, places, explored)
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
         """Complete the JSON object; query_id: hexadecimal digits; drift: its field `drift`, as JSON."""
@@ -77,7 +85,7 @@ class Reply:
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes."""
-        return _OBJECT_BYTES + len(self.head) + len(self.observed) + len(self.shown)
+        return _OBJECT_BYTES + len(self.head) + len(self.observed) + len(self.shown) + len(self.places)
 
 
 class CachedSearch:
@@ -204,16 +212,18 @@ def _fields(result: SearchResult, release: str, state: State, include_text: bool
             "score": score,
             "relevance": relevance,
             "below_threshold": below,
+            **(_EXPLORED if propensity < 1 else {}),
             "title": document.title if include_text else None,
             "text": document.text if include_text else None,
             "metadata": document.metadata,
         }
-        for document, rank, score, relevance, below in zip(
+        for document, rank, score, relevance, below, propensity in zip(
             result.documents,
             answer.ranks.tolist(),
             answer.scores.tolist(),
             _relevance(answer),
             answer.below_threshold.tolist(),
+            answer.propensities.tolist(),
             strict=True,
         )
     ]

@@ -23,6 +23,7 @@ from taugate.drift.rules import (
 )
 from taugate.retrieval.encoder.encoder import RequestedPrecision
 from taugate.retrieval.encoder.processors import processors
+from taugate.retrieval.exploration import MOST_EXPLORED
 from taugate.retrieval.index.flat import gpu_count
 from taugate.storage.folders import cache_folder
 
@@ -268,11 +269,20 @@ class DriftSettings(SettingGroup, title="Drift and feedback"):
         default=300, gt=0, description="interval at which the release's golden queries are searched again"
     )
     feedback_seconds: float = Field(default=3600, ge=1, description="how long /feedback accepts a reply's query_id")
+    explore_share: Annotated[float, Field(ge=0, le=MOST_EXPLORED)] = Field(
+        default=0.0,
+        description="share of the results below the threshold that are shown all the same, so that users judge them "
+        f"(docs/how-to/learn-from-traffic.md); at most {MOST_EXPLORED:g}",
+    )
     query_log: Path | None = Field(
         default=None, description="file to which every query is appended, for `taugate drift replay`"
     )
     query_log_texts: bool = Field(
         default=False, description="whether the query log holds the texts of queries, not hashes of them"
+    )
+    query_log_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="age in days at which texts in the query log are replaced by their hashes; unset: never",
     )
 
 

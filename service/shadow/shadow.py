@@ -47,7 +47,7 @@ class Shadow:
         if random.random() >= self._share:  # noqa: S311 (no secret)
             return
         try:
-            self._queue.put_nowait(query)
+            self._queue.put_nowait(replace(query, exploration=None))
         except queue.Full:
             self._gauges.count("skipped")
 

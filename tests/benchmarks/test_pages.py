@@ -20,6 +20,7 @@ _TABLES = (
     "labels",
     "reliability",
     "serving",
+    "traffic",
     "update",
 )
 MODULES = [

@@ -87,7 +87,7 @@ def add_dify_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter) 
         """Search the release in service. The calibrated threshold is always in force."""
         setting = body.retrieval_setting or RetrievalSetting()
         search = SearchRequest.model_construct(
-            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition)
+            query=body.query, k=setting.top_k, filter=_filter(body.metadata_condition), explore=False
         )
         missing = "there is no such knowledge base; name `current`, or the id of the release in service (GET /release)"
         (reply,) = await searching.answer_dialect(request, [search], body.knowledge_id, missing)

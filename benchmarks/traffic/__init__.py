@@ -1,0 +1,1 @@
+"""What judged traffic teaches: simulated users judge what the service shows them."""

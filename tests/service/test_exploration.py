@@ -1,0 +1,173 @@
+"""Exploration: a seeded few of the results that τ drops are shown, marked, and logged with their propensity."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.drift.query_log import LoggedQuery, read_query_log
+from taugate.registry.catalog import find
+from taugate.retrieval.exploration import Exploration
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release, load
+from tests.prometheus_process import until
+from tests.service_process import ServiceProcess
+
+SHARE = 0.1
+QUERIES = [f"What does permit number {number} cost?" for number in range(150)]
+
+
+@pytest.fixture(scope="module")
+def strict(sample: Path, encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A releases directory whose threshold drops about half of the results."""
+    folder = tmp_path_factory.mktemp("strict")
+    command = ["calibrate", str(sample), "--releases", str(folder), "--encoder", str(encoder), "--max-loss", "0.35"]
+    assert cli.main([*command, "--policy", "similarity"]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def release(strict: Path) -> Release:
+    return load(find(strict))
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("log") / "queries.log"
+
+
+@pytest.fixture(scope="module")
+def exploring(strict: Path, log: Path) -> Iterator[ServiceProcess]:
+    settings = {"TAUGATE_EXPLORE_SHARE": str(SHARE), "TAUGATE_QUERY_LOG": str(log), "TAUGATE_QUERY_LOG_TEXTS": "true"}
+    with ServiceProcess(strict, **settings) as process:
+        yield process.ready()
+
+
+def asked(service: ServiceProcess, query: str, **fields: object) -> dict:
+    reply: dict = service.http.post("/search", json={"query": query, "include_text": False, **fields}).json()
+    return reply
+
+
+def explored(reply: dict) -> list[str]:
+    return [each["id"] for each in reply["results"] if each.get("explored")]
+
+
+def test_dropped_results_are_shown_with_the_probability_that_the_log_says(release: Release) -> None:
+    shown, dropped = 0, 0
+    for text in QUERIES:
+        plain, whole, some = release.retriever.search(
+            [
+                Query(text, 5),
+                Query(text, 5, threshold=-1.0),
+                Query(text, 5, exploration=Exploration(SHARE, "a release")),
+            ]
+        )
+        added = [row for row, each in enumerate(some.positions.tolist()) if each not in plain.positions]
+        assert some.ranks.tolist() == sorted(some.ranks.tolist())
+        assert [whole.positions[rank - 1] for rank in some.ranks.tolist()] == some.positions.tolist()
+        assert some.below_threshold.tolist() == [row in added for row in range(len(some.positions))]
+        assert some.propensities.tolist() == pytest.approx([SHARE if each else 1 for each in some.below_threshold])
+        assert some.calibrated is (plain.calibrated and not added)
+        assert some.uncut is not None
+        assert plain.uncut is not None
+        assert some.uncut.kept == plain.uncut.kept
+        shown, dropped = shown + len(added), dropped + len(whole.positions) - len(plain.positions)
+    assert dropped > 100
+    assert abs(shown - SHARE * dropped) < 4 * (SHARE * (1 - SHARE) * dropped) ** 0.5
+
+
+def test_the_same_query_shows_the_same_until_the_next_release(release: Release) -> None:
+    def drawn(exploration: Exploration) -> list[list[int]]:
+        queries = [Query(text, 5, exploration=exploration) for text in QUERIES]
+        return [each.positions.tolist() for each in release.retriever.search(queries)]
+
+    first = drawn(Exploration(SHARE, "one"))
+    assert drawn(Exploration(SHARE, "one")) == first
+    assert drawn(Exploration(SHARE, "two")) != first
+
+
+def test_a_query_that_is_rebuilt_from_the_cache_shows_the_same(release: Release) -> None:
+    for text in QUERIES[:50]:
+        query = Query(text, 5, exploration=Exploration(SHARE, "a release"))
+        (answer,) = release.retriever.search([query])
+        assert answer.found is not None
+        again = release.retriever.rescore(query, release.retriever.vectors([text])[0], answer.found)
+        assert again.positions.tolist() == answer.positions.tolist()
+        assert again.propensities.tolist() == answer.propensities.tolist()
+
+
+def test_a_result_that_min_results_keeps_is_not_explored(release: Release) -> None:
+    for text in QUERIES[:50]:
+        query = Query(text, 5, min_results=5, exploration=Exploration(SHARE, "a release"))
+        (answer,) = release.retriever.search([query])
+        assert answer.propensities.tolist() == [1] * 5
+
+
+def test_what_is_explored_is_marked_counted_and_logged(exploring: ServiceProcess, log: Path) -> None:
+    replies = [asked(exploring, query) for query in QUERIES]
+    shown = [explored(reply) for reply in replies]
+    assert 0 < sum(map(len, shown)) < 100
+    for reply in replies:
+        for result in reply["results"]:
+            assert "explored" not in result or (result["explored"] and result["below_threshold"])
+        if explored(reply):
+            assert not reply["calibrated"]
+            assert reply["reason"] is None
+    again = [asked(exploring, query) for query in QUERIES]
+    assert [explored(reply) for reply in again] == shown, "from the cache"
+    (total,) = (
+        float(line.split()[1])
+        for line in exploring.http.get("/metrics").text.splitlines()
+        if line.startswith("taugate_explored_total ")
+    )
+    assert total == 2 * sum(map(len, shown))
+    until(lambda: log.exists() and log.read_text().count(QUERIES[-1]) == 2)
+    logged = {
+        line.record.query_id: line.record for line in read_query_log([log]) if isinstance(line.record, LoggedQuery)
+    }
+    for reply in replies:
+        line = logged[reply["query_id"]]
+        assert [(each.id, each.rank) for each in line.shown] == [
+            (each["id"], each["rank"]) for each in reply["results"]
+        ]
+        assert [each.id for each in line.shown if each.propensity < 1] == explored(reply)
+        assert all(each.propensity in (1.0, pytest.approx(SHARE)) for each in line.shown)
+        assert line.kept == sum(not each["below_threshold"] for each in reply["results"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"explore": False}, {"threshold": 0.9}, {"filter": {"category": "none of these"}}, {"group_by": "document"}],
+    ids=["asked not to", "threshold", "filter", "grouped"],
+)
+def test_where_nothing_is_explored(exploring: ServiceProcess, fields: dict) -> None:
+    known = exploring.http.get("/release").json()["manifest"]
+    assert known
+    for query in QUERIES[:60]:
+        assert not explored(asked(exploring, query, **fields))
+
+
+def test_off_unless_it_is_set(strict: Path) -> None:
+    with ServiceProcess(strict).ready() as service:
+        assert not any(explored(asked(service, query)) for query in QUERIES)
+
+
+def test_a_share_over_a_tenth_is_refused(releases: Path) -> None:
+    with ServiceProcess(releases, TAUGATE_EXPLORE_SHARE="0.2") as process:
+        assert process.process.wait(30) == 2
+        assert "TAUGATE_EXPLORE_SHARE" in process.log()
+
+
+def test_exploration_does_not_reach_explanations(exploring: ServiceProcess) -> None:
+    reply = next(reply for query in QUERIES if explored(reply := asked(exploring, query)) and (text := query))
+    body = {"query": text, "document_id": explored(reply)[0]}
+    said = exploring.http.post("/explain", json=body).json()
+    assert (said["kept"], said["rule"]) == (False, "threshold"), json.dumps(said)
+
+
+def test_equal_queries_have_equal_keys_only_where_they_explore_alike() -> None:
+    plain = Query("q", 5)
+    assert repr(plain) != repr(replace(plain, exploration=Exploration(SHARE, "r")))
