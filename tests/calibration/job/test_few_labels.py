@@ -204,7 +204,7 @@ def test_other_releases_have_no_such_record(releases: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--labels", "test"], "--labels"),
+        (["--labels", "test"], "--labels test: give human, or human,traffic"),
         (["--labels", "traffic"], "give human, or human,traffic"),
         (["--labels", "human", "--holdout", "0.3"], "--holdout 0.3: does not go with --labels human"),
         (["--labels", "human", "--policy", "probability"], "--policy probability: does not go with --labels human"),
