@@ -4,7 +4,7 @@ Needs TAUGATE_DATA and the extras calibration, sample and test. Embeddings come 
 """
 
 from benchmarks.experiment import experiment_page, measure
-from benchmarks.labels import accuracy, simulated, thresholds
+from benchmarks.labels import accuracy, sampled, simulated, thresholds
 
 PAGE = experiment_page(
     file="few-labels.md",
@@ -24,7 +24,7 @@ together is prediction-powered inference: the machine's scores of many queries, 
 
 Everything was chosen on the simulated queries of the first section. No public set had a say, so each one tests the choice.
 Generated queries train the model. They never enter an estimate.""",
-    sections={"simulated": simulated, "accuracy": accuracy, "thresholds": thresholds},
+    sections={"simulated": simulated, "accuracy": accuracy, "thresholds": thresholds, "sampled": sampled},
     splits=500,
 )
 

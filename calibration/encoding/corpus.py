@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -143,9 +143,13 @@ def encode_dataset(
         say(f"warning: no embedding cache: {cache.failure}")
     return EncodedDataset(
         documents.vectors,
-        lengths=documents.lengths,
-        truncated_documents=documents.truncated,
-        **queries.vectors,
+        queries.answerable,
+        queries.unanswerable,
+        queries.off_topic,
+        documents.lengths,
+        documents.truncated,
+        queries.unjudged,
+        queries.generated,
     )
 
 
@@ -153,13 +157,28 @@ def encode_dataset(
 class EncodedQueries:
     """Vectors of the queries of a data set.
 
-    vectors: by the name of the field of EncodedDataset; asked: how many queries there are, off-topic ones left out;
-    encoded: those of them that were not known yet.
+    answerable, unanswerable, off_topic, unjudged, generated: as of EncodedDataset; asked: how many queries there are,
+    off-topic ones left out; encoded: those of them that were not known yet.
     """
 
-    vectors: dict[str, Float32]
+    answerable: Float32
+    unanswerable: Float32
+    off_topic: Float32
+    unjudged: Float32 | None
+    generated: Float32 | None
     asked: int
     encoded: int
+
+    def replace_in(self, encoded: EncodedDataset) -> EncodedDataset:
+        """Return the data set with these queries, and with its own documents; encoded: the data set."""
+        return replace(
+            encoded,
+            answerable=self.answerable,
+            unanswerable=self.unanswerable,
+            off_topic=self.off_topic,
+            unjudged=self.unjudged,
+            generated=self.generated,
+        )
 
 
 def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, watch: Stopwatch) -> EncodedQueries:
@@ -170,14 +189,16 @@ def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache
         texts += [*others.unjudged, *(query.text for query in others.generated)]
     queries = encode(encoder, texts, len(texts), "query", cache, watch)
     off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
-    found = queries.vectors
-    answerable = len(dataset.answerable)
-    vectors = {
-        "answerable": found[:answerable],
-        "unanswerable": found[answerable : len(labelled)],
-        "off_topic": off_topic.vectors,
-    }
-    if others is not None:
-        end = len(labelled) + len(others.unjudged)
-        vectors |= {"unjudged": found[len(labelled) : end], "generated": found[end:]}
-    return EncodedQueries(vectors, len(texts), queries.encoded)
+    ends = np.cumsum(
+        [len(dataset.answerable), len(dataset.unanswerable), 0 if others is None else len(others.unjudged)]
+    )
+    answerable, unanswerable, unjudged, generated = np.split(queries.vectors, ends)
+    return EncodedQueries(
+        answerable,
+        unanswerable,
+        off_topic.vectors,
+        None if others is None else unjudged,
+        None if others is None else generated,
+        len(texts),
+        queries.encoded,
+    )

@@ -1,7 +1,6 @@
 """Queries are encoded in int8 where the gate admits it; documents stay in float32, as they are encoded only once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -79,7 +78,7 @@ def _encode_queries(
 ) -> EncodedDataset:
     """Encode the queries of `encoded` once more; its documents stay."""
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    return replace(encoded, **encode_queries(dataset, encoder, cache, watch).vectors)
+    return encode_queries(dataset, encoder, cache, watch).replace_in(encoded)
 
 
 def _encoding_speeds(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:

@@ -184,7 +184,7 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         strata=strata,
         abstention=abstention,
         no_answer=_still_answered(encoded, index, scored, policy, labels, abstention, estimated),
-        labels=few and few.record(policy, settings.rule),
+        labels=None if few is None else few.record(policy, settings.rule),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taugate.calibration.encoding.corpus import EncodedDataset
-from taugate.calibration.labels.asked import AskedQueries, Comparison, ScoredResults, Scores
+from taugate.calibration.labels.asked import AskedQueries, Comparison, ScoredResults, Scores, Scoring
 from taugate.calibration.labels.machine import hit_scores, loss_scores, losses
 from taugate.calibration.labels.shares import Float64, ShareEstimates
 from taugate.calibration.labels.threshold import LossEstimates, ThresholdEstimate, candidate_thresholds
@@ -89,7 +89,8 @@ class FewLabels:
             np.concatenate([judged.top.scores, unanswerable.scores]),
             np.concatenate([judged.top.positions, unanswerable.positions]),
         )
-        relevance, machine, unjudged = top.scores, None, None
+        relevance, unjudged = top.scores, None
+        machine: Machine | None = None
         if encoded.unjudged is not None and len(encoded.unjudged):
             found = index.search(encoded.unjudged, top.scores.shape[1])
             model = _fitted_on_generated(dataset, others, encoded, index, top.scores.shape[1], seed)
@@ -170,7 +171,7 @@ class FewLabels:
         threshold = _no_cut(policy.tau)
         estimates = {
             "accuracy": self._accuracy(),
-            "accuracy_at_tau": self._compare((self.relevant & kept).any(axis=1), partial(_hits_at, threshold)),
+            "accuracy_at_tau": self._compare(np.any(self.relevant & kept, axis=1), partial(_hits_at, threshold)),
             "ndcg": self._compare(whole, partial(_gain_at, _no_cut(None))),
             "ndcg_at_tau": self._compare(left, partial(_gain_at, threshold)),
         }
@@ -218,10 +219,10 @@ class FewLabels:
         )
 
     def _accuracy(self) -> Comparison:
-        return self._compare(self.relevant.any(axis=1), _hits)
+        return self._compare(np.any(self.relevant, axis=1), _hits)
 
-    def _compare(self, outcomes: NDArray[np.generic], scoring: partial[Float64]) -> Comparison:
-        return self.asked.compare(outcomes[:, None].astype(np.float64), scoring, CONFIDENCE, complete=True)
+    def _compare(self, outcomes: NDArray[np.generic] | np.bool_, scoring: Scoring) -> Comparison:
+        return self.asked.compare(np.asarray(outcomes, np.float64)[:, None], scoring, CONFIDENCE, complete=True)
 
     def _loss(self, tau: float | None, confidence: float, *, one_sided: bool = False) -> Comparison:
         """Compare what the three sources say of the loss at τ, from all judged queries."""
@@ -321,7 +322,8 @@ def _gain_at(threshold: np.float32, relevance: Scores, decisions: Scores) -> Flo
     """Return the discounted gain that the machine expects of each query, (q, 1)."""
     weights = discounts(relevance.shape[1])
     gain: Float64 = np.where(decisions >= threshold, relevance, 0.0).astype(np.float64) @ weights
-    return gain[:, None] / weights.sum()
+    share: Float64 = gain[:, None] / weights.sum()
+    return share
 
 
 def _interval(found: ShareEstimates) -> Interval:
