@@ -1,0 +1,147 @@
+"""Judging a split of a data set: the sample is drawn or continued, and what is judged is written to the qrels."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import CORPUS, read_corpus
+from taugate.ingestion.dataset.editing import QueryFile, judgement_lines
+from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
+from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.labels.journal import open_journal
+from taugate.ingestion.labels.population import Candidate, population
+from taugate.ingestion.labels.sample import (
+    Draw,
+    Round,
+    check_corpus,
+    corpus_digest,
+    draw_round,
+    latest_round,
+    rounds_folder,
+    save_round,
+)
+from taugate.ingestion.labels.session import Documents, Session
+from taugate.ingestion.labels.verdicts import Verdicts, read_journals, write_verdicts
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.release.reader import Release
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """The sample that a user asks for.
+
+    n: how many queries. seed: of every random choice. more: draw a new sample although there is one.
+    """
+
+    n: int = 50
+    seed: int = 0
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a new sample comes from; both are called only where one is drawn.
+
+    release: opens the release whose results are judged. asked: reads the queries of logs, and says what it leaves out.
+    """
+
+    release: Callable[[], Release]
+    asked: Callable[[], Sequence[Candidate]]
+
+
+def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sources, say: Say) -> Round:
+    """Return the sample that is being judged, or draw the first or another one.
+
+    data: folder of the data set. split: that the judgements go to. request: size and seed of a new sample. sources: of
+    a new sample. say: told what happens. Raises InputError where a sample of another size or seed is being judged,
+    where the data set is no longer that of the sample or of the release, and where no query is left.
+    """
+    if request.n < 1:
+        raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
+    if not data.is_dir():
+        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    with sole_writer(data):
+        latest = latest_round(data, split)
+        if latest is not None and not request.more:
+            if (latest.n, latest.seed) != (request.n, request.seed):
+                raise InputError(
+                    f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; give the same to "
+                    "continue it, or add --more to draw another one"
+                )
+            check_corpus(data, latest)
+            _check_queries(data, latest)
+            return latest
+        earlier = {line.query: line.judgement.weight for line in judgement_lines(data / qrels_of(split))}
+        candidates = population(data, earlier, sources.asked())
+        for remark in candidates.remarks:
+            say(f"warning: {remark}")
+        release = sources.release()
+        if release.manifest.data.sha256["corpus"] != corpus_digest(data):
+            raise InputError(
+                f"{data / CORPUS}: is not the corpus of release {release.manifest.release_id}, whose results are to be "
+                f"judged; make a release of it first: taugate update {data}"
+            )
+        draw = Draw(1 if latest is None else latest.number + 1, request.n, request.seed)
+        drawn = draw_round(draw, release, candidates, earlier, say)
+        save_round(data, split, drawn)
+        return drawn
+
+
+@dataclass(frozen=True)
+class Judging:
+    """A judge at work on a sample.
+
+    data: folder of the data set. split: that the judgements go to. session: of the judge. documents: every passage of
+    the sample.
+    """
+
+    data: Path
+    split: str
+    session: Session
+    documents: Documents
+
+    def verdicts(self) -> Verdicts:
+        """Combine what all judges of the sample have said so far."""
+        return Verdicts.of(self.session.sample, self.documents, read_journals(self.data, self.split))
+
+    def write(self) -> Verdicts:
+        """Write what is judged to the data set. Raises InputError as `write_verdicts` does."""
+        verdicts = self.verdicts()
+        write_verdicts(self.data, self.split, verdicts)
+        return verdicts
+
+
+@contextmanager
+def judging(data: Path, split: str, sample: Round, judge: str) -> Iterator[Judging]:
+    """Begin or continue judging a sample; what an earlier process has left is written first.
+
+    data: folder of the data set. split: that the judgements go to. sample: the round. judge: name of the judge. Raises
+    InputError where the judge is at work in another process.
+    """
+    with open_journal(rounds_folder(data, split) / f"{judge}.jsonl") as journal:
+        documents = read_passages(data, sample)
+        work = Judging(data, split, Session(sample, documents, journal), documents)
+        work.write()
+        yield work
+
+
+def read_passages(data: Path, sample: Round) -> dict[str, Document]:
+    """Return every passage that a sample names, by id. data: folder of the data set. sample: the round."""
+    wanted = {name for query in sample.queries for name in (*query.results, *query.others)}
+    path = stored_file(data / CORPUS)
+    return {each.id: each for each in read_corpus(path, CorpusIds()) if each.id in wanted}
+
+
+def _check_queries(data: Path, sample: Round) -> None:
+    texts = QueryFile.read(data).texts()
+    for query in sample.queries:
+        if texts.get(query.id, query.text if query.new else None) != query.text:
+            raise InputError(
+                f"{data}: query {query.id!r} has changed since sample {sample.number} was drawn; all judgements are "
+                "kept, and --more draws a new sample"
+            )

@@ -1,0 +1,144 @@
+"""One judge and one sample: which result comes next, what the judge says, and how far it is."""
+
+import statistics
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from taugate.ingestion.labels.journal import Entry, Journal, OpenJournal, now, pair_of
+from taugate.ingestion.labels.sample import Round, SampledQuery
+from taugate.retrieval.documents.store import Document
+
+Documents = Mapping[str, Document]  # passages by id
+_PAUSE_SECONDS = 60.0  # a longer time between two judgements is a break, and not part of the work
+_FEWEST_TIMES = 5  # judgements, before anything is said about the time that is left
+
+
+class Question(NamedTuple):
+    """A result that the judge is asked about.
+
+    query: that it may answer. document: the passage. rank: its place among the results, from 1; None for a passage that
+    the search did not return. of: how many results, or such passages, the query has. place: which of those it is, from
+    1. pair: digits that stand for both texts.
+    """
+
+    query: SampledQuery
+    document: Document
+    rank: int | None
+    of: int
+    place: int
+    pair: str
+
+
+class Progress(NamedTuple):
+    """How far a judge is.
+
+    done: queries that are judged or skipped. queries: of the sample. judgements: how many results were judged.
+    minutes: how long the rest takes; None while too little is known.
+    """
+
+    done: int
+    queries: int
+    judgements: int
+    minutes: int | None
+
+    def __str__(self) -> str:
+        left = "" if self.minutes is None else f", about {max(self.minutes, 1)} min left"
+        judged = f"{self.judgements:,} judgement{'' if self.judgements == 1 else 's'}"
+        return f"{self.done:,} of {self.queries:,} queries, {judged}{left}"
+
+
+class Session:
+    """A judge's way through a sample.
+
+    sample: the round. documents: every passage that it names. open_journal: takes what the judge says.
+    """
+
+    def __init__(self, sample: Round, documents: Documents, open_journal: OpenJournal) -> None:
+        self.sample = sample
+        self._documents = documents
+        self._open = open_journal
+
+    def question(self) -> Question | None:
+        """Return the next result to judge; None at the end of the sample."""
+        journal = self._open.journal
+        judgements, skipped = journal.judgements(), journal.skipped(self.sample.number)
+        for query in self.sample.queries:
+            if query.id in skipped:
+                continue
+            for question in questions(query, self._documents, judgements):
+                if question.pair not in judgements:
+                    return question
+        return None
+
+    def judge(self, question: Question, *, relevant: bool) -> None:
+        """Note whether a result is relevant. question: that was asked."""
+        self._note(
+            Entry(
+                at=now(),
+                round=self.sample.number,
+                action="judge",
+                query=question.query.id,
+                document=question.document.id,
+                pair=question.pair,
+                relevant=relevant,
+            )
+        )
+
+    def skip(self, question: Question) -> None:
+        """Leave a query out. question: one of its results."""
+        self._note(Entry(at=now(), round=self.sample.number, action="skip", query=question.query.id))
+
+    def undo(self) -> bool:
+        """Take the last judgement or skip in this sample back; returns False where there is none."""
+        entries = self._open.journal.entries
+        if not entries or entries[-1].round != self.sample.number:
+            return False
+        self._note(Entry(at=now(), round=self.sample.number, action="undo"))
+        return True
+
+    def progress(self) -> Progress:
+        """Say how far the judge is."""
+        entries = [each for each in self._open.journal.entries if each.round == self.sample.number]
+        done = sum(1 for _ in finished(self.sample, self._documents, self._open.journal))
+        skipped = len(self._open.journal.skipped(self.sample.number))
+        judged = [each for each in entries if each.action == "judge"]
+        gaps = [later.at - earlier.at for earlier, later in zip(entries, entries[1:], strict=False)]
+        gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
+        minutes = None
+        if len(gaps) >= _FEWEST_TIMES and done:
+            left = (len(self.sample.queries) - done - skipped) * len(judged) / done
+            minutes = round(left * statistics.mean(gaps) / 60)
+        return Progress(done + skipped, len(self.sample.queries), len(judged), minutes)
+
+    def _note(self, entry: Entry) -> None:
+        self._open.append(entry)
+
+
+def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str, bool]) -> Iterator[Question]:
+    """Yield what a judge is asked about a query: its results, and where none is relevant passages that it missed.
+
+    query: of the sample. documents: every passage that it names. judgements: what the judge has said, by pair; read as
+    the questions are taken, so that each may depend on the answer to the one before.
+    """
+    found = False
+    for place, name in enumerate(query.results, 1):
+        document = documents[name]
+        pair = pair_of(query.text, document)
+        yield Question(query, document, place, len(query.results), place, pair)
+        found = found or judgements.get(pair, False)
+    if found:
+        return
+    for place, name in enumerate(query.others, 1):
+        document = documents[name]
+        yield Question(query, document, None, len(query.others), place, pair_of(query.text, document))
+
+
+def finished(sample: Round, documents: Documents, journal: Journal) -> Iterator[SampledQuery]:
+    """Yield the queries of which a judge has judged all that there is to judge, skipped ones left out.
+
+    sample: the round. documents: every passage that it names. journal: of the judge.
+    """
+    judgements, skipped = journal.judgements(), journal.skipped(sample.number)
+    for query in sample.queries:
+        if query.id not in skipped and all(each.pair in judgements for each in questions(query, documents, judgements)):
+            yield query
