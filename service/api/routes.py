@@ -13,7 +13,7 @@ from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, replies
 from taugate.service.api.replies import EncodedJsonResponse, json_reply
-from taugate.service.api.request_context import may_judge, permitted
+from taugate.service.api.request_context import may_judge, permitted, request_key
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, Health, ReleaseResponse, ReloadResponse
 from taugate.service.errors import ApiError, Invalid, NotReady
 from taugate.service.lifecycle.serving import ReloadResult, Serving
@@ -34,7 +34,9 @@ def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, limiter
         try:
             if not may_judge(permitted(request.scope), body.query_id):
                 raise drift.feedback.unknown()
-            new = await drift.feedback.judge(body.query_id, body.document_id, relevant=body.relevant)
+            key = request_key(request.scope)
+            name = None if key is None else key.name
+            new = await drift.feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=name)
         except ApiError:
             metrics.feedback.labels("unknown").inc()
             raise

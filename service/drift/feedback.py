@@ -1,4 +1,4 @@
-"""Takes judgements of results: finds what the reply showed, and keeps the similarities of relevant documents."""
+"""Takes judgements of results: finds what the reply showed, and keeps what was judged for drift and the query log."""
 
 import asyncio
 import time
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from taugate.retrieval.documents.store import Document
 from taugate.service.drift.fleet import Fleet
-from taugate.service.drift.query_log import PositiveFeedback
-from taugate.service.drift.recent_replies import RecentReplies, ShownResults, is_id
+from taugate.service.drift.query_log import JudgedResult
+from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, ShownResults, is_id
 from taugate.service.errors import Invalid, NotFound
 
 _MAX_LISTED_IDS = 8  # in a message
@@ -24,15 +24,17 @@ class Feedback:
         fleet: the other replicas, None where there are none; seconds: how long a reply can be judged.
         """
         self._replies, self._documents, self._fleet, self._seconds = replies, documents, fleet, seconds
-        self._relevant: list[PositiveFeedback] = []
+        self._judged: list[JudgedResult] = []
 
-    async def judge(self, query_id: str, document_id: str, *, relevant: bool) -> bool:
+    async def judge(self, query_id: str, document_id: str, *, relevant: bool, key: str | None = None) -> bool:
         """Take a judgement; returns whether it is a new one.
 
-        Of several documents of one reply the first that is judged relevant counts: S_corr has one for a query.
+        Each is logged. Of several documents of one reply, drift takes the first that is judged relevant: S_corr has one
+        for a query.
 
-        document_id: of a result, its `id` or its `document_id`, which stands for the best of the document's passages
-        there. Raises NotFound for a reply that is not known, Invalid for a document that it did not show.
+        key: name of the API key of whoever judges, None without keys; document_id: of a result, its `id` or its
+        `document_id`, which stands for the best of the document's passages there. Raises NotFound for a reply that is
+        not known, Invalid for a document that it did not show.
         """
         reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
         if reply is None:
@@ -45,11 +47,11 @@ class Feedback:
         if row is None:
             listed = ", ".join([*shown][:_MAX_LISTED_IDS])
             raise Invalid(f"document_id: the reply did not show it; it showed {listed or 'nothing'}")
-        if not await asyncio.to_thread(self._is_first, query_id, int(reply.positions[row]), relevant):
-            return False
-        if relevant:
-            self._relevant.append(PositiveFeedback(time.time(), query_id, passages[row].id, float(reply.scores[row])))
-        return True
+        mark = await asyncio.to_thread(self._mark, query_id, int(reply.positions[row]), relevant)
+        if mark.new:
+            found, similarity = passages[row].id, float(reply.scores[row])
+            self._judged.append(JudgedResult(time.time(), query_id, found, similarity, relevant, mark.counts, key))
+        return mark.new
 
     def unknown(self) -> NotFound:
         """Return the error for a reply that is not known, and for one to a key that may see other documents."""
@@ -58,9 +60,9 @@ class Feedback:
             "has this id"
         )
 
-    def take(self) -> list[PositiveFeedback]:
-        """Return the relevant documents that were judged since the last call."""
-        taken, self._relevant = self._relevant, []
+    def take(self) -> list[JudgedResult]:
+        """Return the results that were judged since the last call."""
+        taken, self._judged = self._judged, []
         return taken
 
     async def _fetch_from_fleet(self, query_id: str) -> ShownResults:
@@ -77,8 +79,11 @@ class Feedback:
         self._replies.add(query_id, time.monotonic(), packed)
         return reply
 
-    def _is_first(self, query_id: str, position: int, relevant: bool) -> bool:
-        if not self._replies.is_first(query_id, position, time.monotonic(), relevant=relevant):
-            return False
-        judgement = f"{query_id}:{'' if relevant else position}"
-        return self._fleet is None or self._fleet.is_first(judgement)
+    def _mark(self, query_id: str, position: int, relevant: bool) -> Mark:
+        """Record a judgement here and among the replicas, which may have had it before."""
+        mark = self._replies.mark(query_id, position, time.monotonic(), relevant=relevant)
+        if self._fleet is None or not mark.new:
+            return mark
+        if not self._fleet.is_first(f"{query_id}:{position}{'+' if relevant else ''}"):
+            return REPEATED
+        return Mark(new=True, counts=mark.counts and self._fleet.is_first(f"{query_id}:"))
