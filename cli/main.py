@@ -26,6 +26,7 @@ COMMANDS = {
         "taugate.cli.import_data",
     ),
     "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),
+    "judge": ("judge results of sampled queries, as labels for calibration", "taugate.cli.judge"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
     "explain": ("say why a document is, or is not, among the results of a query", "taugate.cli.explain"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),

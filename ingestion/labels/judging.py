@@ -12,7 +12,7 @@ from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.labels.journal import open_journal
-from taugate.ingestion.labels.population import Candidate, population
+from taugate.ingestion.labels.population import logged, population
 from taugate.ingestion.labels.sample import (
     Draw,
     Round,
@@ -45,13 +45,13 @@ class SampleRequest:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a new sample comes from; both are called only where one is drawn.
+    """Where a new sample comes from.
 
-    release: opens the release whose results are judged. asked: reads the queries of logs, and says what it leaves out.
+    release: opens the release whose results are judged. logs: files of the service, whose queries may be judged too.
     """
 
     release: Callable[[], Release]
-    asked: Callable[[], Sequence[Candidate]]
+    logs: Sequence[Path] = ()
 
 
 def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sources, say: Say) -> Round:
@@ -70,22 +70,22 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
         if latest is not None and not request.more:
             if (latest.n, latest.seed) != (request.n, request.seed):
                 raise InputError(
-                    f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; give the same to "
-                    "continue it, or add --more to draw another one"
+                    f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; give the same "
+                    "to continue it, or add --more to draw another one"
                 )
             check_corpus(data, latest)
             _check_queries(data, latest)
             return latest
         earlier = {line.query: line.judgement.weight for line in judgement_lines(data / qrels_of(split))}
-        candidates = population(data, earlier, sources.asked())
-        for remark in candidates.remarks:
-            say(f"warning: {remark}")
         release = sources.release()
         if release.manifest.data.sha256["corpus"] != corpus_digest(data):
             raise InputError(
                 f"{data / CORPUS}: is not the corpus of release {release.manifest.release_id}, whose results are to be "
                 f"judged; make a release of it first: taugate update {data}"
             )
+        candidates = population(data, earlier, logged(sources.logs, release.manifest.data.name))
+        for remark in candidates.remarks:
+            say(f"warning: {remark}")
         draw = Draw(1 if latest is None else latest.number + 1, request.n, request.seed)
         drawn = draw_round(draw, release, candidates, earlier, say)
         save_round(data, split, drawn)

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from taugate.ingestion.labels.journal import Entry, Journal, OpenJournal, now, pair_of
@@ -102,7 +103,7 @@ class Session:
         done = sum(1 for _ in finished(self.sample, self._documents, self._open.journal))
         skipped = len(self._open.journal.skipped(self.sample.number))
         judged = [each for each in entries if each.action == "judge"]
-        gaps = [later.at - earlier.at for earlier, later in zip(entries, entries[1:], strict=False)]
+        gaps = [later.at - earlier.at for earlier, later in pairwise(entries)]
         gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
         minutes = None
         if len(gaps) >= _FEWEST_TIMES and done:
