@@ -11,7 +11,7 @@ from taugate.ingestion.labels.judging import Judging
 from taugate.ingestion.labels.session import Question
 
 # Every key with what it does; the page has the same.
-KEYS = {"y": "relevant", "n": "not relevant", "s": "skip the query", "u": "undo", "q": "stop"}
+KEYS = {"y": "relevant", "n": "not relevant", "s": "skip query", "u": "undo", "q": "stop"}
 _WORD = re.compile(r"\w+")
 _SHORTEST = 4  # letters: shorter words are in every passage, and marking them helps nobody
 

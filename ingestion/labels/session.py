@@ -116,7 +116,9 @@ class Session:
 
 
 def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str, bool]) -> Iterator[Question]:
-    """Yield what a judge is asked about a query: its results, and where none is relevant passages that it missed.
+    """Yield what a judge is asked about a query: all of its results, and where none is relevant what they may miss.
+
+    Passages that the search did not return are asked about until one is relevant: then the miss is known.
 
     query: of the sample. documents: every passage that it names. judgements: what the judge has said, by pair; read as
     the questions are taken, so that each may depend on the answer to the one before.
@@ -131,7 +133,10 @@ def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str
         return
     for place, name in enumerate(query.others, 1):
         document = documents[name]
-        yield Question(query, document, None, len(query.others), place, pair_of(query.text, document))
+        pair = pair_of(query.text, document)
+        yield Question(query, document, None, len(query.others), place, pair)
+        if judgements.get(pair, False):
+            return
 
 
 def finished(sample: Round, documents: Documents, journal: Journal) -> Iterator[SampledQuery]:
