@@ -65,6 +65,8 @@ def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sou
         raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
     if not data.is_dir():
         raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    if request.more:
+        _write_what_is_left(data, split)
     with sole_writer(data):
         latest = latest_round(data, split)
         if latest is not None and not request.more:
@@ -135,6 +137,13 @@ def read_passages(data: Path, sample: Round) -> dict[str, Document]:
     wanted = {name for query in sample.queries for name in (*query.results, *query.others)}
     path = stored_file(data / CORPUS)
     return {each.id: each for each in read_corpus(path, CorpusIds()) if each.id in wanted}
+
+
+def _write_what_is_left(data: Path, split: str) -> None:
+    """Write what a killed process has left of the latest sample, so that the next one is joined to all of it."""
+    latest = latest_round(data, split)
+    if latest is not None and latest.corpus == corpus_digest(data):
+        write_verdicts(data, split, Verdicts.of(latest, read_passages(data, latest), read_journals(data, split)))
 
 
 def _check_queries(data: Path, sample: Round) -> None:

@@ -1,4 +1,4 @@
-"""The sample is random within strata, its weights add up, and estimates from it are unbiased, also if it is cut short."""
+"""The sample is random within strata, its weights add up, and estimates are unbiased, also if it is cut short."""
 
 import numpy as np
 import pytest
