@@ -162,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
             key, pair = sent["key"], sent["pair"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
             key = pair = None
-        if key not in KEYS or not isinstance(pair, str):
+        if not isinstance(key, str) or key not in KEYS or not isinstance(pair, str):
             self._send(422, "text/plain", b"not a key\n")
             return
         state = self._page.press(key, pair)
