@@ -39,6 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--n", metavar="N", type=int, default=_QUERIES, help=f"how many queries to judge (default: {_QUERIES})"
     )
     parser.add_argument("--more", action="store_true", help="draw another sample, although there is one")
+    parser.add_argument(
+        "--disputed", action="store_true", help="judge only the results about which earlier judges are split"
+    )
     parser.add_argument("--judge", metavar="NAME", help="who judges (default: the name of the user)")
     parser.add_argument(
         "--split", metavar="NAME", default=HUMAN, help=f"split that the judgements go to (default: {HUMAN})"
@@ -74,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of release "
         f"{sample.release}, judged by {judge}"
     )
-    with judging(data, split, sample, judge) as work:
+    with judging(data, split, sample, judge, only_disputed=arguments.disputed) as work:
         try:
             if arguments.web:
                 from taugate.cli.judging.web import judge_on_page
@@ -89,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
                 say(printable(line))
     if arguments.json:
         sys.stdout.write(orjson.dumps(_fields(split, judge, verdicts)).decode() + "\n")
-    elif progress.done < progress.queries:
+    elif progress.done < progress.total:
         say("The same command goes on where you stopped.")
     elif verdicts.judged:
         say(f"Next: taugate calibrate {quote(str(data))} --releases {quote(str(arguments.releases))} --labels human")
@@ -110,15 +113,15 @@ def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
         f"with a relevant passage; they stand for {sample.population:,} queries"
     ]
     for (one, other), agreed in verdicts.agreements.items():
-        kappa = "" if agreed.kappa is None else f"; Cohen's kappa is {agreed.kappa:.2f}"
+        kappa = "" if agreed.kappa is None else f"; Cohen's kappa is {_rounded(agreed.kappa)}"
         if agreed.lower is not None and agreed.upper is not None:
-            kappa += f" (95 % interval {agreed.lower:.2f} to {agreed.upper:.2f})"
+            kappa += f" (95 % interval {_rounded(agreed.lower)} to {_rounded(agreed.upper)})"
         lines.append(f"{one} and {other} say the same of {agreed.equal:,} of {agreed.results:,} results{kappa}")
     disputed = verdicts.disagreements
     if disputed:
         lines.append(
-            f"{len(disputed):,} results are disputed; one is relevant where at least half of its judges say so, and a "
-            "third judge can settle them:"
+            f"{len(disputed):,} results are disputed, and count as relevant until another judge settles them with "
+            "--disputed:"
         )
     lines += [
         f"  {each.document} for “{each.text}”: relevant to {', '.join(each.relevant)}, not to "
@@ -146,6 +149,10 @@ def _fields(split: str, judge: str, verdicts: "Verdicts") -> dict[str, object]:
         "agreements": [{"judges": judges, **agreed._asdict()} for judges, agreed in verdicts.agreements.items()],
         "disagreements": [each._asdict() for each in verdicts.disagreements],
     }
+
+
+def _rounded(kappa: float) -> str:
+    return f"{round(kappa, 2) + 0.0:.2f}"  # without the sign of a zero
 
 
 def _user() -> str:

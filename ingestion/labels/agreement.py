@@ -49,7 +49,7 @@ def agreement(votes: Sequence[Vote]) -> Agreement:
         return Agreement(len(votes), equal, kappa)
     mean, n = math.fsum(known) / len(known), len(known)
     error = math.sqrt((n - 1) / n * math.fsum((each - mean) ** 2 for each in known))
-    if not error:  # no query differs from the others: so few say nothing about the rest
+    if error < 1e-12:  # no query differs from the others: so few say nothing about the rest
         return Agreement(len(votes), equal, kappa)
     lower, upper = kappa - _TWO_SIDED_95 * error, kappa + _TWO_SIDED_95 * error
     return Agreement(len(votes), equal, kappa, max(lower, -1.0), min(upper, 1.0))

@@ -24,7 +24,7 @@ from taugate.ingestion.labels.sample import (
     save_round,
 )
 from taugate.ingestion.labels.session import Documents, Session
-from taugate.ingestion.labels.verdicts import Verdicts, read_journals, write_verdicts
+from taugate.ingestion.labels.verdicts import Verdicts, disputed, read_journals, write_verdicts
 from taugate.retrieval.documents.store import Document
 from taugate.retrieval.release.reader import Release
 
@@ -119,15 +119,22 @@ class Judging:
 
 
 @contextmanager
-def judging(data: Path, split: str, sample: Round, judge: str) -> Iterator[Judging]:
+def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed: bool = False) -> Iterator[Judging]:
     """Begin or continue judging a sample; what an earlier process has left is written first.
 
-    data: folder of the data set. split: that the judgements go to. sample: the round. judge: name of the judge. Raises
-    InputError where the judge is at work in another process.
+    data: folder of the data set. split: that the judgements go to. sample: the round. judge: name of the judge.
+    only_disputed: ask only about results that as many of the other judges find relevant as not. Raises InputError where
+    the judge is at work in another process, and where nothing is disputed.
     """
     with open_journal(rounds_folder(data, split) / f"{judge}.jsonl") as journal:
         documents = read_passages(data, sample)
-        work = Judging(data, split, Session(sample, documents, journal), documents)
+        pairs = None
+        if only_disputed:
+            others = [each for each in read_journals(data, split) if each.judge != judge]
+            pairs = {question.pair for question, _ in disputed(sample, documents, others)}
+            if not pairs:
+                raise InputError(f"{data}: the other judges disagree about no result of sample {sample.number}")
+        work = Judging(data, split, Session(sample, documents, journal, pairs), documents)
         work.write()
         yield work
 

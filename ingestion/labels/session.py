@@ -1,7 +1,7 @@
 """One judge and one sample: which result comes next, what the judge says, and how far it is."""
 
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -33,31 +33,37 @@ class Question(NamedTuple):
 class Progress(NamedTuple):
     """How far a judge is.
 
-    done: queries that are judged or skipped. queries: of the sample. judgements: how many results were judged.
-    minutes: how long the rest takes; None while too little is known.
+    done: queries that are judged or skipped, or disputed results that are judged. total: how many there are. unit: what
+    is counted. judgements: how many results were judged. minutes: how long the rest takes; None while too little is
+    known.
     """
 
     done: int
-    queries: int
+    total: int
+    unit: str
     judgements: int
     minutes: int | None
 
     def __str__(self) -> str:
         left = "" if self.minutes is None else f", about {max(self.minutes, 1)} min left"
         judged = f"{self.judgements:,} judgement{'' if self.judgements == 1 else 's'}"
-        return f"{self.done:,} of {self.queries:,} queries, {judged}{left}"
+        return f"{self.done:,} of {self.total:,} {self.unit}, {judged}{left}"
 
 
 class Session:
     """A judge's way through a sample.
 
-    sample: the round. documents: every passage that it names. open_journal: takes what the judge says.
+    sample: the round. documents: every passage that it names. open_journal: takes what the judge says. disputed: the
+    pairs that are asked about, where only some are; None for all.
     """
 
-    def __init__(self, sample: Round, documents: Documents, open_journal: OpenJournal) -> None:
+    def __init__(
+        self, sample: Round, documents: Documents, open_journal: OpenJournal, disputed: Collection[str] | None = None
+    ) -> None:
         self.sample = sample
         self._documents = documents
         self._open = open_journal
+        self._disputed = disputed
 
     def question(self) -> Question | None:
         """Return the next result to judge; None at the end of the sample."""
@@ -66,10 +72,16 @@ class Session:
         for query in self.sample.queries:
             if query.id in skipped:
                 continue
-            for question in questions(query, self._documents, judgements):
+            for question in self._asked(query, judgements):
                 if question.pair not in judgements:
                     return question
         return None
+
+    def _asked(self, query: SampledQuery, judgements: Mapping[str, bool]) -> Iterator[Question]:
+        """Yield what this judge is asked about a query."""
+        if self._disputed is None:
+            return questions(query, self._documents, judgements)
+        return (each for each in all_questions(query, self._documents) if each.pair in self._disputed)
 
     def judge(self, question: Question, *, relevant: bool) -> None:
         """Note whether a result is relevant. question: that was asked."""
@@ -99,17 +111,23 @@ class Session:
 
     def progress(self) -> Progress:
         """Say how far the judge is."""
-        entries = [each for each in self._open.journal.entries if each.round == self.sample.number]
-        done = sum(1 for _ in finished(self.sample, self._documents, self._open.journal))
-        skipped = len(self._open.journal.skipped(self.sample.number))
+        journal = self._open.journal
+        entries = [each for each in journal.entries if each.round == self.sample.number]
         judged = [each for each in entries if each.action == "judge"]
+        if self._disputed is None:
+            unit, total = "queries", len(self.sample.queries)
+            skipped = journal.skipped(self.sample.number)
+            done = len(skipped) + sum(1 for _ in finished(self.sample, self._documents, journal))
+            each_takes = len(judged) / (done - len(skipped)) if done > len(skipped) else None
+        else:
+            unit, total, each_takes = "disputed results", len(self._disputed), 1.0
+            done = len(journal.judgements().keys() & set(self._disputed))
         gaps = [later.at - earlier.at for earlier, later in pairwise(entries)]
         gaps = [gap for gap in gaps if 0 <= gap <= _PAUSE_SECONDS]
         minutes = None
-        if len(gaps) >= _FEWEST_TIMES and done:
-            left = (len(self.sample.queries) - done - skipped) * len(judged) / done
-            minutes = round(left * statistics.mean(gaps) / 60)
-        return Progress(done + skipped, len(self.sample.queries), len(judged), minutes)
+        if len(gaps) >= _FEWEST_TIMES and each_takes is not None:
+            minutes = round((total - done) * each_takes * statistics.mean(gaps) / 60)
+        return Progress(done, total, unit, len(judged), minutes)
 
     def _note(self, entry: Entry) -> None:
         self._open.append(entry)
@@ -124,19 +142,22 @@ def questions(query: SampledQuery, documents: Documents, judgements: Mapping[str
     the questions are taken, so that each may depend on the answer to the one before.
     """
     found = False
-    for place, name in enumerate(query.results, 1):
-        document = documents[name]
-        pair = pair_of(query.text, document)
-        yield Question(query, document, place, len(query.results), place, pair)
-        found = found or judgements.get(pair, False)
-    if found:
-        return
-    for place, name in enumerate(query.others, 1):
-        document = documents[name]
-        pair = pair_of(query.text, document)
-        yield Question(query, document, None, len(query.others), place, pair)
-        if judgements.get(pair, False):
+    for question in all_questions(query, documents):
+        if question.rank is None and found:
             return
+        yield question
+        found = found or judgements.get(question.pair, False)
+
+
+def all_questions(query: SampledQuery, documents: Documents) -> Iterator[Question]:
+    """Yield a question for each result of a query, then one for each passage that the search may have missed.
+
+    query: of the sample. documents: every passage that it names.
+    """
+    for names, ranked in ((query.results, True), (query.others, False)):
+        for place, name in enumerate(names, 1):
+            document, rank = documents[name], place if ranked else None
+            yield Question(query, document, rank, len(names), place, pair_of(query.text, document))
 
 
 def finished(sample: Round, documents: Documents, journal: Journal) -> Iterator[SampledQuery]:

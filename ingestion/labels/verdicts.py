@@ -1,6 +1,6 @@
 """What the judges of a sample say together, and how it becomes the judgements of a split."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -10,10 +10,10 @@ from taugate.ingestion.dataset.editing import NewQuery, QueryFile, judgement_lin
 from taugate.ingestion.dataset.judgements import Judgement, JudgementLine, qrels_of
 from taugate.ingestion.dataset.lock import sole_writer
 from taugate.ingestion.labels.agreement import Agreement, Vote, agreement
-from taugate.ingestion.labels.journal import Journal, pair_of
+from taugate.ingestion.labels.journal import Journal
 from taugate.ingestion.labels.sample import Round, SampledQuery, check_corpus, rounds_folder
 from taugate.ingestion.labels.sampling import NAMES, weights
-from taugate.ingestion.labels.session import Documents, finished
+from taugate.ingestion.labels.session import Documents, Question, all_questions, finished
 
 
 class Judged(NamedTuple):
@@ -28,7 +28,7 @@ class Judged(NamedTuple):
 
 
 class Disagreement(NamedTuple):
-    """A result that some judges find relevant and others do not.
+    """A result that as many judges find relevant as not.
 
     query, document: ids. text: of the query. relevant, irrelevant: names of the judges.
     """
@@ -47,7 +47,7 @@ class Verdicts:
     A result is relevant where at least half of its judges say so: what one of two people finds useful must not be lost.
 
     sample: the round. judged: its queries that at least one judge has finished. earlier: weights of the queries of
-    earlier samples, by id. agreements: of each two judges who have judged the same results. disagreements: in the order
+    earlier samples, by id. agreements: of each two judges who have finished the same queries. disagreements: in the order
     of the sample.
     """
 
@@ -63,8 +63,8 @@ class Verdicts:
 
         sample: the round. documents: every passage that it names. journals: of the judges.
         """
-        done = {query.id for journal in journals for query in finished(sample, documents, journal)}
-        complete = [query for query in sample.queries if query.id in done]
+        done = {each.judge: {query.id for query in finished(sample, documents, each)} for each in journals}
+        complete = [query for query in sample.queries if any(query.id in queries for queries in done.values())]
         said = {each.judge: each.judgements() for each in journals}
         judged_share = len(sample.earlier) / max(len(sample.earlier) + len(complete), 1)
         weighted = any(weight is not None for weight in sample.earlier.values())
@@ -82,8 +82,8 @@ class Verdicts:
             sample,
             judged,
             earlier,
-            dict(_agreements(sample, documents, said)),
-            list(_disagreements(sample, documents, said)),
+            dict(_agreements(sample, documents, said, done)),
+            [_disagreement(*each) for each in disputed(sample, documents, journals)],
         )
 
 
@@ -131,42 +131,57 @@ def write_verdicts(data: Path, split: str, verdicts: Verdicts) -> None:
             replace_queries(data, split, before, made, rows)
 
 
+def disputed(
+    sample: Round, documents: Documents, journals: Sequence[Journal]
+) -> Iterator[tuple[Question, dict[str, bool]]]:
+    """Yield the results that as many judges find relevant as not, with what each judge says.
+
+    sample: the round. documents: every passage that it names. journals: of the judges.
+    """
+    said = {each.judge: each.judgements() for each in journals}
+    for question in _questions(sample, documents):
+        votes = _votes(question, said)
+        if votes and 2 * sum(votes.values()) == len(votes):
+            yield question, votes
+
+
+def _questions(sample: Round, documents: Documents) -> Iterator[Question]:
+    return (question for query in sample.queries for question in all_questions(query, documents))
+
+
+def _votes(question: Question, said: Mapping[str, Mapping[str, bool]]) -> dict[str, bool]:
+    """Return what each judge says of a result, by name; those who have not judged it are left out."""
+    return {judge: judgements[question.pair] for judge, judgements in said.items() if question.pair in judgements}
+
+
 def _grades(query: SampledQuery, documents: Documents, said: Mapping[str, Mapping[str, bool]]) -> dict[str, int]:
     """Return 1 or 0 for each passage of a query that anybody has judged."""
-    grades = {}
-    for name in (*query.results, *query.others):
-        pair = pair_of(query.text, documents[name])
-        votes = [judgements[pair] for judgements in said.values() if pair in judgements]
-        if votes:
-            grades[name] = int(2 * sum(votes) >= len(votes))
-    return grades
+    voted = {each.document.id: _votes(each, said) for each in all_questions(query, documents)}
+    return {name: int(2 * sum(votes.values()) >= len(votes)) for name, votes in voted.items() if votes}
 
 
 def _agreements(
-    sample: Round, documents: Documents, said: Mapping[str, Mapping[str, bool]]
+    sample: Round,
+    documents: Documents,
+    said: Mapping[str, Mapping[str, bool]],
+    done: Mapping[str, Collection[str]],
 ) -> Iterator[tuple[tuple[str, str], Agreement]]:
+    """Compare each two judges over the queries that both have finished; results chosen for being disputed say nothing.
+
+    done: ids of the queries that each judge has finished.
+    """
+    voted = [(each.query.id, _votes(each, said)) for each in _questions(sample, documents)]
     for one, other in combinations(said, 2):
-        votes = [
-            Vote(query.id, said[one][pair], said[other][pair])
-            for query, _, pair in _pairs(sample, documents)
-            if pair in said[one] and pair in said[other]
+        queries = {*done[one]} & {*done[other]}
+        both = [
+            Vote(query, votes[one], votes[other])
+            for query, votes in voted
+            if query in queries and {one, other} <= votes.keys()
         ]
-        if votes:
-            yield (one, other), agreement(votes)
+        if both:
+            yield (one, other), agreement(both)
 
 
-def _disagreements(
-    sample: Round, documents: Documents, said: Mapping[str, Mapping[str, bool]]
-) -> Iterator[Disagreement]:
-    for query, name, pair in _pairs(sample, documents):
-        votes = {judge: judgements[pair] for judge, judgements in said.items() if pair in judgements}
-        if len(set(votes.values())) == 2:
-            yes, no = ([judge for judge, vote in votes.items() if vote is each] for each in (True, False))
-            yield Disagreement(query.id, query.text, name, yes, no)
-
-
-def _pairs(sample: Round, documents: Documents) -> Iterator[tuple[SampledQuery, str, str]]:
-    """Yield each query with the id of each of its passages, and the digits of the pair."""
-    for query in sample.queries:
-        for name in (*query.results, *query.others):
-            yield query, name, pair_of(query.text, documents[name])
+def _disagreement(question: Question, votes: Mapping[str, bool]) -> Disagreement:
+    relevant, irrelevant = ([judge for judge, vote in votes.items() if vote is each] for each in (True, False))
+    return Disagreement(question.query.id, question.query.text, question.document.id, relevant, irrelevant)

@@ -143,8 +143,20 @@ def test_two_judges(command: list[str], monkeypatch: pytest.MonkeyPatch, capsys:
     assert re.search(
         r"ana and ben say the same of \d+ of 20 results; Cohen's kappa is -?\d\.\d\d \(95 % interval", told
     )
-    assert re.search(r"\n\d+ results are disputed; one is relevant where at least half of its judges say so", told)
+    assert re.search(r"\n\d+ results are disputed, and count as relevant until another judge settles them", told)
     assert re.search(r"\n  \S+ for “.+”: relevant to (ana|ben), not to (ana|ben)\n", told)
+    count = int(re.findall(r"(\d+) results are disputed", told)[0])
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n" * 50))
+    assert cli.main([*command, "--judge", "cleo", "--disputed"]) == 0
+    told = capsys.readouterr().err
+    assert f"0 of {count} disputed results, 0 judgements" in told
+    assert f"{count - 1} of {count} disputed results, {count - 1} judgements" in told
+    assert "results are disputed" not in told
+    assert "ana and ben say the same" in told
+    assert "cleo say" not in told  # of results that were chosen for being disputed
+    assert cli.main([*command, "--judge", "cleo", "--disputed"]) == 0
+    assert cli.main([*command, "--judge", "dora", "--disputed"]) == 2
+    assert "the other judges disagree about no result of sample 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
