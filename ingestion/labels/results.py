@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taugate.retrieval.index.lexical import ForwardIndex
+from taugate.retrieval.index.lexical import bm25_scores
 from taugate.retrieval.policy.policy import decision_scores
 from taugate.retrieval.release.reader import Release
 
@@ -58,11 +58,9 @@ def lexical_candidates(release: Release, texts: Sequence[str], found: NDArray[np
     release: whose documents are compared. texts: of q queries. found: (q, K) int64, the results of each. Returns up to
     MOST_OTHERS of each query, best first; documents without any of its words are left out.
     """
-    words = ForwardIndex.of(document.encoded_text for document in release.documents)
-    everything = np.arange(len(release.documents), dtype=np.int64)
+    documents = (document.encoded_text for document in release.documents)
     candidates = []
-    for text, known in zip(texts, found, strict=True):
-        scores = words.match(text, everything).bm25
+    for scores, known in zip(bm25_scores(documents, texts), found, strict=True):
         scores[known] = 0
         best = np.argsort(-scores, kind="stable")[:MOST_OTHERS]
         candidates.append([int(position) for position in best if scores[position] > 0])

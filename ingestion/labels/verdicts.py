@@ -47,8 +47,8 @@ class Verdicts:
     A result is relevant where at least half of its judges say so: what one of two people finds useful must not be lost.
 
     sample: the round. judged: its queries that at least one judge has finished. earlier: weights of the queries of
-    earlier samples, by id. agreements: of each two judges who have finished the same queries. disagreements: in the order
-    of the sample.
+    earlier samples, by id. agreements: of each two judges who have finished the same queries. disagreements: in the
+    order of the sample.
     """
 
     sample: Round
