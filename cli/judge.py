@@ -12,7 +12,7 @@ import orjson
 
 from taugate.cli.terminal.output import printable, say
 from taugate.errors import InputError
-from taugate.ingestion.dataset.judgements import HUMAN, qrels_of
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
 
 if TYPE_CHECKING:
     from taugate.ingestion.labels.verdicts import Verdicts
@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     from taugate.retrieval.release.reader import load
 
     data, split = arguments.data, _name("--split", arguments.split)
+    if split in {GENERATED, TRAFFIC}:
+        raise InputError(f"--split {split}: is for judgements that nobody was asked for; leave --split out")
     judge = _name("--judge", _user() if arguments.judge is None else arguments.judge)
     request = SampleRequest(arguments.n, arguments.seed, arguments.more)
     sources = Sources(lambda: load(find(arguments.releases, arguments.release)), arguments.log)

@@ -5,6 +5,7 @@ journals lie beside them.
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -158,9 +159,16 @@ def corpus_digest(data: Path) -> str:
     """Return the SHA-256 of the corpus as a manifest has it. data: folder of the data set. Raises InputError."""
     path = stored_file(data / CORPUS)
     try:
-        return sha256_file(path)
+        found = path.stat()
+        return _digest(path, (found.st_ino, found.st_size, found.st_mtime_ns))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); give the folder of a data set") from error
+
+
+@lru_cache(maxsize=1)
+def _digest(path: Path, _version: tuple[int, int, int]) -> str:
+    """Return the SHA-256 of a file; a large corpus is not read again after each query while it stays the same."""
+    return sha256_file(path)
 
 
 def check_corpus(data: Path, sample: Round) -> None:

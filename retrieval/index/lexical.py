@@ -229,7 +229,8 @@ def _idf(frequencies: NDArray[Any], documents: int) -> Float64:
 
 def _saturation(lengths: NDArray[np.int64]) -> Float64:
     """Return k1·((1 − b) + b·dl/avdl) of each document, given its length dl in terms."""
-    return _K1 * ((1 - _B) + _B * lengths / (float(lengths.mean()) or 1.0))
+    length: Float64 = lengths.astype(np.float64)
+    return _K1 * ((1 - _B) + _B * length / (float(length.mean()) or 1.0))
 
 
 class _SentenceRows(NamedTuple):
