@@ -16,11 +16,12 @@ A4_WIDTH = 688  # pixels: 210 mm less two margins of 14 mm, at 96 dpi
 
 @contextmanager
 def opened(
-    file: Path, *, width: int = 1280, scheme: Literal["light", "dark"] = "light", printed: bool = False
+    page_at: Path | str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light", printed: bool = False
 ) -> Iterator[Page]:
-    """Open a page from the disk, every part of it unfolded; skips the test where no Chromium is installed.
+    """Open a page, every part of it unfolded; skips the test where no Chromium is installed.
 
-    file: the page; width: of the window, in pixels; scheme: what the reader's system prefers; printed: as on paper.
+    page_at: its file, or its URL; width: of the window, in pixels; scheme: what the reader's system prefers; printed:
+    as on paper.
     """
     program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if program is None:
@@ -31,7 +32,7 @@ def opened(
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True)
         if printed:
             page.emulate_media(media="print")
-        page.goto(file.as_uri())
+        page.goto(page_at if isinstance(page_at, str) else page_at.as_uri())
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
         yield page
         browser.close()

@@ -103,13 +103,28 @@ def replace_queries(
     _check_unpacked(qrels)
     removed = {*gone} - made.keys() - _judged_elsewhere(data, split)
     replaced = {*gone, *made, *(each.query for each in judgements)}
-    rows = [each for each in _judgements(qrels) if each.query not in replaced]
+    rows = [each for each in judgement_lines(qrels) if each.query not in replaced]
     new = b"".join(_query_line(name, query) for name, query in made.items())
     atomic_write(data / QUERIES, before.bytes_without(made.keys()) + new)
     qrels.parent.mkdir(exist_ok=True)
     atomic_write(qrels, qrels_bytes([*rows, *judgements]))
     if removed:
         atomic_write(data / QUERIES, before.bytes_without({*made, *removed}) + new)
+
+
+def remove_judgements(data: Path, split: str, queries: Collection[str]) -> None:
+    """Remove the judgements of some queries from a split; the queries stay. The caller holds `sole_writer`.
+
+    data: folder of the data set. split: whose judgements they are; its file is removed if none is left. queries: ids.
+    Raises InputError or OSError.
+    """
+    qrels = data / qrels_of(split)
+    _check_unpacked(qrels)
+    rows = [each for each in judgement_lines(qrels) if each.query not in queries]
+    if rows:
+        atomic_write(qrels, qrels_bytes(rows))
+    else:
+        qrels.unlink(missing_ok=True)
 
 
 def qrels_bytes(judgements: Iterable[JudgementLine]) -> bytes:
@@ -124,7 +139,11 @@ def qrels_bytes(judgements: Iterable[JudgementLine]) -> bytes:
     return "".join(f"{line}\n" for line in [WEIGHTED_HEADER if weighted else HEADER, *lines]).encode()
 
 
-def _judgements(qrels: Path) -> list[JudgementLine]:
+def judgement_lines(qrels: Path) -> list[JudgementLine]:
+    """Read the rows of a qrels file as they are; there are none where there is no file.
+
+    qrels: the file. Raises InputError or LineError.
+    """
     if not qrels.exists():
         return []
     rows = read_lines(qrels)

@@ -10,13 +10,17 @@ from taugate.storage.locks import exclusive_lock
 LOCK = ".import.lock"
 
 
+class DatasetBusy(InputError):
+    """Another command is writing to the data set."""
+
+
 @contextmanager
 def sole_writer(data: Path) -> Iterator[None]:
     """Keep other commands from writing to a data set.
 
-    data: its folder, which exists. Raises InputError where another command is writing to it.
+    data: its folder, which exists. Raises DatasetBusy where another command is writing to it.
     """
     with exclusive_lock(data / LOCK, seconds=0) as holder:
         if holder is not None:
-            raise InputError(f"{data}: another command ({holder}) is writing to it; wait until it ends")
+            raise DatasetBusy(f"{data}: another command ({holder}) is writing to it; wait until it ends")
         yield

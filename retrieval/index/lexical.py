@@ -8,7 +8,8 @@ other.
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -102,20 +103,14 @@ class ForwardIndex:
 
     @cached_property
     def _idf(self) -> Float64:
-        """Weight of each term, (V + 1,): ln(1 + (N − n + ½) / (n + ½)), n the documents with it; the last for n = 0.
-
-        Robertson and Zaragoza's w^IDF (§3), with a 1 as in Lucene: without it, what is in over half of the documents
-        would count against them.
-        """
-        frequency = np.append(self.frequencies, 0).astype(np.float64)
-        return np.log1p((len(self) - frequency + 0.5) / (frequency + 0.5))
+        """Weight of each term, (V + 1,); the last is that of a term that no document has."""
+        return _idf(np.append(self.frequencies, 0), len(self))
 
     @cached_property
     def _saturation(self) -> Float64:
-        """k1·((1 − b) + b·dl/avdl) of each document, (N,): a term that occurs so often in it weighs half of its idf."""
+        """How often a term occurs in each document where it weighs half of its idf, (N,)."""
         ends = np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])[self.offsets[self.documents]]
-        lengths: Float64 = np.diff(ends).astype(np.float64)
-        return _K1 * ((1 - _B) + _B * lengths / (float(lengths.mean()) or 1.0))
+        return _saturation(np.diff(ends))
 
     def match(self, text: str, positions: NDArray[np.int64]) -> Match:
         """Compare a query with some documents.
@@ -187,6 +182,55 @@ class ForwardIndex:
         begin = self.offsets[(self.offsets > 0) & (self.offsets < postings)]
         rising[begin - 1] = True  # from one row to the next they may fall
         return bool(rising.all() and (self.vocabulary[1:] > self.vocabulary[:-1]).all())
+
+
+def bm25_scores(texts: Iterable[str], queries: Sequence[str]) -> Iterator[Float64]:
+    """Yield the BM25 scores of all N documents for one query after the other, (N,) float64 each.
+
+    The texts are read once, and only the terms of the queries are kept: less work than an index of every term, which
+    few queries would use.
+
+    texts: of the documents, in the order of their positions. queries: one at least.
+    """
+    asked = [np.unique(terms(query)) for query in queries]
+    wanted = np.unique(np.concatenate(asked))
+    lengths, documents, places, counts = array("q"), array("q"), array("q"), array("q")
+    for position, text in enumerate(texts):
+        found = terms(text)
+        lengths.append(len(found))
+        known, times = np.unique(found[np.isin(found, wanted)], return_counts=True)
+        documents.extend([position] * len(known))
+        places.extend(np.searchsorted(wanted, known).tolist())
+        counts.extend(times.tolist())
+    order = np.argsort(np.array(places, dtype=np.int64), kind="stable")
+    begin = np.searchsorted(np.array(places, dtype=np.int64)[order], np.arange(len(wanted) + 1))
+    document, times = (np.array(each, dtype=np.int64)[order] for each in (documents, counts))
+    idf, saturation = _idf(np.diff(begin), len(lengths)), _saturation(np.array(lengths, dtype=np.int64))
+    for each in asked:
+        scores = np.zeros(len(lengths))
+        for place in np.searchsorted(wanted, each).tolist():
+            rows = slice(begin[place], begin[place + 1])
+            having, often = document[rows], times[rows]
+            scores[having] += idf[place] * often / (saturation[having] + often)
+        yield scores
+
+
+def _idf(frequencies: NDArray[Any], documents: int) -> Float64:
+    """Return the weight of each term: ln(1 + (N − n + ½) / (n + ½)).
+
+    Robertson and Zaragoza's w^IDF (§3), with a 1 as in Lucene: without it, what is in over half of the documents would
+    count against them.
+
+    frequencies: n, how many documents have each term. documents: N.
+    """
+    frequency = frequencies.astype(np.float64)
+    return np.log1p((documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def _saturation(lengths: NDArray[np.int64]) -> Float64:
+    """Return k1·((1 − b) + b·dl/avdl) of each document, given its length dl in terms."""
+    length: Float64 = lengths.astype(np.float64)
+    return _K1 * ((1 - _B) + _B * length / (float(length.mean()) or 1.0))
 
 
 class _SentenceRows(NamedTuple):

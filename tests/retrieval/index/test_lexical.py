@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taugate.retrieval.index.lexical import ForwardIndex, sentences, terms
+from taugate.retrieval.index.lexical import ForwardIndex, bm25_scores, sentences, terms
 
 WORDS = ["oil", "crisis", "OPEC", "began", "in", "1973", "Straße", "été", "the", "the", "price"]
 
@@ -49,6 +49,18 @@ def test_a_match_is_the_formula(query: str, documents: list[str]) -> None:
     np.testing.assert_allclose(found.bm25, scores, rtol=1e-12)
     np.testing.assert_allclose(found.idf, shares, rtol=1e-12)
     assert found.sentence == pytest.approx(together, rel=1e-12)
+
+
+some = st.lists(texts, min_size=1, max_size=6).filter(lambda each: any(map(words, each)))
+
+
+@given(st.lists(texts, min_size=1, max_size=3), some)
+def test_the_scores_of_all_documents_are_the_formula(queries: list[str], documents: list[str]) -> None:
+    split = [words(document) for document in documents]
+    for query, found in zip(queries, bm25_scores(documents, queries), strict=True):
+        having = [sum(term in document for document in split) for term in {*words(query)}]
+        total = sum(math.log(1 + (len(split) - n + 0.5) / (n + 0.5)) for n in having)
+        np.testing.assert_allclose(found, np.array(literal(query, documents)[0]) * total, rtol=1e-12)
 
 
 @given(st.permutations(range(4)))

@@ -1,0 +1,172 @@
+"""`taugate judge`: people judge the results of a sample of queries, and their judgements become labels."""
+
+import argparse
+import getpass
+import re
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import orjson
+
+from taugate.cli.terminal.output import printable, say
+from taugate.errors import InputError
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN, TRAFFIC, qrels_of
+
+if TYPE_CHECKING:
+    from taugate.ingestion.labels.verdicts import Verdicts
+
+_QUERIES = 50
+_NAME = re.compile(r"[\w-][\w.-]{0,63}")  # of a judge, and of a split: both become names of files
+_MOST_LISTED = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate judge` to its parser."""
+    parser.description = (
+        "Judge the results of a sample of queries, one key a judgement. The sample is drawn so that a few judgements "
+        "say much about the threshold. Stop at any time: the same command goes on where you stopped."
+    )
+    parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
+    parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    parser.add_argument("--release", metavar="ID", help="the release whose results are judged; default the current one")
+    parser.add_argument(
+        "--log", metavar="LOG", type=Path, action="append", default=[],
+        help="query log of the service, whose queries may be judged too; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--n", metavar="N", type=int, default=_QUERIES, help=f"how many queries to judge (default: {_QUERIES})"
+    )
+    parser.add_argument("--more", action="store_true", help="draw another sample, although there is one")
+    parser.add_argument(
+        "--disputed", action="store_true", help="judge only the results about which earlier judges are split"
+    )
+    parser.add_argument("--judge", metavar="NAME", help="who judges (default: the name of the user)")
+    parser.add_argument(
+        "--split", metavar="NAME", default=HUMAN, help=f"split that the judgements go to (default: {HUMAN})"
+    )
+    parser.add_argument("--web", action="store_true", help="judge on a page in the browser of this machine")
+    parser.add_argument("--port", metavar="P", type=int, default=0, help="port of the page (default: any free one)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of every random choice (default: 0)")
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Let somebody judge, then say what the judgements come to. Returns the exit code.
+
+    arguments: the parsed command line. Raises InputError or ReleaseError.
+    """
+    from taugate.cli.judging.terminal import judge_in_terminal
+    from taugate.ingestion.labels.judging import SampleRequest, Sources, judging, sample_to_judge
+    from taugate.registry.catalog import find
+    from taugate.retrieval.release.reader import load
+
+    data, split = arguments.data, _name("--split", arguments.split)
+    if split in {GENERATED, TRAFFIC}:
+        raise InputError(f"--split {split}: is for judgements that nobody was asked for; leave --split out")
+    judge = _name("--judge", _user() if arguments.judge is None else arguments.judge)
+    request = SampleRequest(arguments.n, arguments.seed, arguments.more)
+    sources = Sources(lambda: load(find(arguments.releases, arguments.release)), arguments.log)
+    sample = sample_to_judge(data, split, request, sources, say)
+    if arguments.release is not None and find(arguments.releases, arguments.release).name != sample.release:
+        raise InputError(
+            f"--release {arguments.release}: sample {sample.number} has the results of {sample.release}; leave "
+            "--release out to continue it, or add --more to draw another sample"
+        )
+    say(
+        f"sample {sample.number}: {len(sample.queries):,} of {sample.population:,} queries with the results of release "
+        f"{sample.release}, judged by {judge}"
+    )
+    with judging(data, split, sample, judge, only_disputed=arguments.disputed) as work:
+        try:
+            if arguments.web:
+                from taugate.cli.judging.web import judge_on_page
+
+                judge_on_page(work, arguments.port)
+            else:
+                judge_in_terminal(work)
+        finally:  # also after Ctrl-C
+            verdicts = work.write()
+            progress = work.session.progress()
+            for line in summary(data, split, verdicts):
+                say(printable(line))
+    if arguments.json:
+        sys.stdout.write(orjson.dumps(_fields(split, judge, verdicts)).decode() + "\n")
+    elif progress.done < progress.total:
+        say("The same command goes on where you stopped.")
+    elif verdicts.judged:
+        say(f"Next: taugate calibrate {quote(str(data))} --releases {quote(str(arguments.releases))} --labels human")
+    return 0
+
+
+def summary(data: Path, split: str, verdicts: "Verdicts") -> list[str]:
+    """Say what was judged, how far the judges agree, and what they disagree about.
+
+    data: folder of the data set. split: that the judgements go to. verdicts: of all judges.
+    """
+    sample, judged = verdicts.sample, verdicts.judged
+    if not judged:
+        return ["no query is judged to its end yet, so no label is written"]
+    answered = sum(any(each.grades.values()) for each in judged)
+    lines = [
+        f"{data / qrels_of(split)}: {len(judged):,} of {len(sample.queries):,} queries judged, {answered:,} of them "
+        f"with a relevant passage; they stand for {sample.population:,} queries"
+    ]
+    for (one, other), agreed in verdicts.agreements.items():
+        kappa = "" if agreed.kappa is None else f"; Cohen's kappa is {_rounded(agreed.kappa)}"
+        if agreed.lower is not None and agreed.upper is not None:
+            kappa += f" (95 % interval {_rounded(agreed.lower)} to {_rounded(agreed.upper)})"
+        lines.append(f"{one} and {other} say the same of {agreed.equal:,} of {agreed.results:,} results{kappa}")
+    disputed = verdicts.disagreements
+    if disputed:
+        lines.append(
+            f"{len(disputed):,} results are disputed, and count as relevant until another judge settles them with "
+            "--disputed:"
+        )
+    lines += [
+        f"  {each.document} for “{each.text}”: relevant to {', '.join(each.relevant)}, not to "
+        f"{', '.join(each.irrelevant)}"
+        for each in disputed[:_MOST_LISTED]
+    ]
+    if len(disputed) > _MOST_LISTED:
+        lines.append(f"  and {len(disputed) - _MOST_LISTED:,} more; --json lists all")
+    return lines
+
+
+def _fields(split: str, judge: str, verdicts: "Verdicts") -> dict[str, object]:
+    judged = verdicts.judged
+    answered = sum(any(each.grades.values()) for each in judged)
+    return {
+        "split": split,
+        "sample": verdicts.sample.number,
+        "release": verdicts.sample.release,
+        "judge": judge,
+        "queries": len(verdicts.sample.queries),
+        "judged": len(judged),
+        "answerable": answered,
+        "unanswerable": len(judged) - answered,
+        "population": verdicts.sample.population,
+        "agreements": [{"judges": judges, **agreed._asdict()} for judges, agreed in verdicts.agreements.items()],
+        "disagreements": [each._asdict() for each in verdicts.disagreements],
+    }
+
+
+def _rounded(kappa: float) -> str:
+    return f"{round(kappa, 2) + 0.0:.2f}"  # without the sign of a zero
+
+
+def _user() -> str:
+    """Return the name of the user, without what no judge's name may have."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for its user
+        user = ""
+    return re.sub(r"[^\w-]", "-", user)[:64] or "judge"
+
+
+def _name(option: str, given: str) -> str:
+    if not _NAME.fullmatch(given):
+        raise InputError(f"{option} {given!r}: use up to 64 letters, digits, dots, hyphens and underscores")
+    return given

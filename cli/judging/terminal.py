@@ -1,0 +1,109 @@
+"""Judging in the terminal: one passage at a time, one key a judgement, without Enter."""
+
+import os
+import shutil
+import sys
+import termios
+import textwrap
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from taugate.cli.judging.desk import KEYS, Desk, heading, segments
+from taugate.cli.terminal.output import printable, say
+from taugate.ingestion.labels.judging import Judging
+from taugate.ingestion.labels.session import Question
+
+_WIDEST = 100  # columns: longer lines are hard to read
+_CLEAR = "\x1b[2J\x1b[H"
+_MARK, _PLAIN = "\x1b[1;4m", "\x1b[0m"  # bold and underlined: no word stands out by its colour alone
+_END_OF_INPUT = "\x04"  # Ctrl-D
+
+
+def judge_in_terminal(work: Judging) -> None:
+    """Ask about one result after the other, until the sample ends or the judge stops.
+
+    Without a terminal, each line of standard input is one key. work: the judge's sample. Raises InputError where the
+    data set changes meanwhile.
+    """
+    styled = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    remarks: list[str] = []
+    desk = Desk(work, remarks.append)
+    with _keyboard() as read_key:
+        while desk.question is not None:
+            sys.stderr.write(screen(desk.question, str(work.session.progress()), remarks, styled=styled))
+            sys.stderr.flush()
+            remarks.clear()
+            key = read_key()
+            if not styled:
+                say("")
+            if not key or not desk.press(key):
+                return
+
+
+def screen(question: Question, progress: str, remarks: list[str], *, styled: bool) -> str:
+    """Write what the judge sees of one result.
+
+    question: that is asked. progress: how far the judge is. remarks: sentences to begin with. styled: whether the
+    terminal can be cleared and shows bold and underlined letters.
+    """
+    size = shutil.get_terminal_size()
+    width = min(size.columns, _WIDEST)
+    query, document = question.query.text, question.document
+    asked = [f"Query: {line}" if not number else line for number, line in enumerate(_wrapped(query, width - 7))]
+    passage = [*(_wrapped(document.title, width) if document.title else ()), *_wrapped(document.text, width)]
+    if styled:
+        passage = [_marked(line, query) for line in passage]
+    lines = [*remarks, progress, "", *asked, "", f"{heading(question)}:", "", *passage, ""]
+    if len(lines) + 2 > size.lines:  # the query has left the top of the screen
+        lines += [*asked, ""]
+    keys = "  ".join(f"[{key}] {action}" for key, action in KEYS.items())
+    return f"{_CLEAR if styled else ''}" + "\n".join([*lines, keys]) + "\n"
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Break a text into lines; what would make the terminal do something is replaced."""
+    return [
+        line
+        for paragraph in text.splitlines()
+        for line in textwrap.wrap(printable(paragraph.expandtabs(4)), width) or [""]
+    ]
+
+
+def _marked(line: str, query: str) -> str:
+    return "".join(f"{_MARK}{text}{_PLAIN}" if matched else text for text, matched in segments(line, query))
+
+
+@contextmanager
+def _keyboard() -> Iterator[Callable[[], str]]:
+    """Yield a function that waits for a key; it returns nothing at the end of the input.
+
+    On a terminal a key takes no Enter and is not shown. What was typed before a question was there is not an answer to
+    it, as where a key is held down, and is dropped.
+    """
+    if not sys.stdin.isatty():
+        yield _read_line
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+
+    def read_key() -> str:
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+        while True:
+            pressed = os.read(descriptor, 32).decode("utf-8", "ignore")
+            if pressed in {"", _END_OF_INPUT}:
+                return ""
+            if pressed[0] != "\x1b":  # an arrow, or another key that sends more than a letter
+                return pressed[0].lower()
+
+    try:
+        tty.setcbreak(descriptor)
+        yield read_key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _read_line() -> str:
+    """Read a line from standard input; returns its first letter, a space for an empty one, nothing at the end."""
+    line = sys.stdin.readline()
+    return line.strip()[:1].lower() or " " if line else ""

@@ -1,0 +1,142 @@
+"""What one judge said, a line for each key press, so that nothing is lost if the process is killed.
+
+A judgement is of a query's text and a document's text, whatever their ids. So it stays valid in a later sample, for
+another release and after the corpus has changed, as long as both texts are the same.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.lines import LineError, read_lines
+from taugate.retrieval.documents.store import Document
+from taugate.storage.files import append_lines
+from taugate.storage.locks import EXCLUSIVE, acquire
+
+# "both texts" are this number of hexadecimal digits in a journal.
+_DIGITS = 32
+
+
+def pair_of(query: str, document: Document) -> str:
+    """Return digits that stand for a query's text and a document's: equal for equal texts.
+
+    query: the text. document: that is judged.
+    """
+    parts = [query, document.title or "", document.text]
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+
+
+class Entry(BaseModel):
+    """One key press.
+
+    at: Unix time in seconds. round: number of the sample. action: judge a result, skip a query, or take the last
+    judgement or skip back. query, document: their ids, empty where the action has none. pair: of a judgement, see
+    `pair_of`. relevant: the judgement; None for other actions.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    at: float
+    round: int
+    action: Literal["judge", "skip", "undo"]
+    query: str = ""
+    document: str = ""
+    pair: str = ""
+    relevant: bool | None = None
+
+
+@dataclass
+class Journal:
+    """The key presses of one judge that hold: those that were taken back are left out.
+
+    judge: the name. entries: in the order of time. `judgements` and `skipped` are views of them.
+    """
+
+    judge: str
+    entries: list[Entry] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a judge's file; a line that a killed process left unfinished is passed over.
+
+        path: the file; there need not be one. Raises LineError for a line that is no key press.
+        """
+        journal = cls(path.stem)
+        if not path.exists():
+            return journal
+        for number, text in read_lines(path):
+            try:
+                record = orjson.loads(text)
+            except orjson.JSONDecodeError:
+                if '{"at":'.startswith(text[:6]):
+                    continue
+                record = None
+            try:
+                journal.add(Entry.model_validate(record))
+            except ValidationError as error:
+                raise LineError(path, number, "not a key press of `taugate judge`", "remove the line") from error
+        return journal
+
+    def add(self, entry: Entry) -> None:
+        """Apply a key press."""
+        if entry.action != "undo":
+            self.entries.append(entry)
+        elif self.entries:
+            self.entries.pop()
+
+    def judgements(self) -> dict[str, bool]:
+        """Return whether each pair is relevant; of a pair that was judged twice, the later judgement."""
+        return {each.pair: each.relevant for each in self.entries if each.relevant is not None}
+
+    def skipped(self, number: int) -> set[str]:
+        """Return the ids of the queries that the judge skipped in one sample. number: of its round."""
+        return {each.query for each in self.entries if each.action == "skip" and each.round == number}
+
+
+class OpenJournal:
+    """A judge's file while the judge judges: no other process may add to it.
+
+    journal: what holds so far.
+    """
+
+    def __init__(self, descriptor: int, journal: Journal) -> None:
+        self._descriptor = descriptor
+        self.journal = journal
+
+    def append(self, entry: Entry) -> None:
+        """Write a key press to the disk, then apply it. Raises OSError where the disk is full; then nothing changes."""
+        append_lines(self._descriptor, orjson.dumps(entry.model_dump(exclude_defaults=True)) + b"\n")
+        os.fsync(self._descriptor)
+        self.journal.add(entry)
+
+
+@contextmanager
+def open_journal(path: Path) -> Iterator[OpenJournal]:
+    """Open a judge's file, which is made where there is none.
+
+    path: the file. Raises InputError where another process has it open, LineError for a line that is no key press.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        if not acquire(descriptor, EXCLUSIVE):
+            raise InputError(
+                f"{path}: {path.stem} is judging in another process; end it, or give another name with --judge"
+            )
+        yield OpenJournal(descriptor, Journal.read(path))
+    finally:
+        os.close(descriptor)
+
+
+def now() -> float:
+    """Return the Unix time in seconds, as entries have it."""
+    return round(time.time(), 3)

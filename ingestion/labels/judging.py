@@ -1,0 +1,163 @@
+"""Judging a split of a data set: the sample is drawn or continued, and what is judged is written to the qrels."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import CORPUS, read_corpus
+from taugate.ingestion.dataset.editing import QueryFile, judgement_lines
+from taugate.ingestion.dataset.judgements import CorpusIds, qrels_of
+from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.labels.journal import open_journal
+from taugate.ingestion.labels.population import logged, population
+from taugate.ingestion.labels.sample import (
+    Draw,
+    Round,
+    check_corpus,
+    corpus_digest,
+    draw_round,
+    latest_round,
+    rounds_folder,
+    save_round,
+)
+from taugate.ingestion.labels.session import Documents, Session
+from taugate.ingestion.labels.verdicts import Verdicts, disputed, read_journals, write_verdicts
+from taugate.retrieval.documents.store import Document
+from taugate.retrieval.release.reader import Release
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """The sample that a user asks for.
+
+    n: how many queries. seed: of every random choice. more: draw a new sample although there is one.
+    """
+
+    n: int = 50
+    seed: int = 0
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where a new sample comes from.
+
+    release: opens the release whose results are judged. logs: files of the service, whose queries may be judged too.
+    """
+
+    release: Callable[[], Release]
+    logs: Sequence[Path] = ()
+
+
+def sample_to_judge(data: Path, split: str, request: SampleRequest, sources: Sources, say: Say) -> Round:
+    """Return the sample that is being judged, or draw the first or another one.
+
+    data: folder of the data set. split: that the judgements go to. request: size and seed of a new sample. sources: of
+    a new sample. say: told what happens. Raises InputError where a sample of another size or seed is being judged,
+    where the data set is no longer that of the sample or of the release, and where no query is left.
+    """
+    if request.n < 1:
+        raise InputError(f"--n {request.n}: give a number of queries, 1 or more")
+    if not data.is_dir():
+        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    if request.more:
+        _write_what_is_left(data, split)
+    with sole_writer(data):
+        latest = latest_round(data, split)
+        if latest is not None and not request.more:
+            if (latest.n, latest.seed) != (request.n, request.seed):
+                raise InputError(
+                    f"{data}: sample {latest.number} was drawn with --n {latest.n} --seed {latest.seed}; give the same "
+                    "to continue it, or add --more to draw another one"
+                )
+            check_corpus(data, latest)
+            _check_queries(data, latest)
+            return latest
+        earlier = {line.query: line.judgement.weight for line in judgement_lines(data / qrels_of(split))}
+        release = sources.release()
+        if release.manifest.data.sha256["corpus"] != corpus_digest(data):
+            raise InputError(
+                f"{data / CORPUS}: is not the corpus of release {release.manifest.release_id}, whose results are to be "
+                f"judged; make a release of it first: taugate update {data}"
+            )
+        candidates = population(data, earlier, logged(sources.logs, release.manifest.data.name))
+        for remark in candidates.remarks:
+            say(f"warning: {remark}")
+        draw = Draw(1 if latest is None else latest.number + 1, request.n, request.seed)
+        drawn = draw_round(draw, release, candidates, earlier, say)
+        save_round(data, split, drawn)
+        return drawn
+
+
+@dataclass(frozen=True)
+class Judging:
+    """A judge at work on a sample.
+
+    data: folder of the data set. split: that the judgements go to. session: of the judge. documents: every passage of
+    the sample.
+    """
+
+    data: Path
+    split: str
+    session: Session
+    documents: Documents
+
+    def verdicts(self) -> Verdicts:
+        """Combine what all judges of the sample have said so far."""
+        return Verdicts.of(self.session.sample, self.documents, read_journals(self.data, self.split))
+
+    def write(self) -> Verdicts:
+        """Write what is judged to the data set. Raises InputError as `write_verdicts` does."""
+        verdicts = self.verdicts()
+        write_verdicts(self.data, self.split, verdicts)
+        return verdicts
+
+
+@contextmanager
+def judging(data: Path, split: str, sample: Round, judge: str, *, only_disputed: bool = False) -> Iterator[Judging]:
+    """Begin or continue judging a sample; what an earlier process has left is written first.
+
+    data: folder of the data set. split: that the judgements go to. sample: the round. judge: name of the judge.
+    only_disputed: ask only about results that as many of the other judges find relevant as not. Raises InputError where
+    the judge is at work in another process, and where nothing is disputed.
+    """
+    with open_journal(rounds_folder(data, split) / f"{judge}.jsonl") as journal:
+        documents = read_passages(data, sample)
+        pairs = None
+        if only_disputed:
+            others = [each for each in read_journals(data, split) if each.judge != judge]
+            pairs = {question.pair for question, _ in disputed(sample, documents, others)}
+            if not pairs:
+                raise InputError(f"{data}: the other judges disagree about no result of sample {sample.number}")
+        work = Judging(data, split, Session(sample, documents, journal, pairs), documents)
+        work.write()
+        yield work
+
+
+def read_passages(data: Path, sample: Round) -> dict[str, Document]:
+    """Return every passage that a sample names, by id. data: folder of the data set. sample: the round."""
+    wanted = {name for query in sample.queries for name in (*query.results, *query.others)}
+    path = stored_file(data / CORPUS)
+    return {each.id: each for each in read_corpus(path, CorpusIds()) if each.id in wanted}
+
+
+def _write_what_is_left(data: Path, split: str) -> None:
+    """Write what a killed process has left of the latest sample, so that the next one is joined to all of it."""
+    latest = latest_round(data, split)
+    if latest is not None and latest.corpus == corpus_digest(data):
+        write_verdicts(data, split, Verdicts.of(latest, read_passages(data, latest), read_journals(data, split)))
+
+
+def _check_queries(data: Path, sample: Round) -> None:
+    texts = QueryFile.read(data).texts()
+    for query in sample.queries:
+        if texts.get(query.id, query.text if query.new else None) != query.text:
+            raise InputError(
+                f"{data}: query {query.id!r} has changed since sample {sample.number} was drawn; all judgements are "
+                "kept, and --more draws a new sample"
+            )

@@ -1,0 +1,67 @@
+"""The results that a judge is asked about: those that a release returns, and documents that it may have missed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.retrieval.index.lexical import bm25_scores
+from taugate.retrieval.policy.policy import decision_scores
+from taugate.retrieval.release.reader import Release
+
+Float64 = NDArray[np.float64]
+_AT_ONCE = 256  # queries: their similarities to every document are in memory together
+MOST_OTHERS = 5  # candidates that are shown where a query has no relevant result
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results of q queries before the cut, K of each, best first.
+
+    positions: (q, K) int64 positions of the documents. decisions: (q, K) float32, what the policy compares with τ.
+    relevance: (q, K) float64 probability that each result is relevant; None where the release has no model of it.
+    """
+
+    positions: NDArray[np.int64]
+    decisions: NDArray[np.float32]
+    relevance: Float64 | None
+
+
+def search(release: Release, texts: Sequence[str]) -> Results:
+    """Search for queries as the service does, without the cut.
+
+    release: that is searched. texts: of the queries, one at least.
+    """
+    retriever, policy = release.retriever, release.retriever.policy
+    positions, decisions, relevances = [], [], []
+    for start in range(0, len(texts), _AT_ONCE):
+        vectors = retriever.vectors(texts[start : start + _AT_ONCE])
+        top = retriever.index.search(vectors, policy.k)
+        relevance = None if retriever.relevance is None else retriever.relevance.estimate(vectors, top)
+        positions.append(top.positions)
+        decisions.append(decision_scores(policy.kind, top.scores, relevance))
+        if relevance is not None:
+            relevances.append(relevance.astype(np.float64))
+    return Results(
+        np.concatenate(positions), np.concatenate(decisions), np.concatenate(relevances) if relevances else None
+    )
+
+
+def lexical_candidates(release: Release, texts: Sequence[str], found: NDArray[np.int64]) -> list[list[int]]:
+    """Return the positions of documents that share the query's words, and that the release does not return.
+
+    A judge who sees only what one system finds never learns what it misses. TREC therefore judges a pool of what
+    several systems find (Spärck Jones and van Rijsbergen, British Library Report 5266, 1975); here the other system is
+    BM25.
+
+    release: whose documents are compared. texts: of q queries. found: (q, K) int64, the results of each. Returns up to
+    MOST_OTHERS of each query, best first; documents without any of its words are left out.
+    """
+    documents = (document.encoded_text for document in release.documents)
+    candidates = []
+    for scores, known in zip(bm25_scores(documents, texts), found, strict=True):
+        scores[known] = 0
+        best = np.argsort(-scores, kind="stable")[:MOST_OTHERS]
+        candidates.append([int(position) for position in best if scores[position] > 0])
+    return candidates

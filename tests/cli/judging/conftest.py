@@ -1,0 +1,49 @@
+"""A copy of the sample that a test may judge, and `taugate judge` as a process of its own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+def _default_interrupt() -> None:
+    """Undo what a shell does that runs the tests in the background: it has its children ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def data(sample: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(sample, tmp_path / "zaragoza")
+
+
+@pytest.fixture
+def command(data: Path, releases: Path) -> list[str]:
+    """The words of a command that judges four queries."""
+    return ["judge", str(data), "--releases", str(releases), "--judge", "ana", "--n", "4"]
+
+
+@pytest.fixture
+def start(command: list[str]) -> Start:
+    """Start the command as a process; more words and settings of Popen may be given."""
+
+    def begin(*words: str, **settings: int) -> subprocess.Popen[bytes]:
+        environment = os.environ | {
+            "TERM": "xterm",
+            "NO_COLOR": "1",
+            "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
+        }
+        return subprocess.Popen(
+            [sys.executable, "-m", "taugate", *command, *words],
+            env=environment,
+            preexec_fn=_default_interrupt,  # noqa: PLW1509 (no thread is running here)
+            **settings,
+        )
+
+    return begin

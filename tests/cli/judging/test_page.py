@@ -1,0 +1,151 @@
+"""`taugate judge --web`: a page that only its reader can open, with the same keys as the terminal."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from taugate.cli import main as cli
+from tests.browser import cut_off, opened, violations
+from tests.cli.judging.conftest import Start
+
+
+class Served:
+    """A page that is served: its address, a client for it, and the process."""
+
+    def __init__(self, start: Start) -> None:
+        self.process = start("--web", stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        assert self.process.stderr is not None
+        self.address = ""
+        for line in self.process.stderr:
+            if found := re.search(rb"Judge at (http://127\.0\.0\.1:\d+/[\w-]{32}/) \(Ctrl-C ends\)", line):
+                self.address = found[1].decode()
+                break
+        self.http = httpx.Client(base_url=self.address, timeout=30)
+
+    @property
+    def state(self) -> dict[str, str]:
+        """What the page shows now."""
+        return self.http.get("state").json()
+
+    def press(self, key: str, pair: str | None = None) -> dict[str, str]:
+        """Send a key, for the result that is shown or for another one."""
+        pair = self.state.get("pair", "") if pair is None else pair
+        return self.http.post("key", json={"key": key, "pair": pair}).raise_for_status().json()
+
+
+@pytest.fixture
+def served(start: Start) -> Iterator[Served]:
+    page = Served(start)
+    yield page
+    page.process.kill()
+    page.process.communicate()
+
+
+def test_a_sample_is_judged_on_the_page(served: Served, data: Path) -> None:
+    first = served.state
+    assert (first["heading"], first["progress"]) == ("Result 1 of 5", "0 of 4 queries, 0 judgements")
+    assert not {"score", "threshold", "kept"} & first.keys()
+    after = served.press("y")
+    assert after["heading"] == "Result 2 of 5"
+    assert served.press("u")["pair"] == first["pair"]
+    for key in "ynnnn":
+        last = served.press(key)
+    assert last["progress"] == "1 of 4 queries, 5 judgements"
+    qrels = (data / "qrels" / "human.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(qrels) == 6  # written while the page is open
+    for _ in range(3):
+        last = served.press("s")
+    assert last["message"] == "All queries of the sample are judged. Press q to stop."
+    assert served.press("q")["stopped"] is True
+    told = served.process.communicate(timeout=30)[1].decode()
+    assert served.process.returncode == 0
+    assert "1 of 4 queries judged, 1 of them with a relevant passage" in told
+
+
+def test_a_page_that_is_open_twice_judges_nothing_unread(served: Served) -> None:
+    first = served.state["pair"]
+    second = served.press("y", first)["pair"]
+    assert second != first
+    late = served.press("n", first)
+    assert (late["pair"], late["remark"]) == (second, "that result was judged before; here is the next one")
+    assert late["progress"] == "0 of 4 queries, 1 judgement"
+
+
+def test_nobody_else_can_read_or_answer(served: Served) -> None:
+    root = httpx.URL(served.address).copy_with(path="/")
+    token = served.address.rstrip("/").rpartition("/")[2]
+    pair, key = served.state["pair"], {"key": "y", "pair": served.state["pair"]}
+    assert httpx.get(root).status_code == 404
+    assert httpx.get(root.join(f"{token[:-1]}!/state")).status_code == 404
+    assert httpx.get(root.join(token)).status_code == 404
+    for host in ("evil.example", f"evil.example:{root.port}", "127.0.0.1", "localhost"):
+        assert served.http.get("state", headers={"Host": host}).status_code == 403
+        assert served.http.post("key", json=key, headers={"Host": host}).status_code == 403
+    assert served.http.get("state", headers={"Host": f"localhost:{root.port}"}).status_code == 200
+    foreign = ["https://evil.example", "null", f"https://127.0.0.1:{root.port}", "http://127.0.0.1"]
+    for origin in foreign:
+        assert served.http.post("key", json=key, headers={"Origin": origin}).status_code == 403
+    form = {"Content-Type": "text/plain"}  # what a form of another page can send
+    assert served.http.post("key", content=json.dumps(key), headers=form).status_code == 403
+    assert served.http.post("state", json=key).status_code == 403
+    assert served.http.post("key", json=key | {"more": "x" * 5000}).status_code == 413
+    for wrong in ({}, [], {"key": "yy", "pair": pair}, {"key": ["y"], "pair": pair}, {"key": "y", "pair": 1}):
+        assert served.http.post("key", json=wrong).status_code == 422
+    assert served.http.put("key", json=key).status_code == 501
+    assert served.state["progress"] == "0 of 4 queries, 0 judgements"
+
+
+def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
+    for name in ("", "judge.css", "judge.js", "state"):
+        reply = served.http.get(name)
+        policy = reply.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert (reply.headers["X-Content-Type-Options"], reply.headers["Cache-Control"]) == ("nosniff", "no-store")
+        assert not re.search(r"https?://", reply.text) or name == "state"
+    assert "innerHTML" not in served.http.get("judge.js").text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_in_a_browser(served: Served, width: int, scheme: str) -> None:
+    with opened(served.address, width=width, scheme=scheme) as page:
+        page.wait_for_selector("button")
+        assert violations(page) == []
+        assert cut_off(page) == []
+        assert page.locator("mark").count() > 0
+        page.keyboard.press("y")
+        page.wait_for_function("document.getElementById('heading').textContent === 'Result 2 of 5'")
+        assert page.evaluate("document.activeElement.id") == "passage"
+        page.keyboard.press("Control+y")
+        page.locator("#letters").uncheck()
+        page.keyboard.press("n")
+        page.get_by_role("button", name="Undo").click()
+        page.wait_for_function("document.getElementById('heading').textContent === 'Result 1 of 5'")
+        assert page.locator("#progress").text_content() == "0 of 4 queries, 0 judgements"
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_text("Stopped. All judgements are kept.").wait_for()
+        assert page.get_by_role("button").count() == 0
+    assert served.process.wait(timeout=30) == 0
+
+
+def test_texts_of_the_corpus_are_texts(served: Served) -> None:
+    """The script of a hostile document is shown, not run."""
+    hostile = served.state | {"text": [["<img src=x onerror='window.ran=1'>", False]]}
+    with opened(served.address) as page:
+        page.wait_for_selector("button")
+        page.route("**/key", lambda route: route.fulfill(json=hostile))
+        page.keyboard.press("u")
+        page.get_by_text("<img src=x").wait_for()
+        assert page.evaluate("window.ran") is None
+
+
+def test_a_port_that_is_taken(served: Served, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    port = httpx.URL(served.address).port
+    assert cli.main([*command, "--judge", "ben", "--web", "--port", str(port)]) == 2
+    assert f"taugate: --port {port}: cannot be used" in capsys.readouterr().err
