@@ -42,7 +42,7 @@ _QUESTIONS_LOST = {
     "round_trip": "did not find their document",
 }
 # Options that belong to a language model; --method crop asks none.
-_OF_MODELS = ("endpoint", "model", "examples", "price_in", "price_out", "encoder", "round_trip")
+_OF_MODELS = ("endpoint", "model", "examples", "price_in", "price_out", "encoder", "round_trip", "timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--price-in", metavar="X", type=float, help="price of a million tokens that the model reads")
     group.add_argument("--price-out", metavar="X", type=float, help="price of a million tokens that the model writes")
+    group.add_argument(
+        "--timeout", metavar="SECONDS", type=float, help="longest wait for one answer of the endpoint (default: 120)"
+    )
     group.add_argument("--yes", action="store_true", help="send the documents to the endpoint without asking first")
     parser.set_defaults(run=run)
 
@@ -155,27 +158,25 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
     model = _model(arguments)
     with sole_writer(arguments.data), ReplyCache(model) as cache:
         plan = plan_questions(arguments.data, arguments.max, arguments.seed, arguments.examples)
-        unknown = plan.unknown(cache)
-        known = len(plan.prompts) - len(unknown)
+        replies = plan.known(cache)
+        unknown = [prompt for prompt in dict.fromkeys(plan.prompts) if prompt not in replies]
         say(f"examples of the prompt: {plan.source}; what counts as a question: {plan.rule.name}")
-        if known:
-            say(f"replies kept from an earlier run: {known:,} of {len(plan.prompts):,}")
+        if replies:
+            say(f"replies kept from an earlier run: {len(replies):,}; replies still to ask for: {len(unknown):,}")
         if arguments.method == "endpoint" and unknown:
             _confirm(arguments, unknown)
-        began = time.monotonic()
         with ProgressDisplay(watch) as display:
-            with watch.task(f"asking {printable(model.name)}", len(plan.prompts)) as task:
-                task.known = task.done = known
+            with watch.task(f"asking {printable(model.name)}", len(replies) + len(unknown)) as task:
+                task.known = task.done = len(replies)
 
                 def advance() -> None:
                     task.done += 1
 
                 new = ask(unknown, model, cache, advance)
-            asking = time.monotonic() - began
+                replies |= new
             if cache.failure:
                 display.say(f"warning: the replies cannot be kept: {cache.failure}")
-            replies = {prompt: new.get(prompt) or cache.get(prompt) for prompt in plan.prompts}
-            questions = select(plan, {prompt: reply for prompt, reply in replies.items() if reply is not None})
+            questions = select(plan, replies)
             if k is not None and questions.texts:
                 pairs = [(text, document) for document, text in questions.texts.items()]
                 corpus = stored_file(arguments.data / CORPUS)
@@ -183,7 +184,8 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
                 questions.drop(found_again(corpus, plan.documents, pairs, encoder, k, watch))
             write_questions(plan, questions, model.name)
     cost = _cost(arguments, new)
-    _say_questions(arguments, model, plan, questions, (asking, len(new), cost))
+    seconds = sum(reply.seconds for reply in replies.values()) / len(replies)
+    _say_questions(arguments, model, plan, questions, (seconds, cost))
     return {
         "kept": len(questions.texts),
         "lost": asdict(questions.lost),
@@ -191,7 +193,7 @@ def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
         "cost": cost,
         "model": model.name,
         "asked": len(new),
-        "seconds_per_query": asking / len(new) if new else None,
+        "seconds_per_query": seconds,
         "tokens": {"read": sum(each.prompt_tokens for each in new.values()), "written": _written(new)},
         "first_words": dict(questions.first_words),
         "question_rule": plan.rule.name,
@@ -217,12 +219,15 @@ def _model(arguments: argparse.Namespace) -> "LanguageModel":
         if price is not None and not 0 <= price < float("inf"):
             raise InputError(f"--{name.replace('_', '-')} {price}: give the price of a million tokens, 0 or more")
     if arguments.method == "endpoint":
-        from taugate.ingestion.queries.endpoint import Endpoint
+        from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
 
         if not arguments.endpoint or not arguments.model:
             missing = "--endpoint URL" if not arguments.endpoint else "--model M"
             raise InputError(f"--method endpoint: add {missing}, so that it is known which model to ask")
-        return Endpoint(arguments.endpoint, arguments.model, _key())
+        seconds = TIMEOUT_SECONDS if arguments.timeout is None else arguments.timeout
+        if not 0 < seconds < float("inf"):
+            raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
+        return Endpoint(arguments.endpoint, arguments.model, _key(), seconds)
     if arguments.endpoint:
         raise InputError("--endpoint: --method local asks no server; name --method endpoint, or leave the URL out")
     from taugate.ingestion.queries.local import LocalModel
@@ -291,9 +296,9 @@ def _say_questions(
     model: "LanguageModel",
     plan: "QuestionPlan",
     questions: "Questions",
-    spent: tuple[float, int, float | None],
+    spent: tuple[float, float | None],
 ) -> None:
-    """Say what was written and what was lost; spent: seconds of asking, replies asked for, and their cost."""
+    """Say what was written and what was lost; spent: seconds that a reply took, and what this run cost."""
     sampled = len(plan.prompts)
     source = f"its {sampled:,}" if sampled == plan.documents else f"{sampled:,} of its {plan.documents:,}"
     lost = _listed(questions.lost, _QUESTIONS_LOST)
@@ -306,7 +311,5 @@ def _say_questions(
     )
     if words:
         say(f"most frequent first words: {words}".replace("%", " %"))
-    seconds, asked, cost = spent
-    if asked:
-        price = f"; cost: {cost:.2f}" if cost else ""
-        say(f"time a query: {seconds / asked:.2f} s{price}")
+    seconds, cost = spent
+    say(f"time a query: {seconds:.2f} s{f'; cost: {cost:.2f}' if cost else ''}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import orjson
@@ -17,7 +18,7 @@ from taugate.ingestion.queries.replies import Reply
 
 PARALLEL = 4  # requests at a time: a provider's lowest rates allow it
 TRIES = 6  # of one request
-TIMEOUT_SECONDS = 60.0  # of one request
+TIMEOUT_SECONDS = 120.0  # of one request: a model on a processor may take most of it
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries; they double
 _LONGEST_RETRY_AFTER = 600.0  # seconds; an endpoint that asks for more has no quota left
 _MOST_BYTES = 4 << 20  # of an answer: it holds one line of text
@@ -62,13 +63,15 @@ class Endpoint:
         for attempt in range(TRIES):
             self._wait()
             try:
+                began = time.perf_counter()
                 status, headers, content = self._post(orjson.dumps(body))
+                seconds = time.perf_counter() - began
             except httpx2.TimeoutException:
                 failure = "it did not answer in time"
             except httpx2.TransportError as error:
                 failure = f"{type(error).__name__}: {error}"
             else:
-                if status == 200 and (reply := self._parse(headers, content)):
+                if status == 200 and (reply := self._parse(headers, content, seconds)):
                     return reply
                 if status != 200 and status not in _TRANSIENT:
                     raise InputError(f"{self._url}: {_refusal(status, content)}")
@@ -92,7 +95,7 @@ class Endpoint:
                     raise InputError(f"{self._url}: answers with more than {_MOST_BYTES >> 20} MiB; check --endpoint")
             return answer.status_code, answer.headers, content
 
-    def _parse(self, headers: Mapping[str, str], content: bytes) -> Reply | None:
+    def _parse(self, headers: Mapping[str, str], content: bytes, seconds: float) -> Reply | None:
         """Return the reply in an answer, None where the answer was cut off. Raises InputError for any other thing."""
         try:
             answer: Any = orjson.loads(content)
@@ -109,7 +112,8 @@ class Endpoint:
         try:
             text = answer["choices"][0]["message"].get("content") or ""
             usage = answer.get("usage") or {}
-            return Reply(str(text), int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0))
+            read, written = int(usage.get("prompt_tokens") or 0), int(usage.get("completion_tokens") or 0)
+            return Reply(str(text), read, written, seconds)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             raise InputError(
                 f"{self._url}: answers with JSON that is no chat completion: it has no choices[0].message; check "
@@ -141,12 +145,13 @@ class Endpoint:
 
 def _checked(url: str) -> str:
     try:
-        parsed = httpx2.URL(url)
-    except httpx2.InvalidURL as error:
-        raise InputError(f"--endpoint: {error}; give a URL such as http://localhost:8080/v1") from error
-    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        parsed = urlsplit(url)
+        valid = parsed.scheme in {"http", "https"} and bool(parsed.hostname) and parsed.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
         raise InputError(f"--endpoint {url}: not an HTTP URL; give one such as http://localhost:8080/v1")
-    if parsed.userinfo:
+    if parsed.username or parsed.password:
         raise InputError("--endpoint: holds a password; put the key into the file that TAUGATE_LLM_KEY_FILE names")
     return url.rstrip("/")
 

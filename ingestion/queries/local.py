@@ -1,6 +1,7 @@
 """A language model on this machine: a GGUF file, run by llama.cpp."""
 
 import os
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class LocalModel:
 
     def ask(self, prompt: Prompt) -> Reply:
         """See LanguageModel.ask."""
+        began = time.perf_counter()
         answer = self._server.handle_completions(
             {
                 "prompt": prompt.completion(),
@@ -63,7 +65,9 @@ class LocalModel:
                 f"{self.name}: llama.cpp refuses a prompt: {str(answer)[:200]}; use a model with more context"
             )
         usage = answer["usage"]
-        return Reply(str(answer["choices"][0]["text"]), int(usage["prompt_tokens"]), int(usage["completion_tokens"]))
+        seconds = time.perf_counter() - began
+        text = str(answer["choices"][0]["text"])
+        return Reply(text, int(usage["prompt_tokens"]), int(usage["completion_tokens"]), seconds)
 
     def close(self) -> None:
         """See LanguageModel.close: a reply under way takes seconds at most."""

@@ -15,8 +15,8 @@ from taugate.errors import InputError
 from taugate.ingestion.dataset.lines import read_objects, required_text
 
 EXAMPLES = 3  # of a prompt, where nobody gives others
-LONGEST_DOCUMENT = 2000  # characters: more than the 256 tokens that most encoders read
-LONGEST_EXAMPLE = 600  # characters of an example's document: each prompt repeats all of them
+LONGEST_DOCUMENT = 1000  # characters, about 256 tokens: no search finds a question about what its encoder cuts off
+LONGEST_EXAMPLE = 400  # characters of an example's document: each prompt repeats all of them
 MOST_EXAMPLES = 20  # of a file
 LONGEST_REPLY = 64  # tokens: a longer reply is no question
 # Sampling as in section 3 and appendix A.1 of the paper.

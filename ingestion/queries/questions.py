@@ -58,9 +58,10 @@ class QuestionPlan:
     documents: int
     before: QueryFile
 
-    def unknown(self, cache: ReplyCache) -> list[Prompt]:
-        """Return the prompts whose replies are not known yet, each once. cache: of the model's replies."""
-        return [prompt for prompt in dict.fromkeys(self.prompts) if cache.get(prompt) is None]
+    def known(self, cache: ReplyCache) -> dict[Prompt, Reply]:
+        """Return the replies that an earlier run kept. cache: of the model's replies."""
+        found = {prompt: cache.get(prompt) for prompt in self.prompts}
+        return {prompt: reply for prompt, reply in found.items() if reply is not None}
 
 
 def plan_questions(data: Path, most: int, seed: int, examples: Path | None) -> QuestionPlan:
@@ -79,6 +80,8 @@ def plan_questions(data: Path, most: int, seed: int, examples: Path | None) -> Q
     else:
         chosen, source = BUILT_IN, "built in"
     sources, documents = sample_documents(data / CORPUS, most, seed)
+    if not sources:
+        raise InputError(f"{data / CORPUS}: holds no document; write one JSON object per line")
     texts = [f"{each.title} {each.text}" if each.title else each.text for each in sources]
     prompts = [Prompt.of(text, chosen, seed) for text in texts]
     identifiers = [each.identifier for each in sources]

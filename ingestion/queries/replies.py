@@ -10,17 +10,22 @@ from taugate.ingestion.queries.prompt import LONGEST_REPLY, TEMPERATURE, TOP_P, 
 from taugate.storage.folders import cache_folder
 
 _TABLE = """
-CREATE TABLE IF NOT EXISTS reply (key BLOB PRIMARY KEY, text TEXT, prompt_tokens INTEGER, reply_tokens INTEGER)
-WITHOUT ROWID
+CREATE TABLE IF NOT EXISTS reply
+(key BLOB PRIMARY KEY, text TEXT, prompt_tokens INTEGER, reply_tokens INTEGER, seconds REAL) WITHOUT ROWID
 """
 
 
 class Reply(NamedTuple):
-    """A model's reply; prompt_tokens and reply_tokens: how many it read and wrote, as the model counts them."""
+    """A model's reply to one prompt.
+
+    text: what it wrote. prompt_tokens, reply_tokens: how many it read and wrote, by its own count; 0 where it gives
+    none. seconds: that it took.
+    """
 
     text: str
     prompt_tokens: int
     reply_tokens: int
+    seconds: float
 
 
 class LanguageModel(Protocol):
@@ -79,9 +84,9 @@ class ReplyCache:
             if self._database is None:
                 return None
             row = self._database.execute(
-                "SELECT text, prompt_tokens, reply_tokens FROM reply WHERE key = ?", (_key(prompt),)
+                "SELECT text, prompt_tokens, reply_tokens, seconds FROM reply WHERE key = ?", (_key(prompt),)
             ).fetchone()
-            return None if row is None else Reply(str(row[0]), int(row[1]), int(row[2]))
+            return None if row is None else Reply(str(row[0]), int(row[1]), int(row[2]), float(row[3]))
         except sqlite3.Error as error:
             self._give_up(str(error))
             return None
@@ -91,7 +96,7 @@ class ReplyCache:
         try:
             if self._database is not None:
                 with self._database:
-                    self._database.execute("INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?)", (_key(prompt), *reply))
+                    self._database.execute("INSERT OR IGNORE INTO reply VALUES (?, ?, ?, ?, ?)", (_key(prompt), *reply))
         except sqlite3.Error as error:
             self._give_up(str(error))
 
