@@ -1,6 +1,7 @@
 """A language model on this machine: a GGUF file, run by llama.cpp."""
 
 import os
+import secrets
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,14 +28,19 @@ class LocalModel:
     """
 
     def __init__(self, path: Path | None) -> None:
+        # Read when OpenMP is loaded: its threads sleep at a barrier instead of spinning. On a busy machine with two
+        # processors a reply takes an eighth of the time.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         import xllamacpp
 
-        file = _packaged() if path is None else _named(path)
+        file = packaged_model() if path is None else _named(path)
         self.name, self.identity, self.parallel = file.stem, f"completion {sha256_file(file)}", 1
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(file)
         parameters.n_ctx, parameters.n_parallel, parameters.verbosity = _CONTEXT, 1, -1
-        # One thread a processor that this process may use, and none that spins while it waits: others may need them.
+        parameters.cache_prompt = False  # a reply must not depend on what was asked before
+        # llama.cpp's server listens on a loopback port too, which nobody is told: the key keeps everybody out.
+        parameters.api_keys = [secrets.token_hex()]
         for processor in (parameters.cpuparams, parameters.cpuparams_batch):
             processor.n_threads, processor.poll = len(os.sched_getaffinity(0)), 0
         try:
@@ -73,7 +79,8 @@ class LocalModel:
         """See LanguageModel.close: a reply under way takes seconds at most."""
 
 
-def _packaged() -> Path:
+def packaged_model() -> Path:
+    """Return the GGUF file of the default model. Raises InputError where its package is not installed."""
     spec = find_spec(_PACKAGE)
     files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
     if not files:
