@@ -57,7 +57,7 @@ def section(plan: QueriesPlan) -> str:
             )
             faults = ", ".join(f"{count} × {name}" for name, count in proxy.faults.items())
             after = proxy.requests - before
-    rows = [
+    rows: list[list[object]] = [
         ["questions kept, without faults", f"{undisturbed['kept']} of {plan.requests}"],
         ["faults", faults],
         ["requests until the command was killed (SIGKILL)", before],
