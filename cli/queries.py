@@ -258,7 +258,7 @@ def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
 
     read, written = estimated_tokens(prompts)
     cost = _price(arguments, read, written)
-    price = "" if cost is None else f", at a cost of about {cost:.2f}"
+    price = "" if cost is None else f", at a cost of about {_amount(cost)}"
     say(
         f"{len(prompts):,} documents go to {printable(arguments.endpoint)}: about {read:,} tokens to read and "
         f"{written:,} to write{price}"
@@ -278,6 +278,11 @@ def _price(arguments: argparse.Namespace, read: int, written: int) -> float | No
     if arguments.price_in is None and arguments.price_out is None:
         return None
     return float(read * (arguments.price_in or 0) + written * (arguments.price_out or 0)) / 1e6
+
+
+def _amount(cost: float) -> str:
+    """Format money; small amounts have more digits."""
+    return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
 
 
 def _cost(arguments: argparse.Namespace, replies: dict["Prompt", "Reply"]) -> float | None:
@@ -312,4 +317,4 @@ def _say_questions(
     if words:
         say(f"most frequent first words: {words}".replace("%", " %"))
     seconds, cost = spent
-    say(f"time a query: {seconds:.2f} s{f'; cost: {cost:.2f}' if cost else ''}")
+    say(f"time a query: {seconds:.2f} s{f'; cost: {_amount(cost)}' if cost else ''}")

@@ -36,7 +36,7 @@ from taugate.ingestion.queries.question import QuestionRule
 from taugate.ingestion.queries.replies import LanguageModel, Reply, ReplyCache
 
 _TRIED = 20  # labelled queries among which three with documents of their own are looked for
-_BYTES_PER_TOKEN = 4  # of UTF-8: about right for English, too many tokens for no language that we tried
+_BYTES_PER_TOKEN = 4  # of UTF-8: about right for English; a model may need more for other languages
 _MESSAGE_TOKENS = 4  # that a chat adds around each message
 _QUERY_TOKENS = 20  # of a typical reply
 

@@ -1,5 +1,6 @@
 """`taugate queries` with a language model behind an endpoint: what it keeps, counts, asks for and resumes."""
 
+import io
 import json
 import os
 import signal
@@ -118,9 +119,21 @@ def test_without_yes_and_without_a_terminal_nothing_is_sent(tmp_path: Path, mode
     assert main(command(data, model, "--price-in", "0.15", "--price-out", "0.6")) == 2
     err = capsys.readouterr().err
     assert "taugate: nothing was sent: add --yes to send the documents to the endpoint" in err
-    assert "at a cost of about 0.00" in err
+    assert "at a cost of about 0.0004" in err
     assert model.requests == []
     assert sorted(path.name for path in data.iterdir() if not path.name.startswith(".")) == ["corpus.jsonl"]
+
+
+@pytest.mark.parametrize(("answer", "asked"), [("y\n", 8), ("n\n", 0), ("", 0)])
+def test_on_a_terminal_it_asks_first(
+    tmp_path: Path, model: FakeModel, capsys, monkeypatch: pytest.MonkeyPatch, answer: str, asked: int
+) -> None:
+    terminal = io.StringIO(answer)
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", terminal)
+    assert main(command(write(tmp_path / "data"), model)) == (0 if asked else 2)
+    assert "Send them? [y/N] " in capsys.readouterr().err
+    assert len(model.requests) == asked
 
 
 def test_the_cost_follows_from_the_tokens_that_were_counted(tmp_path: Path, model: FakeModel, capsys) -> None:
