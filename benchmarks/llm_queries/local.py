@@ -1,5 +1,6 @@
 """What a small model on this machine writes about documents of two domains."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ part of them: questions kept, nothing written, an example repeated, no question,
 {_yield(results)}
 
 {_speed(results)}
+
+The time of a question is kept with the reply, so that a run that goes on from the cache shows the times of the runs before it. The load
+average of the machine was {os.getloadavg()[2]:.0f} on {len(os.sched_getaffinity(0))} processors when this was written: an idle one is faster.
 
 ### First words
 
