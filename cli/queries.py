@@ -1,19 +1,48 @@
 """`taugate queries`: queries for a corpus that nobody has labelled."""
 
 import argparse
+import os
 import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from taugate.cli.terminal.output import say
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.settings.settings import CalibrationSettings
+from taugate.cli.terminal.output import printable, say
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import CORPUS
 from taugate.ingestion.dataset.judgements import GENERATED
-from taugate.ingestion.queries.generate import MOST_QUERIES, GeneratedQueries, generate_crops
+from taugate.ingestion.dataset.lines import stored_file
+from taugate.ingestion.dataset.lock import sole_writer
+from taugate.ingestion.queries.generate import (
+    MOST_QUERIES,
+    GeneratedQueries,
+    Losses,
+    check_request,
+    generate_crops,
+)
 
-_REASONS = {"empty": "too short", "duplicate": "with the same words as another query"}
+if TYPE_CHECKING:
+    from taugate.ingestion.queries.prompt import Prompt
+    from taugate.ingestion.queries.questions import QuestionPlan, Questions
+    from taugate.ingestion.queries.replies import LanguageModel, Reply
+
+KEY, KEY_FILE = "TAUGATE_LLM_KEY", "TAUGATE_LLM_KEY_FILE"
+_CROPS_LOST = {"empty": "too short", "duplicate": "with the same words as another query"}
+_QUESTIONS_LOST = {
+    "empty": "empty",
+    "duplicate": "with the same words as another query",
+    "example": "repeated an example",
+    "not_question": "no question",
+    "round_trip": "did not find their document",
+}
+# Options that belong to a language model; --method crop asks none.
+_OF_MODELS = ("endpoint", "model", "examples", "price_in", "price_out", "encoder", "round_trip", "timeout")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", type=Path, help="folder of the data set, with corpus.jsonl")
     parser.add_argument(
         "--method",
-        choices=["crop"],
+        choices=["crop", "local", "endpoint"],
         default="crop",
-        help="crop: a span of a document's words, some of them deleted (default: crop)",
+        help="crop: a span of a document's words, some of them deleted; local: questions by a language model on this "
+        "machine; endpoint: questions by a language model behind an OpenAI-compatible URL (default: crop)",
     )
     parser.add_argument(
         "--max",
@@ -38,28 +68,253 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of every random choice (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    group = parser.add_argument_group("language models", "for --method local and --method endpoint")
+    group.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="base URL of an OpenAI-compatible server, which /chat/completions follows; the key comes from "
+        f"{KEY}, or from the file that {KEY_FILE} names",
+    )
+    group.add_argument(
+        "--model",
+        metavar="M",
+        help="endpoint: name of the model there; local: path of a GGUF file (default: SmolLM2-135M-Instruct)",
+    )
+    group.add_argument(
+        "--examples",
+        metavar="FILE",
+        type=Path,
+        help='examples for the prompt, one {"document": …, "query": …} a line (default: three labelled queries of the '
+        "data set, or three that are built in)",
+    )
+    group.add_argument(
+        "--round-trip",
+        metavar="K|off",
+        help="drop a query whose document is not among the first K results of a search for it; off: keep it (default: "
+        f"{CalibrationSettings.fields()['k'].default})",
+    )
+    group.add_argument(
+        "--encoder",
+        metavar="NAME_OR_PATH",
+        help=f"sentence-transformers model for that search (default: {DEFAULT_ENCODER})",
+    )
+    group.add_argument("--price-in", metavar="X", type=float, help="price of a million tokens that the model reads")
+    group.add_argument("--price-out", metavar="X", type=float, help="price of a million tokens that the model writes")
+    group.add_argument(
+        "--timeout", metavar="SECONDS", type=float, help="longest wait for one answer of the endpoint (default: 120)"
+    )
+    group.add_argument("--yes", action="store_true", help="send the documents to the endpoint without asking first")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Make the queries, and say how many there are. arguments: the parsed command line. Returns the exit code."""
     started = time.monotonic()
-    result = generate_crops(arguments.data, arguments.max, arguments.seed)
-    seconds = time.monotonic() - started
-    say(_summary(arguments.data, result))
+    value = _crops(arguments) if arguments.method == "crop" else _questions(arguments)
     if arguments.json:
-        value = {"kept": result.kept, "lost": asdict(result.lost), "seconds": seconds, "cost": 0.0}
+        value["seconds"] = time.monotonic() - started
         sys.stdout.write(orjson.dumps(value).decode() + "\n")
     else:
         say(f"Next: taugate calibrate {quote(str(arguments.data))} --releases releases --split {GENERATED}")
     return 0
 
 
+def _crops(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make crops. Returns what --json prints."""
+    for name in _OF_MODELS:
+        if getattr(arguments, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option}: --method crop asks no model; name --method local or --method endpoint too")
+    result = generate_crops(arguments.data, arguments.max, arguments.seed)
+    say(_summary(arguments.data, result))
+    return {"kept": result.kept, "lost": asdict(result.lost), "seconds": 0.0, "cost": 0.0}
+
+
 def _summary(data: Path, result: GeneratedQueries) -> str:
-    lost = [f"{count} {_REASONS[reason]}" for reason, count in asdict(result.lost).items() if count]
+    lost = _listed(result.lost, _CROPS_LOST)
     sampled = result.kept + sum(asdict(result.lost).values())
     source = f"its {sampled:,}" if sampled == result.documents else f"{sampled:,} of its {result.documents:,}"
     return (
         f"{data} has {result.kept:,} queries cropped from {source} passages"
-        f"{'; passages that gave none: ' + ', '.join(lost) if lost else ''}"
+        f"{'; passages that gave none: ' + lost if lost else ''}"
     )
+
+
+def _listed(lost: Losses, reasons: dict[str, str]) -> str:
+    return ", ".join(f"{count} {reasons[reason]}" for reason, count in asdict(lost).items() if count)
+
+
+def _questions(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Let a language model write questions. Returns what --json prints."""
+    from taugate.calibration.encoding.round_trip import found_again
+    from taugate.calibration.progress import Stopwatch
+    from taugate.cli.terminal.display import ProgressDisplay
+    from taugate.ingestion.queries.questions import ask, plan_questions, select, write_questions
+    from taugate.ingestion.queries.replies import ReplyCache
+
+    k = _round_trip(arguments.round_trip)
+    check_request(arguments.data, arguments.max)
+    watch = Stopwatch()
+    model = _model(arguments)
+    with sole_writer(arguments.data), ReplyCache(model) as cache:
+        plan = plan_questions(arguments.data, arguments.max, arguments.seed, arguments.examples)
+        replies = plan.known(cache)
+        unknown = [prompt for prompt in dict.fromkeys(plan.prompts) if prompt not in replies]
+        say(f"examples of the prompt: {plan.source}; what counts as a question: {plan.rule.name}")
+        if replies:
+            say(f"replies kept from an earlier run: {len(replies):,}; replies still to ask for: {len(unknown):,}")
+        if arguments.method == "endpoint" and unknown:
+            _confirm(arguments, unknown)
+        with ProgressDisplay(watch) as display:
+            with watch.task(f"asking {printable(model.name)}", len(replies) + len(unknown)) as task:
+                task.known = task.done = len(replies)
+
+                def advance() -> None:
+                    task.done += 1
+
+                new = ask(unknown, model, cache, advance)
+                replies |= new
+            if cache.failure:
+                display.say(f"warning: the replies cannot be kept: {cache.failure}")
+            questions = select(plan, replies)
+            if k is not None and questions.texts:
+                pairs = [(text, document) for document, text in questions.texts.items()]
+                corpus = stored_file(arguments.data / CORPUS)
+                encoder = arguments.encoder or DEFAULT_ENCODER
+                questions.drop(found_again(corpus, plan.documents, pairs, encoder, k, watch))
+            write_questions(plan, questions, model.name)
+    cost = _cost(arguments, new)
+    seconds = sum(reply.seconds for reply in replies.values()) / len(replies)
+    _say_questions(arguments, model, plan, questions, (seconds, cost))
+    return {
+        "kept": len(questions.texts),
+        "lost": asdict(questions.lost),
+        "seconds": 0.0,
+        "cost": cost,
+        "model": model.name,
+        "asked": len(new),
+        "seconds_per_query": seconds,
+        "tokens": {"read": sum(each.prompt_tokens for each in new.values()), "written": _written(new)},
+        "first_words": dict(questions.first_words),
+        "question_rule": plan.rule.name,
+        "examples": plan.source,
+    }
+
+
+def _round_trip(text: str | None) -> int | None:
+    """Parse --round-trip: K, or None for off. Raises InputError."""
+    if text is None:
+        return int(CalibrationSettings.fields()["k"].default)
+    if text == "off":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= 1000:
+        raise InputError(f"--round-trip {text}: give a number of results from 1 to 1000, or off")
+    return int(text)
+
+
+def _model(arguments: argparse.Namespace) -> "LanguageModel":
+    """Return the model that was asked for. Raises InputError, or ModuleNotFoundError without the extra `generate`."""
+    for name in ("price_in", "price_out"):
+        price = getattr(arguments, name)
+        if price is not None and not 0 <= price < float("inf"):
+            raise InputError(f"--{name.replace('_', '-')} {price}: give the price of a million tokens, 0 or more")
+    if arguments.method == "endpoint":
+        from taugate.ingestion.queries.endpoint import TIMEOUT_SECONDS, Endpoint
+
+        if not arguments.endpoint or not arguments.model:
+            missing = "--endpoint URL" if not arguments.endpoint else "--model M"
+            raise InputError(f"--method endpoint: add {missing}, so that it is known which model to ask")
+        seconds = TIMEOUT_SECONDS if arguments.timeout is None else arguments.timeout
+        if not 0 < seconds < float("inf"):
+            raise InputError(f"--timeout {seconds}: give a number of seconds above 0")
+        return Endpoint(arguments.endpoint, arguments.model, _key(), seconds)
+    if arguments.endpoint:
+        raise InputError("--endpoint: --method local asks no server; name --method endpoint, or leave the URL out")
+    from taugate.ingestion.queries.local import LocalModel
+
+    return LocalModel(Path(arguments.model) if arguments.model else None)
+
+
+def _key() -> str | None:
+    """Return the key of the endpoint, None where neither variable is set. Raises InputError."""
+    key, file = os.environ.get(KEY), os.environ.get(KEY_FILE)
+    if key and file:
+        raise InputError(f"{KEY} and {KEY_FILE} are both set; unset one of the two")
+    if not file:
+        return key or None
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8"
+        raise InputError(f"{file}: {KEY_FILE} names it, and it cannot be read ({reason})") from error
+    if not key:
+        raise InputError(f"{file}: {KEY_FILE} names it, and it is empty; write the key into it")
+    return key
+
+
+def _confirm(arguments: argparse.Namespace, prompts: list["Prompt"]) -> None:
+    """Say what will be sent where and what it costs, and ask whether to go on. Raises InputError where not."""
+    from taugate.ingestion.queries.questions import estimated_tokens
+
+    read, written = estimated_tokens(prompts)
+    cost = _price(arguments, read, written)
+    price = "" if cost is None else f", at a cost of about {_amount(cost)}"
+    say(
+        f"{len(prompts):,} documents go to {printable(arguments.endpoint)}: about {read:,} tokens to read and "
+        f"{written:,} to write{price}"
+    )
+    if arguments.yes:
+        return
+    if not sys.stdin.isatty():
+        raise InputError("nothing was sent: add --yes to send the documents to the endpoint")
+    sys.stderr.write("Send them? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().casefold() not in {"y", "yes"}:
+        raise InputError("nothing was sent, and nothing was changed")
+
+
+def _price(arguments: argparse.Namespace, read: int, written: int) -> float | None:
+    """Return what tokens cost, None where no price is known."""
+    if arguments.price_in is None and arguments.price_out is None:
+        return None
+    return float(read * (arguments.price_in or 0) + written * (arguments.price_out or 0)) / 1e6
+
+
+def _amount(cost: float) -> str:
+    """Format money; small amounts have more digits."""
+    return f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
+
+
+def _cost(arguments: argparse.Namespace, replies: dict["Prompt", "Reply"]) -> float | None:
+    """Return what the replies of this run cost, None where no price is known; a local model costs nothing."""
+    if arguments.method == "local" or not replies:
+        return 0.0
+    return _price(arguments, sum(each.prompt_tokens for each in replies.values()), _written(replies))
+
+
+def _written(replies: dict["Prompt", "Reply"]) -> int:
+    return sum(each.reply_tokens for each in replies.values())
+
+
+def _say_questions(
+    arguments: argparse.Namespace,
+    model: "LanguageModel",
+    plan: "QuestionPlan",
+    questions: "Questions",
+    spent: tuple[float, float | None],
+) -> None:
+    """Say what was written and what was lost; spent: seconds that a reply took, and what this run cost."""
+    sampled = len(plan.prompts)
+    source = f"its {sampled:,}" if sampled == plan.documents else f"{sampled:,} of its {plan.documents:,}"
+    lost = _listed(questions.lost, _QUESTIONS_LOST)
+    say(
+        f"{arguments.data} has {len(questions.texts):,} queries that {printable(model.name)} wrote about {source} "
+        f"passages{'; lost: ' + lost if lost else ''}"
+    )
+    words = ", ".join(
+        f"{printable(word)} ({count / len(questions.written):.0%})" for word, count in questions.first_words
+    )
+    if words:
+        say(f"most frequent first words: {words}".replace("%", " %"))
+    seconds, cost = spent
+    say(f"time a query: {seconds:.2f} s{f'; cost: {_amount(cost)}' if cost else ''}")

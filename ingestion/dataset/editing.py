@@ -23,10 +23,11 @@ from taugate.storage.files import atomic_write
 
 
 class NewQuery(NamedTuple):
-    """A query that is added to queries.jsonl: its text, and who asked it."""
+    """A query that is added to queries.jsonl: its text, and who asked it; model: that wrote it, if one did."""
 
     text: str
     origin: Origin
+    model: str | None = None
 
 
 class _Line(NamedTuple):
@@ -158,7 +159,8 @@ def _judged_elsewhere(data: Path, split: str) -> set[str]:
 
 
 def _query_line(name: str, query: NewQuery) -> bytes:
-    return orjson.dumps({"_id": name, "text": query.text, "origin": query.origin}) + b"\n"
+    model = {} if query.model is None else {"model": query.model}
+    return orjson.dumps({"_id": name, "text": query.text, "origin": query.origin} | model) + b"\n"
 
 
 def _check_unpacked(path: Path) -> None:

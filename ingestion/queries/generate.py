@@ -1,7 +1,7 @@
 """A query for each of a sample of documents, written beside the queries that people asked."""
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,20 +18,26 @@ from taugate.ingestion.queries.crop import crop, sampling_key
 MOST_QUERIES = 1000
 
 
-class _Source(NamedTuple):
-    """A document that a query is made from; key: its place in the sample, negative so that a heap drops the highest."""
+class Source(NamedTuple):
+    """A document that a query is made from.
+
+    key: its place in the sample, negative so that a heap drops the highest. identifier: its id. text: without title.
+    title: empty where it has none.
+    """
 
     key: int
     identifier: str
     text: str
+    title: str
 
 
 @dataclass
 class Losses:
-    """Documents that gave no query.
+    """How many documents gave no query, by the reason.
 
-    empty: too short. duplicate: the same words as another query. example: repeats an example of the prompt.
-    not_question: no question. round_trip: a search for the query does not find its document.
+    empty: the document is too short for a crop, or the model wrote nothing. duplicate: the same words as another query.
+    example: repeats an example of the prompt. not_question: is no question. round_trip: a search for the query does not
+    find its document.
     """
 
     empty: int = 0
@@ -62,13 +68,10 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
     data: folder of the data set. most: number of documents that are sampled. seed: of sample and crops. Raises
     InputError where the corpus cannot be read or gives no query; then nothing is written.
     """
-    if most < 1:
-        raise InputError(f"--max {most}: give a number of documents, 1 or more")
-    if not data.is_dir():
-        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+    check_request(data, most)
     with sole_writer(data):
         result = GeneratedQueries()
-        sources = _sample(data / CORPUS, most, seed, result)
+        sources, result.documents = sample_documents(data / CORPUS, most, seed)
         before = QueryFile.read(data)
         earlier = before.texts("crop")
         made = _crops(sources, seed, before.texts(other_than="crop"), result)
@@ -80,49 +83,69 @@ def generate_crops(data: Path, most: int, seed: int) -> GeneratedQueries:
     return result
 
 
+def check_request(data: Path, most: int) -> None:
+    """Check what was asked for before anything is read.
+
+    data: folder of the data set. most: number of documents that are sampled. Raises InputError.
+    """
+    if most < 1:
+        raise InputError(f"--max {most}: give a number of documents, 1 or more")
+    if not data.is_dir():
+        raise InputError(f"{data}: no such directory; give the folder that holds {CORPUS}")
+
+
 def _nothing_kept(lost: Losses) -> str:
     if lost.duplicate:
         return "every crop repeats another query; add documents that differ"
     return "no document is long enough to crop a query from; add longer ones"
 
 
-def _sample(corpus: Path, most: int, seed: int, result: GeneratedQueries) -> list[_Source]:
-    """Return the sampled documents, in the order of the corpus."""
-    chosen: list[tuple[int, int, _Source]] = []
+def sample_documents(corpus: Path, most: int, seed: int) -> tuple[list[Source], int]:
+    """Draw a sample of documents, the same for the same seed in whatever order they stand.
+
+    corpus: path of corpus.jsonl. most: how many. seed: of the sample. Returns them in the order of the corpus, and how
+    many documents the corpus has. Raises InputError or LineError.
+    """
+    chosen: list[tuple[int, int, Source]] = []
     seen: dict[str, int] = {}
     for position, (line, record) in enumerate(read_objects(corpus)):
         identifier = required_id(corpus, line, record, seen)
-        source = _Source(-sampling_key(identifier, seed), identifier, required_text(corpus, line, record, "text"))
+        text, title = required_text(corpus, line, record, "text"), record.get("title")
+        source = Source(-sampling_key(identifier, seed), identifier, text, title if isinstance(title, str) else "")
         push = heapq.heappush if len(chosen) < most else heapq.heappushpop
         push(chosen, (source.key, position, source))
-        result.documents += 1
-    return [source for _, _, source in sorted(chosen, key=lambda each: each[1])]
+    return [source for _, _, source in sorted(chosen, key=lambda each: each[1])], len(seen)
 
 
 def _crops(
-    sources: list[_Source], seed: int, others: Mapping[str, str], result: GeneratedQueries
+    sources: list[Source], seed: int, others: Mapping[str, str], result: GeneratedQueries
 ) -> dict[str, tuple[str, str]]:
     """Return, by the id of each query, its text and the id of its document; what is lost is counted.
 
     others: texts of the other queries, by id.
     """
     made: dict[str, tuple[str, str]] = {}
-    seen = {_normalized(text) for text in others.values()}
+    seen = {normalized(text) for text in others.values()}
     for source in sources:
         text = crop(source.text, source.identifier, seed)
         if not text:
             result.lost.empty += 1
-        elif _normalized(text) in seen:
+        elif normalized(text) in seen:
             result.lost.duplicate += 1
         else:
-            seen.add(_normalized(text))
-            name = f"crop:{source.identifier}"
-            while name in others or name in made:
-                name += "'"
-            made[name] = text, source.identifier
+            seen.add(normalized(text))
+            made[free_id(f"crop:{source.identifier}", others, made)] = text, source.identifier
     result.kept = len(made)
     return made
 
 
-def _normalized(text: str) -> str:
+def free_id(wanted: str, *taken: Collection[str]) -> str:
+    """Return an id for a query: the wanted one, with as many primes after it as make it free. taken: ids in use."""
+    while any(wanted in each for each in taken):
+        wanted += "'"
+    return wanted
+
+
+def normalized(text: str) -> str:
+    """Return a text in lower case with single spaces: queries that are equal in this form are duplicates."""
     return " ".join(text.casefold().split())

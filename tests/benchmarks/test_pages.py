@@ -26,6 +26,7 @@ _TABLES = (
 MODULES = [
     "benchmarks.generated.__main__",
     "benchmarks.guesses.__main__",
+    "benchmarks.llm_queries.__main__",
     "benchmarks.calibration.abstention_tables",
     *(f"benchmarks.{room}.tables" for room in _TABLES),
 ]

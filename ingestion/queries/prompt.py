@@ -1,0 +1,138 @@
+"""The prompt that asks a language model for a query: three examples, then the document.
+
+It is the vanilla prompt of InPars (Bonifacio et al. 2022), which "Unsupervised Domain Adaption for Neural Information
+Retrieval" (section 3) uses too.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.lines import read_objects, required_text
+
+EXAMPLES = 3  # of a prompt, where nobody gives others
+LONGEST_DOCUMENT = 1000  # characters, about 256 tokens: no search finds a question about what its encoder cuts off
+LONGEST_EXAMPLE = 400  # characters of an example's document: each prompt repeats all of them
+MOST_EXAMPLES = 20  # of a file
+LONGEST_REPLY = 64  # tokens: a longer reply is no question
+# Sampling as in section 3 and appendix A.1 of the paper.
+TEMPERATURE = 1.0
+TOP_P = 0.9
+INSTRUCTION = (
+    "You read a document and write one question that a person might ask and that the document answers. "
+    "Write the question in the language of the document, on one line, and nothing else."
+)
+
+
+class Example(NamedTuple):
+    """An example of the prompt: the text of a document, and a query that it answers."""
+
+    document: str
+    query: str
+
+
+# Used where the data set has no labelled query and no file names others.
+BUILT_IN = (
+    Example(
+        "A sourdough starter is a mixture of flour and water in which wild yeast lives. Keep it in the refrigerator if "
+        "you bake once a week or less, and feed it every seven days. At room temperature it has to be fed every day.",
+        "How often do I have to feed a sourdough starter?",
+    ),
+    Example(
+        "The common swift spends most of its life in the air. It eats, drinks and even sleeps on the wing, and lands "
+        "only to breed. Young swifts may fly for two or three years before they land for the first time.",
+        "Which bird sleeps while it flies?",
+    ),
+    Example(
+        "Passengers may take one bicycle each on regional trains outside of the rush hour. A bicycle ticket costs 4.50 "
+        "and is valid all day. On express trains, places for bicycles have to be reserved.",
+        "Can I take my bicycle on a train, and what does it cost?",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is asked about one document.
+
+    examples: that come first. document: its text, cut to LONGEST_DOCUMENT characters. seed: of the model's sampling,
+    0 ≤ seed < 2^31; each prompt has one of its own.
+    """
+
+    examples: tuple[Example, ...]
+    document: str
+    seed: int
+
+    @classmethod
+    def of(cls, text: str, examples: tuple[Example, ...], seed: int) -> "Prompt":
+        """Make the prompt of a document.
+
+        text: of the document. examples: that come first. seed: of the whole run.
+        """
+        document = shortened(text, LONGEST_DOCUMENT)
+        digest = sha256(orjson.dumps([seed, document, *map(list, examples)])).digest()
+        return cls(examples, document, int.from_bytes(digest[:4], "big") >> 1)
+
+    def completion(self) -> str:
+        """Return the prompt as text that a model continues with the query."""
+        parts = [
+            f"Example {number}:\nDocument: {document}\nRelevant Query: {query}\n\n"
+            for number, (document, query) in enumerate(self.examples, 1)
+        ]
+        return f"{''.join(parts)}Example {len(parts) + 1}:\nDocument: {self.document}\nRelevant Query:"
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return the prompt as messages of a chat, in which the assistant wrote the queries of the examples."""
+        messages = [{"role": "system", "content": INSTRUCTION}]
+        for document, query in self.examples:
+            messages.append({"role": "user", "content": f"Document: {document}"})
+            messages.append({"role": "assistant", "content": query})
+        return [*messages, {"role": "user", "content": f"Document: {self.document}"}]
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text on one line, cut between two words where it is longer than `most` characters."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    cut = line[: most + 1].rpartition(" ")[0]
+    return cut if len(cut) > most // 2 else line[:most]  # a language without spaces is cut anywhere
+
+
+def query_of(reply: str) -> str:
+    """Return the query that a reply holds: its first line with text, without a label, a number or quotes around it.
+
+    reply: as the model wrote it. Returns an empty text where there is no such line.
+    """
+    for line in reply.splitlines():
+        query = " ".join(line.split()).strip("*_# ")
+        for label in ("relevant query:", "question:", "query:", "1."):
+            if query.casefold().startswith(label):
+                query = query[len(label) :].strip("*_ ")
+        for first, last in ('""', "''", "“”", "„“", "«»", "「」"):
+            if len(query) > 1 and query.startswith(first) and query.endswith(last):
+                query = query[1:-1].strip()
+        if query:
+            return query
+    return ""
+
+
+def read_examples(path: Path) -> tuple[Example, ...]:
+    """Read the examples of a prompt from a file.
+
+    path: of the file, JSON Lines, each line {"document": …, "query": …}. Raises InputError or LineError.
+    """
+    examples = tuple(
+        Example(
+            shortened(required_text(path, line, record, "document"), LONGEST_DOCUMENT),
+            shortened(required_text(path, line, record, "query"), LONGEST_EXAMPLE),
+        )
+        for line, record in read_objects(path, 'write one {"document": …, "query": …} a line')
+    )
+    if not 1 <= len(examples) <= MOST_EXAMPLES:
+        raise InputError(f"{path}: holds {len(examples)} examples; give 1 to {MOST_EXAMPLES}")
+    return examples

@@ -1,0 +1,127 @@
+"""What counts as a question, by a rule for each language.
+
+A query need not be a question, but a model that was asked for one and wrote something else has failed: it went on with
+the document, or gave an answer. The rule has to be lenient in languages that it does not know.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import regex
+
+# Question marks: ASCII, full width, Greek, Arabic, Armenian, Ethiopic, Vai, the interrobang, and double ones.
+_MARKS = "?？\u037e؟՞፧꘏‽⁇⁈⁉"
+_CLOSING = "\"'”’»)]」』 .!"  # may follow a question mark
+_WORD = regex.compile(r"[\p{L}\p{M}'’]+")
+_SAMPLED_WORDS = 20_000
+_LEAST_SHARE = 0.1  # of a text's words that are function words of its language; real texts have 0.2 to 0.5
+
+
+class _Language(NamedTuple):
+    """A language written with spaces; function: its most frequent words; question: words that begin a question."""
+
+    function: frozenset[str]
+    question: frozenset[str]
+
+
+def _language(function: str, question: str) -> _Language:
+    return _Language(frozenset(function.split()), frozenset(question.split()))
+
+
+_LANGUAGES = {
+    "English": _language(
+        "the of and to in is that it was for on are with as be at by this from or an which",
+        "what what's who who's whom whose which when where where's why how how's is are am was were do does did can "
+        "could will would shall should may might must has have had isn't aren't wasn't don't "
+        "doesn't didn't can't won't",
+    ),
+    "German": _language(
+        "der die und das den dem ist nicht ein eine zu von mit sich auf für im des auch werden wird",
+        "was wer wen wem wessen welche welcher welches welchen welchem wann wo woher wohin warum wieso weshalb wie "
+        "wodurch womit wofür worin wozu ist sind war waren hat haben kann können darf dürfen muss müssen soll sollen "
+        "wird werden gibt",
+    ),
+    "French": _language(
+        "le la les des et est du une que dans pour pas qui sur au par plus avec ce il sont",
+        "que qu'est-ce qu'est qui quoi quel quelle quels quelles quand où pourquoi comment combien est-ce est sont "
+        "peut-on faut-il y lequel laquelle",
+    ),
+    "Spanish": _language(
+        "el la los las de y que en es un una por con para del se no al lo su como",
+        "qué que quién quien quiénes cuál cual cuáles cuándo cuando dónde donde por cómo como cuánto cuántos cuántas "
+        "cuánta es son puede pueden se hay",
+    ),
+    "Italian": _language(
+        "il la di e che un una per è non con del della si le dei al sono nel anche",
+        "che cosa cos'è chi qual quale quali quando dove dov'è perché come quanto quanti quante quanta è sono può si",
+    ),
+    "Portuguese": _language(
+        "o a os as de e que em um uma para com não do da se no na por mais são",
+        "que quê quem qual quais quando onde por porque como quanto quantos quantas é são pode há",
+    ),
+    "Dutch": _language(
+        "de het een en van is in dat op te niet met voor zijn aan er die ook als bij",
+        "wat wie wiens welke welk wanneer waar waarom hoe hoeveel is zijn was kan kunnen mag moet heeft hebben wordt",
+    ),
+}
+# Chinese, Japanese and Korean ask by words and particles that need not stand first.
+_ANYWHERE = {
+    "Chinese": regex.compile(r"[什谁誰哪几幾吗嗎呢]|怎|为何|為何|多少|是否|如何|能否|可否"),
+    "Japanese": regex.compile(r"何|誰|どこ|どの|どれ|どう|どん|いつ|なぜ|いくつ|いくら|ですか|ますか|[かの]$"),
+    "Korean": regex.compile(r"무엇|무슨|누가|누구|언제|어디|왜|어떻|어떤|어느|얼마|몇|[까나]$"),
+}
+_SCRIPTS = {
+    "Japanese": regex.compile(r"[\p{Hiragana}\p{Katakana}]"),
+    "Korean": regex.compile(r"\p{Hangul}"),
+    "Chinese": regex.compile(r"\p{Han}"),
+}
+
+
+class QuestionRule(NamedTuple):
+    """Decides whether a text is a question; language: that it is for, None for one that is not known here."""
+
+    language: str | None
+
+    @classmethod
+    def for_texts(cls, texts: Iterable[str]) -> "QuestionRule":
+        """Choose the rule of the language that documents are written in.
+
+        texts: of documents; about 20,000 words of them are read. The language is told by script, or by its most
+        frequent words.
+        """
+        counts: Counter[str] = Counter()
+        scripts: Counter[str] = Counter()
+        words = 0
+        for text in texts:
+            for language, script in _SCRIPTS.items():
+                scripts[language] += len(script.findall(text[:1000]))
+            scripts["letters"] += len(regex.findall(r"\p{L}", text[:1000]))
+            for word in _WORD.findall(text.casefold()):
+                words += 1
+                for language, (function, _) in _LANGUAGES.items():
+                    counts[language] += word in function
+            if words >= _SAMPLED_WORDS:
+                break
+        for language in _SCRIPTS:  # Japanese first: it has Chinese letters too
+            if scripts[language] > 0.2 * max(1, scripts["letters"]):
+                return cls(language)
+        language, most = counts.most_common(1)[0] if counts else ("", 0)
+        return cls(language if most > _LEAST_SHARE * words else None)
+
+    @property
+    def name(self) -> str:
+        """The rule in words."""
+        if self.language is None:
+            return "unknown language: any text"
+        where = "a question word" if self.language in _ANYWHERE else "a question word at its start"
+        return f"{self.language}: a question mark, or {where}"
+
+    def holds(self, text: str) -> bool:
+        """Return whether a text is a question. text: on one line."""
+        if self.language is None or text.rstrip(_CLOSING)[-1:] in {*_MARKS} or text.startswith("¿"):
+            return True
+        if self.language in _ANYWHERE:
+            return _ANYWHERE[self.language].search(text.rstrip("。 ")) is not None
+        first = text.casefold().replace("’", "'").split(maxsplit=1)[:1]
+        return bool(first) and first[0].strip("¿,") in _LANGUAGES[self.language].question

@@ -1,0 +1,83 @@
+"""Prompts, their examples, and what is taken from a reply."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from taugate.errors import InputError
+from taugate.ingestion.queries.prompt import (
+    BUILT_IN,
+    LONGEST_DOCUMENT,
+    Example,
+    Prompt,
+    query_of,
+    read_examples,
+    shortened,
+)
+
+
+def test_the_prompt_is_that_of_inpars() -> None:
+    prompt = Prompt.of("Riga was\nfounded in 1201.", (Example("Old.", "How old?"),), 0)
+    assert prompt.completion() == (
+        "Example 1:\nDocument: Old.\nRelevant Query: How old?\n\n"
+        "Example 2:\nDocument: Riga was founded in 1201.\nRelevant Query:"
+    )
+
+
+def test_each_prompt_has_a_seed_of_its_own() -> None:
+    seeds = {Prompt.of(text, BUILT_IN, seed).seed for text in ("a", "b") for seed in (0, 1)}
+    assert len(seeds) == 4
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    assert Prompt.of("a", BUILT_IN, 0) == Prompt.of(" a\n", BUILT_IN, 0)
+
+
+def test_a_long_document_is_cut_between_words() -> None:
+    cut = shortened("word " * 1000, LONGEST_DOCUMENT)
+    assert cut == " ".join(["word"] * 200)
+    assert shortened("阈" * 2000, LONGEST_DOCUMENT) == "阈" * LONGEST_DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("reply", "query"),
+    [
+        (" Who built it?\nExample 5:", "Who built it?"),
+        ("\n\n  Relevant Query: Who  built it?", "Who built it?"),
+        ('"Who built it?"', "Who built it?"),
+        ("**Question:** Who built it?", "Who built it?"),
+        ("1. Who built it?\n2. When?", "Who built it?"),
+        ("„Wer hat es gebaut?“", "Wer hat es gebaut?"),
+        ("「誰が建てましたか」", "誰が建てましたか"),
+        ('Who is "he"?', 'Who is "he"?'),
+        ("", ""),
+        (" \n\t", ""),
+        ('""', ""),
+    ],
+)
+def test_the_query_of_a_reply(reply: str, query: str) -> None:
+    assert query_of(reply) == query
+
+
+def test_examples_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "examples.jsonl"
+    path.write_text(json.dumps({"document": "Old.", "query": "How old?"}) + "\n")
+    assert read_examples(path) == (Example("Old.", "How old?"),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds 0 examples; give 1 to 20"),
+        ('{"document": "a", "query": "b"}\n' * 21, "holds 21 examples"),
+        ('{"document": "a"}\n', ':1: no "query"'),
+        ('{"document": "a", "query": 3}\n', '"query" is a number'),
+        ("What?\n", ":1: not JSON"),
+        (None, 'no such file; write one {"document": …, "query": …} a line'),
+    ],
+)
+def test_a_file_of_examples_that_cannot_be_used(tmp_path: Path, content: str | None, message: str) -> None:
+    path = tmp_path / "examples.jsonl"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_examples(path)

@@ -1,0 +1,108 @@
+"""An OpenAI-compatible server on a loopback port whose answers a test writes in advance, faults included."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+# Each answers one request, in place of the model: by writing to the handler, or by cutting the connection.
+Fault = Callable[[BaseHTTPRequestHandler], None]
+
+
+def status(code: int, body: str = '{"error": {"message": "no"}}', **headers: str) -> Fault:
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        send(handler, code, body, **{name.replace("_", "-"): value for name, value in headers.items()})
+
+    return fault
+
+
+def html(handler: BaseHTTPRequestHandler) -> None:
+    send(handler, 200, "<!doctype html><title>Log in</title>", **{"Content-Type": "text/html; charset=utf-8"})
+
+
+def cut_off(handler: BaseHTTPRequestHandler) -> None:
+    """Promise 500 bytes, send 20 of them, and hang up."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "500")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [{"messa')
+    handler.close_connection = True
+
+
+def half_json(handler: BaseHTTPRequestHandler) -> None:
+    send(handler, 200, '{"choices": [{"message": {"content": "Wh')
+
+
+def slow(seconds: float) -> Fault:
+    def fault(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(seconds)
+        handler.close_connection = True
+
+    return fault
+
+
+def send(handler: BaseHTTPRequestHandler, code: int, body: str, **headers: str) -> None:
+    content = body.encode()
+    handler.send_response(code)
+    for name, value in {"Content-Type": "application/json", "Content-Length": str(len(content)), **headers}.items():
+        handler.send_header(name, value)
+    handler.end_headers()
+    handler.wfile.write(content)
+
+
+@dataclass
+class FakeModel:
+    """A model that asks about the first words of a document.
+
+    url: base URL. faults: for the next requests, one each. requests: bodies of all requests so far. headers: of the
+    last one. answer: makes a reply from the document's text. times: when requests came.
+    """
+
+    url: str = ""
+    faults: list[Fault] = field(default_factory=list)
+    requests: list[dict] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    times: list[float] = field(default_factory=list)
+    answer: Callable[[str], str] = lambda document: f"What is {' '.join(document.split()[:4])}?"
+
+
+@contextmanager
+def fake_model() -> Iterator[FakeModel]:
+    model, lock = FakeModel(), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                model.requests.append(body)
+                model.times.append(time.monotonic())
+                model.headers = dict(self.headers)
+                fault = model.faults.pop(0) if model.faults else None
+            if fault is not None:
+                fault(self)
+            elif self.path != "/v1/chat/completions":
+                send(self, 404, '{"error": {"message": "no such path"}}')
+            else:
+                text = model.answer(body["messages"][-1]["content"].removeprefix("Document: "))
+                usage = {"prompt_tokens": 100, "completion_tokens": 10}
+                send(self, 200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.handle_error = lambda *_: None  # a client that hangs up is part of the tests
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    model.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield model
+    finally:
+        server.shutdown()
+        server.server_close()
