@@ -15,6 +15,7 @@ from taugate.calibration.report.abstaining import abstention_figures, shown_quer
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gate_rows, retentions
+from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import cost, promise, refusal_warning, statement
 from taugate.calibration.report.tradeoff import MOST_LOST, lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
@@ -83,6 +84,7 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         trust=[] if found.relevance is None else reliability_figures(found.relevance),
         lost=lost_queries(dataset, found),
         most_lost=MOST_LOST,
+        doubtful=label_errors(dataset, found),
         drift=drift_lines(facts["drift"]),
         query_set=query_set_lines(found.query_set, members["calibration"], found.policy.k),
         gate=gate_rows(facts) if facts["gate"] else [],
