@@ -34,8 +34,8 @@ REPEATED = 0.01
 # Share of queries that `overtaken` counts. Labels as published: .015 or less (.001, but .094 on covidqa, where the
 # encoder's accuracy is .12); labels of a fifth of the queries moved to random documents: .11 or more (.017 to .13).
 OVERTAKEN = 0.05
-# Share of queries that copy their document. Human queries: .057 or less, crops .48 or more, most of the rest being too
-# short to tell; about twice the former, so that a set of people's own questions stays quiet.
+# Share of queries that copy their document. Human queries: .066 or less; crops: .637 or more, as short ones do not
+# count. Nearer to the former, so that a mixed set is warned of.
 COPYING = 0.1
 # Fewer are chance: of 30 queries with good labels, 3 are overtaken once in a hundred times.
 FEWEST_OVERTAKEN = 3

@@ -28,8 +28,8 @@ from taugate.retrieval.index.approximate import AnyIndex
 
 Shingles = NDArray[np.uint64]
 
-# A query copies its document where so much of its shingles stand there. Of crops of six words or more, 94 % reach it on
-# the sets where it was chosen, of human queries 6 % at most (docs/benchmarks/label-checks.md).
+# A query copies its document where this share of its shingles stands there. On the public sets where it was chosen, 94 %
+# of the crops of six words or more reach it, and 7 % of the human queries at most (docs/benchmarks/label-checks.md).
 COPIED = 0.6
 # Fewer words are a name or a phrase that any person would take from the document.
 FEWEST_WORDS = 6
