@@ -125,6 +125,10 @@ draws.
 The public labels have errors of their own. In covidqa_chunks and cosqa, many results without a label are right answers. They count as
 false finds here, and a person would still be glad to see them.
 
+The list works where a query has one or two right answers: most of what it shows is then wrong indeed. In cranfield, msmarco_dl_mini and
+vaswani_npl a query has 7 to 58 relevant documents. One label that moves among them leaves no trace, and the list is little better than
+chance.
+
 {targets(wanted)}
 
 ### Moved to another result
