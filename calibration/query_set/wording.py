@@ -28,8 +28,9 @@ from taugate.retrieval.index.approximate import AnyIndex
 
 Shingles = NDArray[np.uint64]
 
-# A query copies its document where this share of its shingles stands there. On the public sets where it was chosen, 94 %
-# of the crops of six words or more reach it, and 7 % of the human queries at most (docs/benchmarks/label-checks.md).
+# A query copies its document where this share of its shingles stands there. On the public sets where it was chosen, it
+# is reached by 94 % of the crops of six words or more, and by 7 % of the human queries at most
+# (docs/benchmarks/label-checks.md).
 COPIED = 0.6
 # Fewer words are a name or a phrase that any person would take from the document.
 FEWEST_WORDS = 6
