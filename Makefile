@@ -7,6 +7,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic chunk-study explanations \
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias llm-queries guesses few-labels chunk-study explanations \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels label-checks chunk-study explanations privacy \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -44,6 +45,8 @@ few-labels: $(VENV)/.test ## docs/benchmarks/few-labels.md: what 25 to 100 label
 
 judged-traffic: $(VENV)/.test ## docs/benchmarks/judged-traffic.md: labels from simulated users, with their weights and without, from TAUGATE_DATA
 	$(BIN)/python -m benchmarks.traffic.tables $(ARGS)
+label-checks: $(VENV)/.test ## docs/benchmarks/label-checks.md: copied questions, repeated answers and wrong labels, from TAUGATE_DATA
+	$(BIN)/python -m benchmarks.label_checks.tables $(ARGS)
 
 evidence-benchmarks: ## the tables of docs/benchmarks/evidence.md, from the data sets in TAUGATE_DATA
 
@@ -78,6 +81,9 @@ attacks: $(VENV)/.test test-servers ## attack the service, one attack after the 
 
 pod: $(VENV)/.test ## every attack on a pod of 1 GiB and a quarter of a processor, and a client that must not notice
 	$(BIN)/python -m benchmarks.reliability.pod $(ARGS)
+
+privacy: $(VENV)/.test test-servers ## search all that real servers write for words of their callers; ARGS="--rounds 500" for more
+	$(BIN)/python -m benchmarks.reliability.privacy $(ARGS)
 
 soak: $(VENV)/.test test-servers ## two hours of all attacks, ordinary load, swaps and a Redis that comes and goes; ARGS="--seconds 600" for less
 	$(BIN)/python -m benchmarks.reliability.soak $(ARGS)

@@ -6,12 +6,17 @@ encoder of 384 dimensions, on all of them but scifact.
 """
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from taugate.calibration.charts.numbers import percent
 from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.query_set.wording import Wording
+from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.records import FEWEST_QUERIES
 
 # The papers' bootstrap draws samples of 100 queries (thresholds paper, after Table 1). From fewer it draws more than
@@ -29,8 +34,13 @@ REPEATED = 0.01
 # Share of queries that `overtaken` counts. Labels as published: .015 or less (.001, but .094 on covidqa, where the
 # encoder's accuracy is .12); labels of a fifth of the queries moved to random documents: .11 or more (.017 to .13).
 OVERTAKEN = 0.05
+# Share of queries that copy their document. Human queries: .066 or less; crops: .637 or more, as short ones do not
+# count. Nearer to the former, so that a mixed set is warned of.
+COPYING = 0.1
 # Fewer are chance: of 30 queries with good labels, 3 are overtaken once in a hundred times.
 FEWEST_OVERTAKEN = 3
+# Fewer queries with a repeated answer than this are a slip, and not worth a warning.
+FEWEST_REPEATED = 3
 
 
 @dataclass(frozen=True)
@@ -94,6 +104,30 @@ def query_set_warnings(signs: QuerySetSigns) -> list[str]:
             f"labels look wrong or incomplete: for {signs.overtaken} of {n} queries an unlabelled document is far more "
             "similar than the labelled one; judge the top results of these, and if the labels are right, the encoder "
             "does not suit the texts"
+        )
+    return found
+
+
+def wording_warnings(wording: Wording, queries: Sequence[LabelledQuery], accuracy: NDArray[np.float64]) -> list[str]:
+    """Warn of queries that copy their document, and of answers that the corpus repeats; none where they are few.
+
+    wording: what the words of the queries say; queries: the answerable ones, n of them; accuracy: (n,) of each.
+    """
+    n, found = len(queries), []
+    copies, unlabelled = wording.copies, wording.unlabelled
+    if len(copies) and len(copies) >= COPYING * n:
+        others = np.delete(accuracy, copies)
+        flattered = f" (accuracy {accuracy[copies].mean():.2f}, others {others.mean():.2f})" if len(others) else ""
+        found.append(
+            f"{len(copies)} of {n} queries copy sentences of their document, such as query "
+            f"{shlex.quote(queries[copies[0]].id)}, and are easier than questions in people's own words{flattered}; "
+            "add queries as your users write them"
+        )
+    if len(unlabelled) >= max(FEWEST_REPEATED, REPEATED * n):
+        found.append(
+            f"{len(unlabelled)} of {n} queries have an answer that another document repeats nearly word for word, such "
+            f"as query {shlex.quote(queries[unlabelled[0].row].id)}, and the other document counts as wrong; label "
+            "both, or remove one"
         )
     return found
 

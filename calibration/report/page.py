@@ -7,15 +7,17 @@ from operator import attrgetter
 from typing import Any
 
 from taugate.calibration.abstention.words import SCORES, evidence, headline, most_percent
-from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, spread
+from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fixed, percent, spread
 from taugate.calibration.charts.template import template
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
+from taugate.calibration.query_set.wording import COPIED, Wording
 from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
 from taugate.calibration.report.gate import gate_rows, retentions
+from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import cost, promise, refusal_warning, statement
 from taugate.calibration.report.tradeoff import MOST_LOST, lost_queries, rule_standings, tradeoff_figures
 from taugate.calibration.settings.rules import MAX_EMPTY
@@ -86,8 +88,9 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         trust=[] if found.relevance is None else reliability_figures(found.relevance),
         lost=lost_queries(dataset, found),
         most_lost=MOST_LOST,
+        doubtful=label_errors(dataset, found),
         drift=drift_lines(facts["drift"]),
-        query_set=query_set_lines(found.query_set, members["calibration"], found.policy.k),
+        query_set=query_set_lines(found.query_set, found.wording, members["calibration"], found.policy.k),
         gate=gate_rows(facts) if facts["gate"] else [],
         retentions=retentions(facts["gate"]) if facts["gate"] else [],
         parent=parent,
@@ -223,14 +226,29 @@ def _shift(shift: Shift | None) -> tuple[str, str]:
     return (fixed(None), "") if shift is None else (fixed(abs(shift.points)), f"({fixed(abs(shift.effect), 2)})")
 
 
-def query_set_lines(record: QuerySetRecord, queries: int, k: int) -> list[TableLine]:
+def query_set_lines(record: QuerySetRecord, wording: Wording, queries: int, k: int) -> list[TableLine]:
     """Return a line for each figure of the query set.
 
-    record: of the query set; queries: how many calibrate; k: K.
+    record: of the query set; wording: what its words say; queries: how many calibrate; k: K.
     """
     lines = [
         ("calibration queries", "answerable queries that the threshold was chosen on", count(queries)),
         ("repeated queries", "queries with the text of an earlier one", count(record.duplicate_queries)),
+        (
+            "copying queries",
+            f"at least {percent(COPIED, 0)} of their three-word sequences stand in a relevant document",
+            count(len(wording.copies)),
+        ),
+        (
+            "repeated answers",
+            "queries with a relevant document that another one repeats nearly word for word",
+            count(len(wording.repeated)),
+        ),
+        (
+            "repeated answers without a label",
+            "of these, queries for which the other document counts as wrong",
+            count(len(wording.unlabelled)),
+        ),
         ("clusters", "groups of queries that share relevant documents", count(record.clusters)),
         (
             "correlation within a cluster",

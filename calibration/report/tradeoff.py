@@ -195,8 +195,8 @@ def lost_queries(dataset: Dataset, found: Findings) -> LostQueries:
                 query.id,
                 shortened(query.text),
                 "heldout" if row in heldout else "calibration",
-                _document(dataset, found, row, rank),
-                _document(dataset, found, row, 0) if rank else None,
+                retrieved_document(dataset, found, row, rank),
+                retrieved_document(dataset, found, row, 0) if rank else None,
             )
         )
     return LostQueries(len(positions), first)
@@ -221,7 +221,12 @@ def lost_positions(found: Findings) -> tuple[NDArray[np.int64], NDArray[np.int64
     return positions[order], ranks[order]
 
 
-def _document(dataset: Dataset, found: Findings, row: int, rank: int) -> RetrievedDocument:
+def retrieved_document(dataset: Dataset, found: Findings, row: int, rank: int) -> RetrievedDocument:
+    """Look up a result with its texts, shortened.
+
+    dataset: texts of the documents; found: findings of the study; row: of the query among the answerable ones; rank: of
+    the result, from 0.
+    """
     scored = found.scored
     document = dataset.documents[int(scored.judged.top.positions[row, rank])]
     return RetrievedDocument(

@@ -18,6 +18,8 @@ from taugate.calibration.metrics.ranking import JudgedQueries, ScoredQueries
 from taugate.calibration.metrics.splits import QueryRoles
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.query_set.measure import measure_query_set
+from taugate.calibration.query_set.warnings import wording_warnings
+from taugate.calibration.query_set.wording import Wording, compare_wording
 from taugate.calibration.relevance.model import (
     AppliedRelevance,
     EstimatedRelevance,
@@ -66,10 +68,10 @@ class Findings:
     "calibration" and, with a holdout, "heldout"; roles: which calibration queries fit, help to choose and certify, None
     with too few; estimated: model of relevance with its probabilities, None without one; policy: in force, as the
     manifest has it; metrics: of each part; alternatives: rules that are not in force; relevance: reliability of the
-    model; isotropy: of the documents; query_set: what the queries are like; units: what counts as one draw among the
-    answerable queries; strata: None where none were asked for; abstention: None where no query is refused as a whole;
-    no_answer: how many queries without an answer get one; labels: what few labels and a machine say, None where every
-    label was taken by itself.
+    model; isotropy: of the documents; query_set: what the queries are like; wording: which of them copy their document,
+    and which answers the corpus repeats; units: what counts as one draw among the answerable queries; strata: None
+    where none were asked for; abstention: None where no query is refused as a whole; no_answer: how many queries
+    without an answer get one; labels: what few labels and a machine say, None where every label was taken by itself.
     """
 
     index: AnyIndex
@@ -83,6 +85,7 @@ class Findings:
     relevance: RelevanceRecord | None
     isotropy: Isotropy
     query_set: QuerySetRecord
+    wording: Wording
     units: SamplingUnits
     strata: StrataRecord | None
     abstention: CertifiedAbstention | None
@@ -140,8 +143,7 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     with watch.stage("labels"):
         few = FewLabels.search(dataset, encoded, index, judged, unanswerable, settings.seed)
     with watch.stage("query set"):
-        random_scores = np.concatenate([part.random_scores for part in parts.values()])
-        worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed, parents)
+        worth, wording = _query_set(dataset, encoded, index, judged, parts, settings.seed)
         spread = isotropy(encoded.documents)
     with watch.stage("threshold"):
         queries = CalibrationQueries(
@@ -180,6 +182,7 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         relevance=reliability,
         isotropy=spread,
         query_set=worth,
+        wording=wording,
         units=units,
         strata=strata,
         abstention=abstention,
@@ -220,6 +223,23 @@ def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without a
         return answered_unanswerable(scored, policy, units, abstention)
     model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
     return answered_off_topic(index.search(off_topic, scored.judged.grades.shape[1]), off_topic, model, policy)
+
+
+def _query_set(
+    dataset: Dataset,
+    encoded: EncodedDataset,
+    index: AnyIndex,
+    judged: JudgedQueries,
+    parts: Mapping[str, ScoredPart],
+    seed: int,
+) -> tuple[QuerySetRecord, Wording]:
+    """Measure the answerable queries, and compare their words with those of the documents."""
+    queries, parents = dataset.answerable, dataset.documents.parents
+    random_scores = np.concatenate([part.random_scores for part in parts.values()])
+    record = measure_query_set(queries, judged, random_scores, encoded.documents, seed, parents)
+    wording = compare_wording(dataset, encoded, index)
+    warnings = [*record.warnings, *wording_warnings(wording, queries, judged.accuracy())]
+    return record.model_copy(update={"warnings": warnings}), wording
 
 
 def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)

@@ -15,8 +15,8 @@ SHORTEST, LONGEST = 0.1, 0.5  # of a span, as shares of the document's words
 DELETED = 0.1  # probability that a word of the span is deleted
 # Chinese, Japanese and the languages of South-East Asia put no spaces between words: there each letter, with the marks
 # on it, stands for a word, as in the vocabularies of most encoders.
-_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
-_WORD = regex.compile(rf"(?V1){_UNSPACED}\p{{M}}*|(?:(?!{_UNSPACED})\S)+")
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_WORD = regex.compile(rf"(?V1){UNSPACED}\p{{M}}*|(?:(?!{UNSPACED})\S)+")
 
 _SPACE = regex.compile(r"\s")
 

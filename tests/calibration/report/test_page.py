@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from taugate.calibration.relevance.model import AppliedRelevance
 from taugate.calibration.report.abstaining import shown_queries
+from taugate.calibration.report.label_errors import label_errors
 from taugate.calibration.report.terminal import statement
 from taugate.calibration.settings.rules import ThresholdRule
 from tests.calibration.report.html_page import check
@@ -113,3 +115,29 @@ def test_a_tau_of_zero_is_drawn(papers: Studied) -> None:
     policy = papers.found.policy.model_copy(update={"tau": 0.0})
     page = check(replace(papers, found=replace(papers.found, policy=policy)).page())
     assert "τ = 0.0000" in page.text["densities-section"] and "τ = 0.000000" in page.text["headline"]
+
+
+def test_doubtful_labels_are_shown_as_texts(probability: Studied, sample: Path, encoder: Path, tmp_path: Path) -> None:
+    """Ten labels that were moved to another document are named, and none of the texts is taken for HTML."""
+    documents, _ = sample_texts(sample)
+    labelled: list[tuple[str, int | None]] = [
+        (" ".join(text.split()[4:14]), at + 1 if at % 25 == 0 else at) for at, text in enumerate(documents[:400])
+    ]
+    moved = studied(write(tmp_path / "moved", documents, labelled), encoder, tmp_path / "s")
+    found = label_errors(moved.dataset, moved.found)
+    assert found is not None
+    assert sum(int(each.id[1:]) % 25 == 0 for each in found.missing) >= 8
+    said = check(moved.page()).text["labels"]
+    assert all(each.id in said and each.text in said and each.document.text in said for each in found.missing)
+    html = probability.page()
+    assert "<script" not in html
+    assert "</blockquote><script>alert(1)" in check(html).text["labels"], "shown, not run"
+
+
+def test_labels_are_not_doubted_by_a_model_of_before(papers: Studied) -> None:
+    """It may have learned from the same queries."""
+    estimated = papers.found.estimated
+    assert estimated is not None
+    kept = AppliedRelevance(estimated.relevance, estimated.answerable, estimated.unanswerable)
+    page = check(replace(papers, found=replace(papers.found, estimated=kept)).page())
+    assert "nothing to hold against their labels" in page.text["labels"]

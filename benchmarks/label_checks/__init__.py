@@ -1,0 +1,1 @@
+"""Checks of labels, tried where the truth is known: crops that copy, documents planted twice, labels moved on purpose."""
