@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from haystack import Document
@@ -26,7 +27,7 @@ from taugate_client.filters import all_of, any_of, compare, negate
 def holds(filter: Filter, metadata: Mapping[str, object]) -> bool:
     """Say whether a document meets a filter, by the rules of docs/api.md and of the operators that are to come."""
 
-    def meets(name: str, condition: object) -> bool:
+    def meets(name: str, condition: Any) -> bool:
         if name == "$or":
             return any(holds(each, metadata) for each in condition)
         if name == "$not":

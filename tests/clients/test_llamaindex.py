@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 from llama_index.core import get_response_synthesizer
-from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index_instrumentation import get_dispatcher
 
 from llama_index.retrievers.taugate import TaugateEmptyEvent, TaugateRetriever
 from taugate_client import ConnectionFailed, UnsupportedFilter

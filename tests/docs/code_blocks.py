@@ -33,7 +33,9 @@ from tests.loopback import free_port
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "clients" / "python"
 EXTRAS = {
-    name: set(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+    name: set(
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
     for name, folder in (("taugate", ROOT), ("taugate-client", CLIENT))
 }
 _READY_SECONDS = 120  # of which encoding the sample for the first time takes most
