@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import httpx
+import httpx2
 import pytest
 
 from taugate_client import (
@@ -134,6 +135,7 @@ def test_a_late_reply_is_not_asked_for_again(send) -> None:
         send(server.url, timeout=0.2)
     assert len(server.requests) == 1
     assert late.value.request_id is not None
+    assert isinstance(late.value.__cause__, httpx2.TimeoutException)
 
 
 @BOTH

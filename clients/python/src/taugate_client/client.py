@@ -91,7 +91,9 @@ class _Connection:
         """Return our error for a reply that did not come, or broke off."""
         late = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
         kind = TimedOut if late else ConnectionFailed
-        return kind(f"no reply: {error or type(error).__name__}", request_id=request["headers"]["X-Request-ID"])
+        lost = kind(f"no reply: {error or type(error).__name__}", request_id=request["headers"]["X-Request-ID"])
+        lost.__cause__ = error
+        return lost
 
 
 class TaugateClient(_Connection):

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 from taugate_client.client import AsyncTaugateClient, TaugateClient
 from taugate_client.models import Filter, Result, SearchOptions, SearchResponse
@@ -18,7 +17,7 @@ class Retrieval:
         """url, key: as of TaugateClient."""
         self._url, self._key = url, key
         self._client = TaugateClient(url, key)
-        self._of_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncTaugateClient] = WeakKeyDictionary()
+        self._of_loop: dict[asyncio.AbstractEventLoop, AsyncTaugateClient] = {}
 
     def search(
         self,
@@ -43,9 +42,12 @@ class Retrieval:
     ) -> SearchResponse:
         """Search as `search` does, without blocking the event loop."""
         loop = asyncio.get_running_loop()
-        if loop not in self._of_loop:  # connections cannot move from one loop to another
-            self._of_loop[loop] = AsyncTaugateClient(self._url, self._key)
-        return _log_empty(tighten(await self._of_loop[loop].search(query, **_options(k, filter)), threshold))
+        client = self._of_loop.get(loop)
+        if client is None:  # connections cannot move from one loop to another, and end with theirs
+            client = AsyncTaugateClient(self._url, self._key)
+            running = {each: kept for each, kept in self._of_loop.items() if not each.is_closed()}
+            self._of_loop = {**running, loop: client}
+        return _log_empty(tighten(await client.search(query, **_options(k, filter)), threshold))
 
 
 def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
