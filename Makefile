@@ -8,6 +8,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels judged-traffic chunk-study explanations \
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias llm-queries guesses few-labels chunk-study explanations \
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels label-checks chunk-study explanations privacy \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients generated-client fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
@@ -91,6 +92,9 @@ soak: $(VENV)/.test test-servers ## two hours of all attacks, ordinary load, swa
 clients: $(VENV)/.test ## Java, Go, Node, curl and ab, as they come: each POST is answered; one that is not installed is skipped
 	$(BIN)/python -m benchmarks.reliability.clients $(ARGS)
 
+generated-client: ## generate a Python client from docs/openapi.json, in an environment of its own, and check it with mypy --strict
+	sh tests/clients/generated_client.sh $(PYTHON)
+
 fuzz: $(VENV)/.fuzz ## every reader of what anybody may have written, ten minutes in all; ARGS="--seconds 60" for less
 	$(BIN)/python -m benchmarks.reliability.fuzz $(ARGS)
 
@@ -153,8 +157,8 @@ $(VENV)/.sample: pyproject.toml constraints.txt $(wildcard deploy/requirements/*
 	$(PIP) --no-build-isolation --editable '.[calibration,import,sample]'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.sample
-	$(PIP) --editable '.[calibration,import,sample,test,docs]'
+$(VENV)/.test: $(VENV)/.sample clients/python/pyproject.toml
+	$(PIP) --editable '.[calibration,import,sample,test,docs]' --editable 'clients/python[langchain,llamaindex,haystack]'
 	@touch $@
 
 $(VENV)/.audit: $(VENV)/.sample

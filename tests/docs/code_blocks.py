@@ -31,7 +31,13 @@ from tests.helm.rendered import KEYS, Values, merged, render
 from tests.loopback import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+CLIENT = ROOT / "clients" / "python"
+EXTRAS = {
+    name: set(
+        tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
+    for name, folder in (("taugate", ROOT), ("taugate-client", CLIENT))
+}
 _READY_SECONDS = 120  # of which encoding the sample for the first time takes most
 _SERVES = re.compile(r"^(\w+=\S+ )*(taugate serve|taugate quickstart(?!.*--no-serve)|make quickstart$)")
 
@@ -78,7 +84,8 @@ class PageRun:
         (programs / "python3").symlink_to(sys.executable)
         self._environment = os.environ | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{CLIENT / 'src'}",
+            "HAYSTACK_TELEMETRY_ENABLED": "False",
             "TAUGATE_PORT": str(self.port),
         }
 
@@ -221,10 +228,10 @@ def _without_installations(text: str) -> str:
     """Return a script without installations, whose extras are checked in their place."""
     kept = []
     for line in text.splitlines():
-        installed = re.fullmatch(r"pip install '?taugate(?:\[([\w,]+)\])?'?", line)
+        installed = re.fullmatch(r"pip install '?(taugate|taugate-client)(?:\[([\w,]+)\])?'?", line)
         if installed:
-            named = {name for name in (installed[1] or "").split(",") if name}
-            assert named <= EXTRAS, f"no such extra: {named - EXTRAS}"
+            named, known = {name for name in (installed[2] or "").split(",") if name}, EXTRAS[installed[1]]
+            assert named <= known, f"no such extra: {named - known}"
         else:
             kept.append(line)
     return "\n".join(kept)

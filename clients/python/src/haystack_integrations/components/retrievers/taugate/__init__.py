@@ -1,0 +1,5 @@
+"""Taugate as a retriever of Haystack: `pip install 'taugate-client[haystack]'`."""
+
+from haystack_integrations.components.retrievers.taugate.retriever import TaugateRetriever
+
+__all__ = ["TaugateRetriever"]

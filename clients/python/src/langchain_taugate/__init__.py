@@ -1,0 +1,5 @@
+"""Taugate as a retriever of LangChain: `pip install 'taugate-client[langchain]'`."""
+
+from langchain_taugate.retriever import TaugateRetriever
+
+__all__ = ["TaugateRetriever"]

@@ -1,0 +1,5 @@
+"""Taugate as a retriever of LlamaIndex: `pip install 'taugate-client[llamaindex]'`."""
+
+from llama_index.retrievers.taugate.retriever import TaugateEmptyEvent, TaugateRetriever
+
+__all__ = ["TaugateEmptyEvent", "TaugateRetriever"]

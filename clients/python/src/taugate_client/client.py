@@ -1,0 +1,209 @@
+"""The two clients: TaugateClient blocks, AsyncTaugateClient is awaited. Both send the calls of `api`."""
+
+import asyncio
+import itertools
+import os
+import random
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import httpx2
+
+from taugate_client import api
+from taugate_client.errors import ConnectionFailed, TaugateError, TimedOut, Unavailable
+from taugate_client.models import (
+    ExplainOptions,
+    ExplainResponse,
+    FeedbackResponse,
+    ReleaseResponse,
+    SearchOptions,
+    SearchRequest,
+    SearchResponse,
+)
+
+T = TypeVar("T")
+LOCAL = "http://127.0.0.1:8000"  # where `taugate serve` listens
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a call is sent again, and how long the client waits before that.
+
+    It is sent again after a broken connection and the statuses 408, 429, 503 and 504, and after nothing else.
+    most: further attempts after the first one. first_seconds: the longest first pause, which doubles each time; half of
+    it is random, so that callers do not come back together. longest_seconds: of any pause. A service that asks to wait
+    longer (Retry-After) is not asked again: the error has `retry_after`.
+    """
+
+    most: int = 3
+    first_seconds: float = 0.2
+    longest_seconds: float = 10.0
+
+    def pause(self, error: TaugateError, attempt: int) -> float | None:
+        """Return the seconds to wait after the attempt that failed, numbered from 1; None if it was the last one."""
+        again = isinstance(error, Unavailable) or (type(error) is ConnectionFailed)
+        if not again or attempt > self.most or (error.retry_after or 0.0) > self.longest_seconds:
+            return None
+        backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (attempt - 1))
+        jitter = random.uniform(0.5, 1.0) * backoff  # noqa: S311 (spreads load, keeps no secret)
+        return jitter if error.retry_after is None else error.retry_after + jitter
+
+
+class _Connection:
+    """What both clients share: where and how to send a call."""
+
+    def __init__(
+        self,
+        url: str = LOCAL,
+        key: str | None = None,
+        *,
+        timeout: float = 10.0,
+        retries: Retries = Retries(),
+    ) -> None:
+        """url: of the service. key: an API key; None takes TAUGATE_KEY from the environment, "" sends none.
+
+        timeout: seconds without a byte of the reply; the service gives up after 5 s itself. retries: what happens after
+        a failure. Raises ValueError for a URL or a key that cannot be sent.
+        """
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"url: {url!r} does not begin with http:// or https://")
+        key = os.environ.get("TAUGATE_KEY", "") if key is None else key
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise ValueError("key: only printable ASCII characters without spaces can be sent")
+        self._retries = retries
+        self._open(url, {"Authorization": f"Bearer {key}"} if key else {}, timeout)
+
+    def _open(self, url: str, headers: dict[str, str], timeout: float) -> None:
+        raise NotImplementedError
+
+    @staticmethod
+    def _request(call: api.Call[T]) -> dict[str, Any]:
+        """Return a request with an id of its own, under which the service logs all attempts."""
+        request = {"method": call.method, "url": call.path, "headers": {"X-Request-ID": uuid.uuid4().hex}}
+        return request if call.body is None else request | {"json": call.body}
+
+    @staticmethod
+    def _lost(error: httpx2.RequestError, request: dict[str, Any]) -> ConnectionFailed:
+        """Return our error for a reply that did not come, or broke off."""
+        late = isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout)
+        kind = TimedOut if late else ConnectionFailed
+        lost = kind(f"no reply: {error or type(error).__name__}", request_id=request["headers"]["X-Request-ID"])
+        lost.__cause__ = error
+        return lost
+
+
+class TaugateClient(_Connection):
+    """A client that blocks. It keeps its connections open, threads may share it, and `with` closes it."""
+
+    def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
+        """Return the results that pass the threshold. query: the text; options: see SearchOptions."""
+        return self._send(api.search(query, **options))
+
+    def search_batch(self, queries: Iterable[str | SearchRequest]) -> list[SearchResponse]:
+        """Return a reply to each query, in their order. queries: texts, or texts with options of their own."""
+        return self._send(api.search_batch(queries))
+
+    def feedback(self, query_id: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
+        """Tell the service whether a result answers its query; a judgement that is sent twice counts once.
+
+        query_id: of the reply; document_id: the `id` or `document_id` of one of its results.
+        """
+        return self._send(api.feedback(query_id, document_id, relevant=relevant))
+
+    def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
+        """Return why a document is, or is not, among the results. options: of the search; see ExplainOptions."""
+        return self._send(api.explain(query, document_id, **options))
+
+    def release(self) -> ReleaseResponse:
+        """Return the release in service, with its manifest."""
+        return self._send(api.release())
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def _open(self, url: str, headers: dict[str, str], timeout: float) -> None:
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=timeout)
+
+    def _send(self, call: api.Call[T]) -> T:
+        request = self._request(call)
+        for attempt in itertools.count(1):
+            try:
+                reply = self._http.request(**request)
+                return call.read(reply.status_code, reply.headers, reply.content)
+            except httpx2.RequestError as error:
+                failure: TaugateError = self._lost(error, request)
+            except TaugateError as error:
+                failure = error
+            pause = self._retries.pause(failure, attempt)
+            if pause is None:
+                raise failure
+            time.sleep(pause)
+        raise AssertionError("count() does not end")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncTaugateClient(_Connection):
+    """TaugateClient for asyncio: the same calls, awaited. It belongs to one event loop, and `async with` closes it."""
+
+    async def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchResponse:
+        """Return the results that pass the threshold, as TaugateClient.search does."""
+        return await self._send(api.search(query, **options))
+
+    async def search_batch(self, queries: Iterable[str | SearchRequest]) -> list[SearchResponse]:
+        """Return a reply to each query, as TaugateClient.search_batch does."""
+        return await self._send(api.search_batch(queries))
+
+    async def feedback(self, query_id: str, document_id: str, *, relevant: bool) -> FeedbackResponse:
+        """Tell the service whether a result answers its query, as TaugateClient.feedback does."""
+        return await self._send(api.feedback(query_id, document_id, relevant=relevant))
+
+    async def explain(self, query: str, document_id: str, **options: Unpack[ExplainOptions]) -> ExplainResponse:
+        """Return why a document is, or is not, among the results, as TaugateClient.explain does."""
+        return await self._send(api.explain(query, document_id, **options))
+
+    async def release(self) -> ReleaseResponse:
+        """Return the release in service, with its manifest."""
+        return await self._send(api.release())
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    def _open(self, url: str, headers: dict[str, str], timeout: float) -> None:
+        self._http = httpx2.AsyncClient(base_url=url, headers=headers, timeout=timeout)
+
+    async def _send(self, call: api.Call[T]) -> T:
+        request = self._request(call)
+        for attempt in itertools.count(1):
+            try:
+                reply = await self._http.request(**request)
+                return call.read(reply.status_code, reply.headers, reply.content)
+            except httpx2.RequestError as error:
+                failure: TaugateError = self._lost(error, request)
+            except TaugateError as error:
+                failure = error
+            pause = self._retries.pause(failure, attempt)
+            if pause is None:
+                raise failure
+            await asyncio.sleep(pause)
+        raise AssertionError("count() does not end")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()

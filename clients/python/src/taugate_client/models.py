@@ -1,0 +1,176 @@
+"""What is sent to the service and what comes back, field by field as docs/api.md describes it.
+
+Replies are frozen. Fields that this version does not know are left out, so a newer service does not break it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar
+
+from taugate_client.errors import UnexpectedReply
+
+Scalar: TypeAlias = str | int | float | bool
+# {"field": condition}, all of which hold; also {"$or": [filter, …]} and {"$not": filter}.
+Filter: TypeAlias = Mapping[str, "Scalar | Sequence[Scalar] | Mapping[str, Any] | Sequence[Filter]"]  # Any: JSON
+Calibration: TypeAlias = Literal["calibrated", "provisional"]
+
+
+class ExplainOptions(TypedDict, total=False):
+    """The options of a search that decide which results it keeps. One that is left out has the service's default.
+
+    k: how many results the service considers; the calibrated K by default. filter: which documents it searches, by
+    their metadata. threshold: replaces the calibrated τ, in units of the release's policy; 0.0 is a threshold.
+    min_results: return at least so many, even below the threshold. group_by: `"document"` returns one chunk a document.
+    """
+
+    k: int | None
+    filter: Filter | None
+    threshold: float | None
+    min_results: int
+    group_by: Literal["document"] | None
+
+
+class SearchOptions(ExplainOptions, total=False):
+    """The options of a search. include_text: False leaves titles and texts out of the reply."""
+
+    include_text: bool
+
+
+class SearchRequest(SearchOptions, total=False):
+    """A query of a batch that has options of its own."""
+
+    query: Required[str]
+
+
+class Model(Protocol):
+    """Any of the dataclasses below."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # Any: what typeshed says of a dataclass
+
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One passage: a whole document, or a chunk of one.
+
+    id, document_id: of the passage and of its document, equal for a whole document. rank: its place before the cut,
+    from 1. score: cosine similarity to the query. relevance: the probability that it is relevant, None if the release
+    has no model for that. below_threshold: only `min_results` keeps it. metadata: the document's own.
+    explored: shown below the threshold on purpose, so that people judge such results, too.
+    """
+
+    id: str
+    document_id: str
+    rank: int
+    score: float
+    relevance: float | None
+    below_threshold: bool
+    title: str | None
+    text: str | None
+    metadata: Mapping[str, Scalar | Sequence[str] | None]
+    explored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Drift alarms. While `alarm` is true, what was measured at calibration may not hold; `signals` names them."""
+
+    alarm: bool
+    signals: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResponse:
+    """The results that passed the threshold, best first, and why there are none if there are none.
+
+    threshold: τ, None if the policy is `none`. policy: what is compared with it. calibrated: the calibrated threshold
+    was in force, and its evidence covers this search. calibration: `provisional` if too little evidence stands behind
+    it. considered, dropped: how many results there were before the cut, and how many of them it removed.
+    best_score: the highest similarity, kept or not. reason: `all_below_threshold`, `unanswerable` or
+    `no_documents_match_filter` if `results` is empty. query_id: names this reply in `feedback`.
+    """
+
+    results: Sequence[Result]
+    threshold: float | None
+    policy: str
+    calibrated: bool
+    calibration: Calibration
+    considered: int
+    dropped: int
+    best_score: float | None
+    reason: str | None
+    release: str
+    drift: Drift
+    query_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainResponse:
+    """What a search does with one document, and why.
+
+    kept: the search returns it. rule: the reason as a word; why: the same as a sentence. rank, ranked: its place, from
+    1, among so many. compared: what the policy compares with `threshold`. truncated: the text is longer than the
+    encoder's window. filtered: a filter leaves it out. What a filter hides is None.
+    """
+
+    document_id: str
+    id: str | None
+    rank: int | None
+    ranked: int | None
+    score: float | None
+    relevance: float | None
+    policy: str
+    compared: float | None
+    threshold: float | None
+    kept: bool
+    rule: str
+    why: str
+    truncated: bool | None
+    filtered: bool
+    release: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackResponse:
+    """`accepted`, or `repeated` for a judgement that the service knows already and does not count again."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseResponse:
+    """The release in service: its id, state and manifest, when it was loaded (ISO 8601), and its encoder's precision.
+
+    shadow: the release that is tried beside it, None if there is none.
+    """
+
+    release: str
+    calibration: Calibration
+    shadow: str | None
+    loaded_at: str
+    precision: str
+    manifest: Mapping[str, Any]  # Any: the manifest has a schema of its own
+
+
+def read(model: type[M], body: object) -> M:
+    """Build a model from JSON and ignore fields that it does not have.
+
+    body: what was parsed. Raises UnexpectedReply if it is no object, or lacks a field.
+    """
+    if not isinstance(body, Mapping):
+        raise UnexpectedReply(f"expected a JSON object for {model.__name__}, got {type(body).__name__}")
+    missing = [each.name for each in fields(model) if each.default is MISSING and each.name not in body]
+    if missing:
+        raise UnexpectedReply(f"the reply lacks {', '.join(missing)}: is this the URL of a Taugate service?")
+    return model(**{each.name: body[each.name] for each in fields(model) if each.name in body})
+
+
+def read_search(body: object) -> SearchResponse:
+    """Build the reply to a search. body: JSON. Raises UnexpectedReply as `read` does."""
+    reply = read(SearchResponse, body)
+    results: object = reply.results  # whatever the JSON has
+    if not isinstance(results, list):
+        raise UnexpectedReply("the reply's results are no list: is this the URL of a Taugate service?")
+    return replace(reply, results=tuple(read(Result, each) for each in results), drift=read(Drift, reply.drift))

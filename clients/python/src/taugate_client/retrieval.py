@@ -1,0 +1,111 @@
+"""What the retrievers of all frameworks share: how they connect, what they ask, and what they say of a reply."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from taugate_client.client import AsyncTaugateClient, TaugateClient
+from taugate_client.models import Filter, Result, SearchOptions, SearchResponse
+
+_LOG = logging.getLogger("taugate_client")
+
+
+class Retrieval:
+    """Searches one service, from threads and from any number of event loops."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """url, key: as of TaugateClient."""
+        self._url, self._key = url, key
+        self._client = TaugateClient(url, key)
+        self._of_loop: dict[asyncio.AbstractEventLoop, AsyncTaugateClient] = {}
+
+    def search(
+        self,
+        query: str,
+        k: int | None = None,
+        filter: Filter | None = None,
+        threshold: float | None = None,
+    ) -> SearchResponse:
+        """Search, and tighten the reply.
+
+        k, filter: as of SearchOptions. threshold: None or 0 keeps what the service returns; for a positive one see
+        `tighten`.
+        """
+        return _log_empty(tighten(self._client.search(query, **_options(k, filter)), threshold))
+
+    async def search_async(
+        self,
+        query: str,
+        k: int | None = None,
+        filter: Filter | None = None,
+        threshold: float | None = None,
+    ) -> SearchResponse:
+        """Search as `search` does, without blocking the event loop."""
+        loop = asyncio.get_running_loop()
+        client = self._of_loop.get(loop)
+        if client is None:  # connections cannot move from one loop to another, and end with theirs
+            client = AsyncTaugateClient(self._url, self._key)
+            running = {each: kept for each, kept in self._of_loop.items() if not each.is_closed()}
+            self._of_loop = {**running, loop: client}
+        return _log_empty(tighten(await client.search(query, **_options(k, filter)), threshold))
+
+
+def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
+    """Drop the results whose score is below a threshold of the caller's own.
+
+    threshold: None and 0 drop nothing, because many user interfaces send 0 where nobody chose a threshold. The service
+    has applied the calibrated τ already, so a positive threshold can remove results but never add any.
+    Raises ValueError for a negative one.
+    """
+    if threshold is not None and not threshold >= 0:  # NaN neither
+        raise ValueError("threshold: it can only tighten the calibrated one; leave it out, or use a positive number")
+    kept = tuple(result for result in reply.results if not threshold or result.score >= threshold)
+    dropped = len(reply.results) - len(kept)
+    if not dropped:
+        return reply
+    return replace(reply, results=kept, dropped=reply.dropped + dropped, reason=None if kept else "all_below_threshold")
+
+
+def metadata(reply: SearchResponse, result: Result) -> dict[str, object]:
+    """Return a result's metadata with what is known of its search.
+
+    A field of the document that has the name of one of ours is kept as `document.<name>`.
+    """
+    ours: dict[str, object] = {
+        "id": result.id,
+        "document_id": result.document_id,
+        "title": result.title,
+        "rank": result.rank,
+        "score": result.score,
+        "relevance": result.relevance,
+        "query_id": reply.query_id,
+        "release": reply.release,
+        "calibrated": reply.calibrated,
+        "calibration": reply.calibration,
+    }
+    documents = {f"document.{name}" if name in ours else name: value for name, value in result.metadata.items()}
+    return documents | ours
+
+
+def reason_of_empty(reply: SearchResponse) -> dict[str, object]:
+    """Return why a reply has no results, as the events of LangChain and LlamaIndex carry it."""
+    names = ("reason", "best_score", "threshold", "considered", "query_id", "release", "calibration")
+    return {name: getattr(reply, name) for name in names}
+
+
+def _options(k: int | None, filter: Filter | None) -> SearchOptions:
+    options: SearchOptions = {}
+    if k is not None:
+        options["k"] = k
+    if filter:
+        options["filter"] = filter
+    return options
+
+
+def _log_empty(reply: SearchResponse) -> SearchResponse:
+    if not reply.results:
+        _LOG.info(
+            "no result: %s (best score %s, threshold %s, query_id %s)",
+            reply.reason, reply.best_score, reply.threshold, reply.query_id,
+        )  # fmt: skip
+    return reply

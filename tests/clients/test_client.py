@@ -1,0 +1,185 @@
+"""TaugateClient and AsyncTaugateClient against the real service, and their models against its description."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+import taugate_client
+from taugate_client import (
+    AsyncTaugateClient,
+    Forbidden,
+    InvalidRequest,
+    NotFound,
+    TaugateClient,
+    TaugateError,
+    Unauthorized,
+    UnexpectedReply,
+)
+from taugate_client.api import search, search_batch
+from taugate_client.errors import error_type
+from taugate_client.models import ExplainOptions, SearchOptions
+from tests.service_process import ServiceProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["components"]["schemas"]
+QUESTION = "Who is liable for hidden defects?"
+
+
+@pytest.fixture
+def client(service: ServiceProcess) -> Iterator[TaugateClient]:
+    with TaugateClient(f"http://127.0.0.1:{service.port}") as client:
+        yield client
+
+
+def test_a_search_returns_what_the_service_says(client: TaugateClient, service: ServiceProcess) -> None:
+    reply = client.search(QUESTION, k=3)
+    said = service.http.post("/search", json={"query": QUESTION, "k": 3}).json()
+    assert [result.id for result in reply.results] == [result["id"] for result in said["results"]]
+    assert reply.results[0].score == said["results"][0]["score"]
+    assert reply.results[0].metadata == said["results"][0]["metadata"]
+    assert reply.results[0].text == said["results"][0]["text"]
+    assert (reply.threshold, reply.considered, reply.release) == (said["threshold"], 3, said["release"])
+    assert reply.drift.alarm is False
+
+
+def test_a_batch_mixes_texts_and_requests(client: TaugateClient) -> None:
+    first, second = client.search_batch([QUESTION, {"query": QUESTION, "k": 1, "include_text": False}])
+    assert [result.id for result in second.results] == [first.results[0].id]
+    assert first.results[0].text
+    assert second.results[0].text is None
+
+
+def test_feedback_explain_and_release(client: TaugateClient) -> None:
+    reply = client.search(QUESTION)
+    judged = reply.results[0].id
+    assert client.feedback(reply.query_id, judged, relevant=True).status == "accepted"
+    assert client.feedback(reply.query_id, judged, relevant=True).status == "repeated"
+    explained = client.explain(QUESTION, judged, k=1)
+    assert (explained.kept, explained.rank, explained.rule) == (True, 1, "kept")
+    release = client.release()
+    assert (release.release, release.manifest["release_id"]) == (reply.release, reply.release)
+
+
+def test_the_asynchronous_client_answers_alike(service: ServiceProcess, client: TaugateClient) -> None:
+    async def ask() -> None:
+        async with AsyncTaugateClient(f"http://127.0.0.1:{service.port}") as asked:
+            replies = await asyncio.gather(*(asked.search(QUESTION) for _ in range(4)))
+            assert [reply.results for reply in replies] == [client.search(QUESTION).results] * 4
+            (batch,) = await asked.search_batch([QUESTION])
+            assert batch.results == replies[0].results
+            judged = batch.results[1].id
+            assert (await asked.feedback(batch.query_id, judged, relevant=False)).status == "accepted"
+            assert (await asked.explain(QUESTION, judged)).kept
+            assert (await asked.release()).release == batch.release
+            with pytest.raises(InvalidRequest):
+                await asked.search("")
+
+    asyncio.run(ask())
+
+
+def test_connections_stay_open(client: TaugateClient, service: ServiceProcess) -> None:
+    for _ in range(5):
+        client.search(QUESTION)
+    pool = client._http._transport._pool  # type: ignore[attr-defined]
+    assert len(pool.connections) == 1
+
+
+def test_errors_carry_code_message_and_request_id(client: TaugateClient) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        client.search(QUESTION, filter={"colour": "red"})
+    error = refused.value
+    assert (error.status, error.code, error.retry_after) == (422, "invalid", None)
+    assert "there is category" in error.message
+    assert error.request_id and error.request_id in str(error)
+    with pytest.raises(NotFound) as unknown:
+        client.feedback("0" * 32, "x", relevant=True)
+    assert unknown.value.code == "not_found"
+
+
+def test_the_key_comes_from_the_argument_or_the_environment(releases: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "of-the-test"  # noqa: S105
+    key = {"name": "app", "sha256": hashlib.sha256(secret.encode()).hexdigest(), "scopes": ["search"]}
+    with ServiceProcess(releases, TAUGATE_KEYS=json.dumps([key])) as guarded:
+        url = f"http://127.0.0.1:{guarded.ready().port}"
+        with TaugateClient(url) as anonymous, pytest.raises(Unauthorized) as refused:
+            anonymous.search(QUESTION)
+        assert refused.value.code == "unauthorized"
+        with TaugateClient(url, secret) as named:
+            assert named.search(QUESTION).results
+        monkeypatch.setenv("TAUGATE_KEY", secret)
+        with TaugateClient(url) as silent:
+            assert silent.search(QUESTION).results
+            assert secret not in repr(silent)
+            with pytest.raises(Forbidden, match="feedback"):
+                silent.feedback("0" * 32, "x", relevant=True)
+        with TaugateClient(url, "") as without, pytest.raises(Unauthorized):
+            without.search(QUESTION)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [(("localhost:8000",), "http://"), (("http://h", "a\nb"), "key")])
+def test_what_cannot_be_sent_is_refused_at_once(arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ValueError, match=said) as refused:
+        TaugateClient(*arguments)
+    assert "a\nb" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "model", ["Result", "Drift", "SearchResponse", "ExplainResponse", "FeedbackResponse", "ReleaseResponse"]
+)
+def test_models_have_every_field_of_the_api(model: str) -> None:
+    known = fields(getattr(taugate_client, model))
+    described = SCHEMAS[model]["properties"].keys()
+    assert described <= {each.name for each in known}
+    assert {each.name for each in known if each.default is MISSING} <= described, "a field that no reply has"
+
+
+def test_options_are_those_of_the_api() -> None:
+    assert SearchOptions.__annotations__.keys() | {"query"} == SCHEMAS["SearchRequest"]["properties"].keys()
+    assert (
+        ExplainOptions.__annotations__.keys() | {"query", "document_id"}
+        == SCHEMAS["ExplainRequest"]["properties"].keys()
+    )
+
+
+def reply_of(**changes: object) -> bytes:
+    reply = {
+        "results": [], "threshold": 0.2, "policy": "similarity", "calibrated": True, "calibration": "calibrated",
+        "considered": 5, "dropped": 5, "best_score": 0.1, "reason": "all_below_threshold", "release": "r",
+        "drift": {"alarm": False, "signals": []}, "query_id": "0" * 32,
+    }  # fmt: skip
+    return json.dumps(reply | changes).encode()
+
+
+def test_a_field_of_a_newer_service_is_ignored() -> None:
+    reply = search("q").read(200, {}, reply_of(later="yes", drift={"alarm": True, "signals": ["topk"], "since": 1}))
+    assert reply.drift.alarm and reply.reason == "all_below_threshold"
+    with pytest.raises(AttributeError):
+        reply.reason = None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"null", b"{}", reply_of(results={}), reply_of(results=[{}])])
+def test_a_reply_of_something_else_is_named(body: bytes) -> None:
+    with pytest.raises(UnexpectedReply):
+        search("q").read(200, {}, body)
+    with pytest.raises(UnexpectedReply):
+        search_batch(["q"]).read(200, {}, body)
+
+
+def test_an_error_of_a_proxy_is_an_error_too() -> None:
+    with pytest.raises(TaugateError) as bad_gateway:
+        search("q").read(502, {"x-request-id": "abc"}, b"<html>Bad gateway</html>")
+    assert (bad_gateway.value.status, bad_gateway.value.code, bad_gateway.value.request_id) == (502, None, "abc")
+    with pytest.raises(UnexpectedReply, match="307"):
+        search("q").read(307, {}, b"")
+
+
+def test_every_error_of_the_service_has_a_class() -> None:
+    from taugate.service.errors import ApiError
+
+    kinds = {kind: error_type(kind.status, kind.code) for kind in ApiError.__subclasses__()}
+    assert all(issubclass(kind, TaugateError) and kind is not UnexpectedReply for kind in kinds.values())

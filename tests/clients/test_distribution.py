@@ -1,0 +1,105 @@
+"""The wheel of the client: small, complete, with one dependency, and no import of Taugate or of a foreign framework."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.deploy.test_package import build, names
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = ROOT / "clients" / "python"
+SOURCES = CLIENT / "src"
+FRAMEWORKS = {
+    "taugate_client": set(),
+    "langchain_taugate": {"langchain_core", "pydantic"},
+    "llama_index": {"llama_index", "llama_index_instrumentation"},
+    "haystack_integrations": {"haystack"},
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = tmp_path_factory.mktemp("tree") / "python"
+    shutil.copytree(CLIENT, tree, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+    return build("wheel", tree, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(archive.read(name))
+
+
+def test_it_is_small_and_complete(wheel: Path) -> None:
+    assert wheel.stat().st_size < 60_000
+    modules = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py")}
+    typed = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("py.typed")}
+    assert len(typed) == 4
+    found = {name for name in names(wheel) if ".dist-info/" not in name}
+    assert found == modules | typed
+    assert {PurePosixPath(name).parts[0] for name in found} == set(FRAMEWORKS)
+
+
+def test_shared_namespaces_are_left_to_all(wheel: Path) -> None:
+    """An __init__.py in llama_index or haystack_integrations would hide every other distribution's modules."""
+    shared = {"llama_index", "llama_index/retrievers", "haystack_integrations", "haystack_integrations/components"}
+    assert not {f"{folder}/__init__.py" for folder in shared} & names(wheel)
+
+
+def test_it_brings_its_http_library_and_nothing_more(metadata: Message) -> None:
+    required = metadata.get_all("Requires-Dist", [])
+    assert [each for each in required if "extra ==" not in each] == ["httpx2<3,>=2.9"]
+    assert set(metadata.get_all("Provides-Extra", [])) == {"langchain", "llamaindex", "haystack"}
+    for extra in ("langchain", "llamaindex", "haystack"):
+        assert len([each for each in required if f'extra == "{extra}"' in each]) == 1
+
+
+def test_its_version_is_that_of_the_service(metadata: Message) -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        assert metadata["Version"] == tomllib.load(file)["project"]["version"]
+
+
+def test_the_checkers_of_packages_find_nothing(wheel: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", FRAMEWORKS)
+def test_a_package_imports_its_own_framework_only(package: str) -> None:
+    imported = set()
+    for path in (SOURCES / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0
+                imported.add(str(node.module).partition(".")[0])
+    others = imported - sys.stdlib_module_names - {package, "taugate_client"}
+    assert others <= FRAMEWORKS[package] | ({"httpx2"} if package == "taugate_client" else set())
+
+
+def test_it_works_where_nothing_else_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """The wheel on a path of its own, with httpx2 and what that requires: neither numpy nor pydantic is imported."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    program = (
+        "import sys, taugate_client; assert taugate_client.__file__.startswith(sys.argv[1]); "
+        "print(*sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = set(done.stdout.split())
+    assert not loaded & {"faiss", "numpy", "onnxruntime", "pydantic", "taugate", "torch"}
+    assert {"httpx2", "taugate_client"} <= loaded

@@ -1,0 +1,84 @@
+"""LlamaIndex's query engine on the real service, an empty answer included."""
+
+import asyncio
+
+import pytest
+from llama_index.core import get_response_synthesizer
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.instrumentation.events import BaseEvent
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import MetadataMode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index_instrumentation import get_dispatcher
+
+from llama_index.retrievers.taugate import TaugateEmptyEvent, TaugateRetriever
+from taugate_client import ConnectionFailed, UnsupportedFilter
+from tests.loopback import free_port
+from tests.service_process import ServiceProcess
+
+QUESTION = "Who is liable for hidden defects?"
+
+
+@pytest.fixture
+def url(service: ServiceProcess) -> str:
+    return f"http://127.0.0.1:{service.port}"
+
+
+class Empty(BaseEventHandler):
+    """Keeps the events of empty answers."""
+
+    seen: list[TaugateEmptyEvent]
+
+    def handle(self, event: BaseEvent, **rest: object) -> None:
+        if isinstance(event, TaugateEmptyEvent):
+            self.seen.append(event)
+
+
+def engine(retriever: TaugateRetriever) -> RetrieverQueryEngine:
+    return RetrieverQueryEngine(retriever, get_response_synthesizer(llm=MockLLM()))
+
+
+def test_a_query_engine_answers_from_the_passages(url: str, service: ServiceProcess) -> None:
+    reply = service.http.post("/search", json={"query": QUESTION, "k": 2}).json()
+    response = engine(TaugateRetriever(url, k=2)).query(QUESTION)
+    assert [node.node_id for node in response.source_nodes] == [result["id"] for result in reply["results"]]
+    assert [node.score for node in response.source_nodes] == [result["score"] for result in reply["results"]]
+    metadata = response.source_nodes[0].metadata
+    assert metadata["release"] == reply["release"]
+    assert metadata["calibration"] == "calibrated"
+    assert len(metadata["query_id"]) == 32
+    assert reply["results"][0]["text"] in str(response), "MockLLM repeats its prompt"
+    assert metadata["query_id"] not in str(response), "what is known of the search is nothing for the model"
+    assert f"category: {metadata['category']}" in response.source_nodes[0].get_content(MetadataMode.LLM)
+
+
+def test_an_empty_answer_reaches_the_reader_with_its_reason(url: str) -> None:
+    handler = Empty(seen=[])
+    get_dispatcher().add_event_handler(handler)
+    response = engine(TaugateRetriever(url, threshold=0.99)).query(QUESTION)
+    assert str(response) == "Empty Response"
+    assert response.source_nodes == []
+    assert [event.reply["reason"] for event in handler.seen] == ["all_below_threshold"]
+
+
+def test_it_retrieves_asynchronously(url: str) -> None:
+    retriever = TaugateRetriever(url, k=3)
+    for _ in range(2):  # each in an event loop of its own
+        nodes = asyncio.run(retriever.aretrieve(QUESTION))
+        assert [node.node_id for node in nodes] == [node.node_id for node in retriever.retrieve(QUESTION)]
+
+
+def test_filters(url: str) -> None:
+    (first,) = TaugateRetriever(url, k=1).retrieve(QUESTION)
+    wanted = MetadataFilters(filters=[MetadataFilter(key="category", value=first.metadata["category"])])
+    nodes = TaugateRetriever(url, filters=wanted).retrieve(QUESTION)
+    assert {node.metadata["category"] for node in nodes} == {first.metadata["category"]}
+    text = MetadataFilters(filters=[MetadataFilter(key="category", value="a", operator="text_match")])
+    with pytest.raises(UnsupportedFilter, match="text_match"):
+        TaugateRetriever(url, filters=text)
+
+
+def test_a_service_that_cannot_answer_is_an_error() -> None:
+    with pytest.raises(ConnectionFailed):
+        TaugateRetriever(f"http://127.0.0.1:{free_port()}").retrieve(QUESTION)
