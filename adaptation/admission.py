@@ -84,14 +84,19 @@ def _reason(record: GateRecord, units: SamplingUnits, *, better: bool) -> str:
             "label more queries, or give another --split"
         )
     if gain <= 0:
-        return f"NDCG@10 falls by {-gain:.4f} on unseen queries; keep the base encoder, or label more queries to learn from"
+        return f"NDCG@10 falls by {-gain:.4f} on unseen queries; keep the base encoder, or learn from more queries"
     if loss >= record.margin:
         return f"accuracy@{K} falls by {loss:.4f}, and {record.margin:g} is the margin; keep the base encoder"
-    shown = f"NDCG@10 rises by {gain:.4f} on {units.words}, and that may be chance (p = {record.p_adjusted:.2g})"
+    shown = f"NDCG@10 rises by {gain:.4f} on {units.words}, which may be chance (p = {record.p_adjusted:.2g})"
+    if record.accuracy.p > record.ndcg.p:
+        shown = (
+            f"accuracy@{K} may fall by {record.accuracy.loss.upper:.4f} (95 % limit, {units.words}), and "
+            f"{record.margin:g} is the margin"
+        )
     if record.queries_needed is None:
         return f"{shown}; more queries like these would not tell: keep the base encoder"
     more = math.ceil(record.queries_needed / 10) * 10
-    return f"{shown}; about {more:,} unseen queries like these would tell, of {len(units):,}: label more"
+    return f"{shown}; about {more:,} unseen queries like these would tell, and there are {len(units):,}: label more"
 
 
 def _recall(trial: SearchTrial, pairs: EncodedPairs) -> float:

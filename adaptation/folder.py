@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.models import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
 from taugate.adaptation.linear import LinearMap
 from taugate.calibration.export.torch_model import kind, load_model, refuse_unknown_modules

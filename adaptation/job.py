@@ -2,10 +2,11 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from taugate.adaptation.admission import Admission
+from taugate.adaptation.linear import LinearMap
 from taugate.adaptation.pairs import AdaptationQueries
 from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes
 from taugate.adaptation.settings import TRAIN, AdaptationSettings
@@ -23,6 +24,14 @@ from taugate.retrieval.encoder.encoder import OnnxEncoder
 from taugate.retrieval.release.adaptation import AdaptationRecord
 from taugate.retrieval.release.evidence import IsotropyRecord
 from taugate.retrieval.vectors.similarity import Float32
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What came of an adaptation; learned: the map that was chosen; record: of it, with the evidence."""
+
+    learned: LinearMap
+    record: AdaptationRecord
 
 
 def adapt(
@@ -49,17 +58,32 @@ def adapt(
             queries = AdaptationQueries.collect(evaluation, training, settings.seed)
         with watch.stage("export"):
             encoder = OnnxEncoder.load(exported_encoder(base))
-        pairs = _encode(evaluation, queries, encoder, say, watch)
-        with watch.stage("adapt"):
-            learned = LearnedRecipes.climb(
-                pairs, settings.recipe, settings.seed, lambda: settings.seconds - watch.total, say
-            )
-        with watch.stage("admit"):
-            admission = Admission.decide(pairs, learned)
-            record = _record(pairs, learned, admission, encoder, settings)
+        found = learn_and_judge(evaluation, queries, encoder, settings, say, watch)
         with watch.stage("write"):
-            write_encoder(model_folder(base), base, learned.chosen.learned, record, target)
-    return record
+            write_encoder(model_folder(base), base, found.learned, found.record, target)
+    return found.record
+
+
+def learn_and_judge(
+    dataset: Dataset,
+    queries: AdaptationQueries,
+    encoder: OnnxEncoder,
+    settings: AdaptationSettings,
+    say: Callable[[str], None],
+    watch: Stopwatch,
+) -> Adaptation:
+    """Encode, try the recipes and judge them; nothing is written.
+
+    dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`.
+    """
+    pairs = _encode(dataset, queries, encoder, say, watch)
+    with watch.stage("adapt"):
+        learned = LearnedRecipes.climb(
+            pairs, settings.recipe, settings.seed, lambda: settings.seconds - watch.total, say
+        )
+    with watch.stage("admit"):
+        admission = Admission.decide(pairs, learned)
+        return Adaptation(learned.chosen.learned, _record(pairs, learned, admission, encoder, settings))
 
 
 def _check_base(base: str) -> None:

@@ -16,7 +16,7 @@ from taugate.retrieval.documents.store import DocumentStore
 from taugate.retrieval.release.adaptation import PairsRecord
 
 _MOST = {TRAIN: 4096, VALIDATION: 1024}  # queries of a part; the step that learns from them takes fewer still
-# Fewer pairs move a matrix of 384 × 384 numbers nowhere that can be trusted, and fewer queries choose and judge by luck.
+# Fewer pairs hold no matrix of 384 × 384 numbers, and with fewer queries luck chooses and judges.
 FEWEST = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
 _USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide on admission"}
 

@@ -12,6 +12,7 @@ from taugate.adaptation.parts import TRAIN
 from taugate.adaptation.settings import Recipe
 from taugate.adaptation.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
 from taugate.calibration.gate.baseline import DEPTH, SearchTrial
+from taugate.calibration.metrics.clusters import PerQuery
 from taugate.calibration.metrics.documents import Parents, relevant_passages
 from taugate.ingestion.dataset.beir import LabelledQuery
 from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, WhiteningRecord
@@ -35,10 +36,10 @@ class EncodedPairs:
     unseen: Float32
     parents: Parents
 
-    def ndcg(self, learned: LinearMap | None) -> float:
-        """Return NDCG@10 of the validation queries in the whole corpus; learned: None for the base encoder."""
+    def validate(self, learned: LinearMap | None) -> PerQuery:
+        """Return NDCG@10 of each validation query in the whole corpus; learned: None for the base encoder."""
         trial = search_trial(self.queries.validation, self.validation, self.documents, learned, DEPTH, self.parents)
-        return float(trial.outcomes().ndcg.mean())
+        return trial.outcomes().ndcg
 
 
 def search_trial(
@@ -63,12 +64,18 @@ def search_trial(
 class TriedRecipe:
     """A recipe at its best on the validation queries.
 
-    name: of the recipe; learned: its map, all recipes before it included; ndcg: NDCG@10 of the validation queries.
+    name: of the recipe; learned: its map, all recipes before it included; per_query: (v,) float64, NDCG@10 of each
+    validation query.
     """
 
     name: RecipeName
     learned: LinearMap
-    ndcg: float
+    per_query: PerQuery
+
+    @property
+    def ndcg(self) -> float:
+        """Return the mean over the validation queries."""
+        return float(self.per_query.mean())
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class LearnedRecipes:
         the adapter, or a function that returns the seconds that are left, which then decide; say: told a line of
         progress at a time.
         """
-        base = pairs.ndcg(None)
+        base = float(pairs.validate(None).mean())
         curve = [CurvePoint(recipe="base", ndcg=base)]
         say(f"base: NDCG@10 {base:.4f} on {len(pairs.validation):,} validation queries")
         settings, best = _whiten(pairs, curve)
@@ -121,23 +128,34 @@ class LearnedRecipes:
 
 
 def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningRecord, TriedRecipe]:
-    """Choose the exponent with the mean subtracted, and then how much of the mean is; the earlier of equal ones."""
+    """Choose the exponent with the mean subtracted, and then how much of the mean is.
+
+    Of the exponents it is the smallest within one standard error of the best (Breiman et al., Classification and
+    Regression Trees, 1984, §3.4.3): crops repeat the words of their document, and so reward more whitening than the
+    questions of people do.
+    """
     corpus = pairs.documents[pairs.queries.parts.passages(TRAIN)]
     components = PrincipalComponents.fit(np.concatenate([corpus, pairs.train]))
-    found: dict[WhiteningRecord, TriedRecipe] = {}
 
-    def best_of(candidates: list[WhiteningRecord]) -> WhiteningRecord:
-        for each in candidates:
-            if each not in found:
-                learned = components.whitening(each)
-                found[each] = TriedRecipe("whitening", learned, pairs.ndcg(learned))
-                curve.append(CurvePoint(recipe="whitening", whitening=each, ndcg=found[each].ndcg))
-        return max(found, key=lambda each: found[each].ndcg)
+    def tried(centring: float, exponent: float) -> tuple[WhiteningRecord, TriedRecipe]:
+        settings = WhiteningRecord(centring=centring, exponent=exponent)
+        learned = components.whitening(settings)
+        found = TriedRecipe("whitening", learned, pairs.validate(learned))
+        curve.append(CurvePoint(recipe="whitening", whitening=settings, ndcg=found.ndcg))
+        return settings, found
 
-    first = best_of([WhiteningRecord(centring=CENTRINGS[0], exponent=exponent) for exponent in EXPONENTS])
-    rest = [WhiteningRecord(centring=each, exponent=first.exponent) for each in CENTRINGS]
-    chosen = best_of([each for each in rest if (each.centring, each.exponent) != (0.0, 0.0)])  # which changes nothing
-    return chosen, found[chosen]
+    exponents = [tried(CENTRINGS[0], exponent) for exponent in EXPONENTS]
+    best = max((found for _, found in exponents), key=lambda each: each.ndcg)
+    first = next(each for each in exponents if _within_one_error(each[1], best))
+    if first[0].exponent == 0:  # without a part of the mean nothing would change
+        return first
+    return max([first, *(tried(share, first[0].exponent) for share in CENTRINGS[1:])], key=lambda each: each[1].ndcg)
+
+
+def _within_one_error(recipe: TriedRecipe, best: TriedRecipe) -> bool:
+    """Tell whether a recipe is below the best by no more than the standard error of the difference, by query."""
+    differences = best.per_query - recipe.per_query
+    return bool(differences.mean() <= differences.std(ddof=1) / np.sqrt(len(differences)))
 
 
 def _adapt(
@@ -155,7 +173,7 @@ def _adapt(
     best: TriedRecipe | None = None
     for each in fit(drawn, most):
         learned = start.learned.then(each.weight)
-        tried = TriedRecipe("adapter", learned, pairs.ndcg(learned))
+        tried = TriedRecipe("adapter", learned, pairs.validate(learned))
         curve.append(CurvePoint(recipe="adapter", step=each.step, loss=each.loss, ndcg=tried.ndcg))
         best = tried if best is None or tried.ndcg > best.ndcg else best
     return best, most
