@@ -64,23 +64,24 @@ def adapt(
     return found.record
 
 
-def learn_and_judge(
+def learn_and_judge(  # noqa: PLR0913, PLR0917 (data, base and how)
     dataset: Dataset,
     queries: AdaptationQueries,
     encoder: OnnxEncoder,
     settings: AdaptationSettings,
     say: Callable[[str], None],
     watch: Stopwatch,
+    steps: int | None = None,
 ) -> Adaptation:
     """Encode, try the recipes and judge them; nothing is written.
 
-    dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`.
+    dataset: its documents; queries: of the three parts; encoder: the base; settings, say, watch: as for `adapt`; steps:
+    gradient steps of the adapter, None for as many as the budget allows.
     """
     pairs = _encode(dataset, queries, encoder, say, watch)
     with watch.stage("adapt"):
-        learned = LearnedRecipes.climb(
-            pairs, settings.recipe, settings.seed, lambda: settings.seconds - watch.total, say
-        )
+        allowed = (lambda: settings.seconds - watch.total) if steps is None else steps
+        learned = LearnedRecipes.climb(pairs, settings.recipe, settings.seed, allowed, say)
     with watch.stage("admit"):
         admission = Admission.decide(pairs, learned)
         return Adaptation(learned.chosen.learned, _record(pairs, learned, admission, encoder, settings))

@@ -13,7 +13,7 @@ PAGE = Page[AdaptPlan](
     title="# Adapted encoders: what a minute gains",
     introduction="""\
 `taugate adapt` learns a linear map of an encoder's embeddings ([how to](../how-to/adapt-the-encoder.md)). This page measures what that gains
-on public data sets with `--budget 1m`. Half of the documents are learned from, 15 % choose, and 35 % are unseen: each seed divides them
+on public data sets, with the 64 steps that `--budget 1m` allows on two free cores. Half of the documents are learned from, 15 % choose, and 35 % are unseen: each seed divides them
 anew, by whole documents. Gains are points of NDCG@10 of the average unseen query, searched in the whole corpus: the mean over the seeds,
 with the lowest and the highest. *Units* are what the gate counts as independent draws. The temperature, the learning rate and the shares
 were chosen on covidqa_chunks, squadshifts_reddit and cosqa, so their gains are a little optimistic; no choice has seen the other sets.""",
