@@ -102,13 +102,12 @@ def _read(
     split = settings.split
     if split is None and TRAIN in splits_in(data):
         split = TRAIN
-    if split is None:
-        say("no split train: learning from crops of the documents")
     folders = [spool / name for name in ("evaluation", "training")]
     for folder in folders:
         folder.mkdir()
     evaluation = read_dataset(data, settings.eval_split or default_split(str(data), say), folders[0])
     if split is None:
+        say("no split train: learning from crops of the documents")
         return evaluation, None
     return evaluation, evaluation if split == evaluation.split else read_dataset(data, split, folders[1])
 

@@ -118,7 +118,8 @@ class LearnedRecipes:
         if recipe != "whitening":
             adapted, made = _adapt(pairs, best, seed, steps, curve)
             if adapted is None:
-                say("adapter: left out, as the budget is spent; give a larger --budget")
+                why = "its loss is no number" if made else "the budget is spent; give a larger --budget"
+                say(f"warning: the adapter is left out: {why}")
             else:
                 say(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {made} steps at most")
                 tried.append(adapted)
