@@ -114,7 +114,7 @@ def gains_table(rows: Sequence[tuple[str, Sequence[Trial]]]) -> str:
         "whitening",
         "whitening and adapter",
         "admitted",
-        "seconds",
+        "CPU seconds",
     ]
     return table(header, [_row(name, found) for name, found in rows])
 
