@@ -10,6 +10,8 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels label-checks chunk-study explanations privacy \
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients generated-client fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
+.PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
+  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
@@ -76,6 +78,9 @@ calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks inge
 
 update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.update.tables $(ARGS)
+
+adapt: $(VENV)/.test ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA
+	$(BIN)/python -m benchmarks.adapt.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)

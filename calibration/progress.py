@@ -11,6 +11,8 @@ from typing import TypeVar
 _DOING = {
     "read": "reading the data set",
     "export": "preparing the encoder",
+    "adapt": "learning from pairs",
+    "admit": "judging on unseen queries",
     "gate": "trying cheaper ways to search",
     "search": "searching all queries",
     "model": "estimating relevance",

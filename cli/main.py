@@ -28,6 +28,7 @@ COMMANDS = {
     "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),
     "traffic": ("make labelled queries from what users said of results", "taugate.cli.traffic"),
     "judge": ("judge results of sampled queries, as labels for calibration", "taugate.cli.judge"),
+    "adapt": ("adapt an encoder to a data set, and say whether it is better", "taugate.cli.adapt"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
     "explain": ("say why a document is, or is not, among the results of a query", "taugate.cli.explain"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),

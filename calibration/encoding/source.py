@@ -67,12 +67,21 @@ def exported_encoder(name_or_path: str) -> Path:
     if (path / encoder.CONFIG).is_file():
         return path
     name = path.resolve().name if path.is_dir() else name_or_path
-    folder = path if path.is_dir() else _packaged(name_or_path) or _downloaded(name_or_path)
+    folder = model_folder(name_or_path)
     revision = _source_digest(folder)
     kept = cache_folder() / "encoders" / sha256_json([_EXPORT_VERSION, name, revision, _versions()])[:32]
     if not kept.is_dir():
         _export(folder, name, revision, kept)
     return kept
+
+
+def model_folder(name_or_path: str) -> Path:
+    """Return the folder of a sentence-transformers model, as it was trained.
+
+    name_or_path: of a model, or its folder. Raises EncoderError where there is none.
+    """
+    path = Path(name_or_path)
+    return path if path.is_dir() else _packaged(name_or_path) or _downloaded(name_or_path)
 
 
 def int8_encoder(folder: Path) -> Path:

@@ -4,7 +4,8 @@ Every candidate answers the same queries as the exact, unprojected float32 basel
 candidate per query, of accuracy@K and of NDCG@10, and both have to be non-inferior: the candidate's p-value is the
 larger of the two (intersection–union test, Berger 1982, needs no correction). Several candidates give chance several
 tries, so that their p-values are adjusted by Holm's method ("A simple sequentially rejective multiple test procedure",
-Scand. J. Statist. 6, 1979): with the gate's confidence no inferior candidate is admitted at all.
+Scand. J. Statist. 6, 1979): with the gate's confidence no inferior candidate is admitted at all. A candidate that is
+no cheaper, such as an adapted encoder, has to be better instead: its loss of NDCG@10 has to be below 0.
 """
 
 import math
@@ -26,8 +27,9 @@ from taugate.retrieval.release.records import GateRecord, GateStatement, PairedL
 class GateCandidate:
     """Something cheaper that may serve in place of the baseline.
 
-    name: its name in the record; kind: "precision", "projection" or "index"; outcomes: its outcomes of the queries
-    that the baseline answered; gain: what it saves, by name: bytes a document, milliseconds, queries per second.
+    name: its name in the record; kind: "precision", "projection", "index" or "adaptation"; outcomes: its outcomes of
+    the queries that the baseline answered; gain: what it saves, by name: bytes a document, milliseconds, queries per
+    second.
     """
 
     name: str
@@ -37,37 +39,44 @@ class GateCandidate:
 
 
 def judge(
-    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, gate: GateSettings
+    baseline: RankingOutcomes,
+    candidates: Sequence[GateCandidate],
+    units: SamplingUnits,
+    gate: GateSettings,
+    *,
+    superior: bool = False,
 ) -> list[GateRecord]:
     """Judge candidates of one kind together, and return a record for each, in their order.
 
     baseline: outcomes of q queries by exact, unprojected float32 search; candidates: candidates with their outcomes
     of the same q queries; units: what counts as one draw among the q queries; gate: margin, MARGIN where it has
-    none, and confidence.
+    none, and confidence; superior: whether NDCG@10 has to be higher than the baseline's. The margin is then of accuracy
+    alone.
     """
     margin = MARGIN if gate.margin is None else gate.margin
+    margins = (margin, 0.0 if superior else margin)  # of accuracy and of NDCG@10
     losses = [
         (paired_losses(baseline.accuracy - each.accuracy, units), paired_losses(baseline.ndcg - each.ndcg, units))
         for each in (candidate.outcomes for candidate in candidates)
     ]
-    p_values = np.array([max(one.p_value(margin) for one in pair) for pair in losses])
+    p_values = np.array([_p_value(pair, margins) for pair in losses])
     least = least_loss(units, 1 - (1 - gate.confidence) / max(1, len(candidates)))
     records = []
-    by_query = _query_p_values(baseline, candidates, units, margin)
+    by_query = _query_p_values(baseline, candidates, units, margins)
     for candidate, pair, adjusted, p_query in zip(candidates, losses, holm(p_values), by_query, strict=True):
         admitted = bool(adjusted <= 1 - gate.confidence)
-        worse = any(one.mean >= margin for one in pair)
+        worse = any(one.mean >= most for one, most in zip(pair, margins, strict=True))
         # Holm's strictest level, which is that of the smallest p-value.
         level = (1 - gate.confidence) / len(candidates)
-        needed = None if admitted or worse else _needed(pair, margin, level, len(units))
+        needed = None if admitted or worse else _needed(pair, margins, level, len(units))
         records.append(
             GateRecord(
                 candidate=candidate.name,
                 kind=candidate.kind,
                 admitted=admitted,
                 verdict="admitted" if admitted else "worse" if worse else "cannot tell",
-                accuracy=_paired(baseline.accuracy, candidate.outcomes.accuracy, pair[0], margin, gate.confidence),
-                ndcg=_paired(baseline.ndcg, candidate.outcomes.ndcg, pair[1], margin, gate.confidence),
+                accuracy=_paired(baseline.accuracy, candidate.outcomes.accuracy, pair[0], margins[0], gate.confidence),
+                ndcg=_paired(baseline.ndcg, candidate.outcomes.ndcg, pair[1], margins[1], gate.confidence),
                 p_adjusted=float(adjusted),
                 margin=margin,
                 confidence=gate.confidence,
@@ -83,21 +92,20 @@ def judge(
     return records
 
 
+def _p_value(pair: Sequence[MeanLoss], margins: Sequence[float]) -> float:
+    """Return the p-value of "a metric loses its margin or more"; pair, margins: of accuracy and of NDCG@10."""
+    return max(one.p_value(margin) for one, margin in zip(pair, margins, strict=True))
+
+
 def _query_p_values(
-    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, margin: float
+    baseline: RankingOutcomes, candidates: Sequence[GateCandidate], units: SamplingUnits, margins: Sequence[float]
 ) -> NDArray[np.float64]:
     """Adjusted p-value of each candidate for the average query, whatever the unit: the second statement of a record."""
-    return holm(
-        np.array(
-            [
-                max(
-                    paired_losses(each, units, "query").p_value(margin)
-                    for each in (baseline.accuracy - outcomes.accuracy, baseline.ndcg - outcomes.ndcg)
-                )
-                for outcomes in (candidate.outcomes for candidate in candidates)
-            ]
-        )
-    )
+    p_values = []
+    for outcomes in (candidate.outcomes for candidate in candidates):
+        differences = (baseline.accuracy - outcomes.accuracy, baseline.ndcg - outcomes.ndcg)
+        p_values.append(_p_value([paired_losses(each, units, "query") for each in differences], margins))
+    return holm(np.array(p_values))
 
 
 def _statement(units: SamplingUnits, holds_for_queries: bool) -> GateStatement:
@@ -107,9 +115,9 @@ def _statement(units: SamplingUnits, holds_for_queries: bool) -> GateStatement:
     return "document and query" if holds_for_queries else "document"
 
 
-def _needed(pair: Sequence[MeanLoss], margin: float, level: float, queries: int) -> int | None:
-    """Count the queries like these that would show that neither metric loses the margin; None where no number would."""
-    factors = [sample_size_factor(one, margin, level) for one in pair]
+def _needed(pair: Sequence[MeanLoss], margins: Sequence[float], level: float, queries: int) -> int | None:
+    """Count the queries like these that would show that no metric loses its margin; None where no number would."""
+    factors = [sample_size_factor(one, margin, level) for one, margin in zip(pair, margins, strict=True)]
     return None if None in factors else math.ceil(queries * max(each for each in factors if each is not None))
 
 

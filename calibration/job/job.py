@@ -33,6 +33,7 @@ from taugate.registry import writer
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
 from taugate.retrieval.encoder.encoder import OnnxEncoder
+from taugate.retrieval.release.adaptation import read_adaptation
 from taugate.retrieval.release.layout import FLOAT32_FOLDER
 from taugate.retrieval.release.manifest import Manifest
 from taugate.retrieval.release.verify import verify
@@ -101,6 +102,9 @@ def calibrate(
         with watch.stage("export"):
             encoder = _baseline(OnnxEncoder.load(exported_encoder(asked.name)), asked.name)
         asked.check(releases, encoder)
+        adaptation = read_adaptation(Path(asked.name))
+        if adaptation is not None and not adaptation.admitted:
+            say(f"warning: taugate adapt did not admit the encoder {asked.name}: {adaptation.reason}")
         inherited = _inherited(releases, encoder, settings)
         if inherited is not None:
             settings = replace(settings, rule=settings.rule.kept_from(inherited.chosen_by))
@@ -118,7 +122,7 @@ def calibrate(
         for warning in found.query_set.warnings:
             say(f"warning: {warning}")
         with watch.stage("write"):
-            facts = manifest_facts(dataset, admitted, found, settings)
+            facts = manifest_facts(dataset, admitted, found, settings) | {"adaptation": adaptation}
             report = render(dataset, facts, found, _parent(releases))
             contents = ReleaseContents(
                 admitted,

@@ -274,6 +274,7 @@ def _kept_facts(parent: Manifest, admitted: Admitted, record: UpdateRecord) -> d
         "gate": [*(each for each in parent.gate if each.kind != "index"), *admitted.gate],
         "strata": parent.strata,
         "update": record,
+        "adaptation": parent.adaptation,
     }
     if parent.calibration is not None:  # its evidence is what τ rests on: an update measures nothing that replaces it
         facts["calibration"] = parent.calibration

@@ -279,3 +279,33 @@ def test_what_changes_nothing_is_admitted_before_what_loses_one_query() -> None:
             QueryLosses.from_labels((np.arange(3000) < 1).astype(float), labels),
         )
         assert same.p_value(0.005) < one.p_value(0.005) < 0.05
+
+
+def per_query(accuracy: np.ndarray, ndcg: np.ndarray) -> RankingOutcomes:
+    return RankingOutcomes(accuracy.astype(float), ndcg.astype(float))
+
+
+@pytest.mark.parametrize(
+    ("gain", "lost", "verdict"),
+    [(0.03, 0, "admitted"), (0.0, 0, "worse"), (0.001, 0, "cannot tell"), (0.03, 20, "worse")],
+)
+def test_a_candidate_that_is_no_cheaper_has_to_be_better(gain: float, lost: int, verdict: str) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, 1000)
+    base = per_query(np.ones(1000), np.full(1000, 0.5))
+    better = per_query(np.arange(1000) >= lost, 0.5 + gain + (gain > 0) * (noise - noise.mean()))
+    (record,) = judge(base, [GateCandidate("adapter", "adaptation", better)], ALONE, GateSettings(0.01), superior=True)
+    assert record.verdict == verdict
+    assert record.admitted is (verdict == "admitted")
+
+
+def test_encoders_that_are_not_better_are_admitted_in_one_case_of_twenty_at_most() -> None:
+    rng, admitted = np.random.default_rng(0), 0
+    base = per_query(np.ones(300), np.full(300, 0.5))
+    units = SamplingUnits.from_labels(np.arange(300))
+    for _ in range(200):
+        tried = [
+            GateCandidate(name, "adaptation", per_query(np.ones(300), 0.5 + rng.normal(0, 0.2, 300)))
+            for name in ("whitening", "adapter")
+        ]
+        admitted += any(each.admitted for each in judge(base, tried, units, GateSettings(0.02), superior=True))
+    assert admitted <= 17  # of 200 with a probability of 5 % it is more once in a hundred times

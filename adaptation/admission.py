@@ -1,0 +1,108 @@
+"""Admission of an adapted encoder: the gate's evidence, on queries and documents that gave no pair and no choice.
+
+NDCG@10 has to be higher than the base encoder's, and accuracy@K not lower by more than a margin. Every recipe that was
+tried is judged at once, so that the p-values are corrected for their number (Holm).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from taugate.adaptation.recipes import EncodedPairs, LearnedRecipes, search_trial
+from taugate.calibration.gate.baseline import SearchTrial
+from taugate.calibration.gate.gate import GateCandidate, judge
+from taugate.calibration.metrics.clusters import SamplingUnits, clusters
+from taugate.calibration.metrics.documents import first_of_document, grades_of
+from taugate.calibration.risk.paired import least_loss
+from taugate.calibration.settings.rules import CONFIDENCE
+from taugate.calibration.settings.settings import MARGIN, CalibrationSettings, GateSettings, default_margin
+from taugate.retrieval.release.adaptation import AdaptationGain, BeforeAfter
+from taugate.retrieval.release.evidence import Interval
+from taugate.retrieval.release.records import GateRecord, PairedLoss
+
+K = int(CalibrationSettings.fields()["k"].default)
+_RECALL_DEPTH = 100
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The gate's decision.
+
+    gate: a record of each recipe tried; chosen: the record of the one that is kept; admitted: whether it is; reason:
+    why not, and what would help, None where it is; recall: recall@100 of the unseen queries.
+    """
+
+    gate: list[GateRecord]
+    chosen: GateRecord
+    admitted: bool
+    reason: str | None
+    recall: BeforeAfter
+
+    @property
+    def gain(self) -> AdaptationGain:
+        """Return the gains of the chosen recipe, with their limits."""
+        return AdaptationGain(accuracy=_gain(self.chosen.accuracy), ndcg=_gain(self.chosen.ndcg))
+
+    @classmethod
+    def decide(cls, pairs: EncodedPairs, learned: LearnedRecipes) -> "Admission":
+        """Search the whole corpus for each unseen query, with the base encoder and with each recipe, and judge.
+
+        pairs: encoded queries and documents; learned: recipes.
+        """
+        queries = pairs.queries.unseen
+        units = SamplingUnits.from_labels(clusters(queries))
+        base = search_trial(queries, pairs.unseen, pairs.documents, None, K, pairs.parents)
+        trials = [
+            search_trial(queries, pairs.unseen, pairs.documents, each.learned, K, pairs.parents)
+            for each in learned.tried
+        ]
+        level = 1 - (1 - CONFIDENCE) / len(trials)
+        gate = GateSettings(default_margin(MARGIN, least_loss(units, level)), CONFIDENCE)
+        candidates = [
+            GateCandidate(each.name, "adaptation", trial.outcomes())
+            for each, trial in zip(learned.tried, trials, strict=True)
+        ]
+        records = judge(base.outcomes(), candidates, units, gate, superior=True)
+        position = learned.tried.index(learned.chosen)
+        record, better = records[position], learned.chosen.ndcg > learned.base
+        reason = None if record.admitted and better else _reason(record, units, better=better)
+        recall = BeforeAfter(before=_recall(base, pairs), after=_recall(trials[position], pairs))
+        return cls(records, record, reason is None, reason, recall)
+
+
+def _gain(loss: PairedLoss) -> Interval:
+    return Interval(mean=-loss.loss.mean, lower=-loss.loss.upper, upper=-loss.loss.lower)
+
+
+def _reason(record: GateRecord, units: SamplingUnits, *, better: bool) -> str:
+    """Say why a recipe is not admitted, and what would help."""
+    gain, loss = -record.ndcg.loss.mean, record.accuracy.loss.mean
+    if not better:
+        return (
+            "no recipe raises NDCG@10 of the validation queries; keep the base encoder, or learn from other pairs: "
+            "label more queries, or give another --split"
+        )
+    if gain <= 0:
+        return f"NDCG@10 falls by {-gain:.4f} on unseen queries; keep the base encoder, or learn from more queries"
+    if loss >= record.margin:
+        return f"accuracy@{K} falls by {loss:.4f}, and {record.margin:g} is the margin; keep the base encoder"
+    shown = f"NDCG@10 rises by {gain:.4f} on {units.words}, which may be chance (p = {record.p_adjusted:.2g})"
+    if record.accuracy.p > record.ndcg.p:
+        shown = (
+            f"accuracy@{K} may fall by {record.accuracy.loss.upper:.4f} (95 % limit, {units.words}), and "
+            f"{record.margin:g} is the margin"
+        )
+    if record.queries_needed is None:
+        return f"{shown}; more queries like these would not tell: keep the base encoder"
+    more = math.ceil(record.queries_needed / 10) * 10
+    return f"{shown}; about {more:,} unseen queries like these would tell, and there are {len(units):,}: label more"
+
+
+def _recall(trial: SearchTrial, pairs: EncodedPairs) -> float:
+    """Return the mean share of a query's relevant documents that are among its first 100 passages."""
+    positions = trial.exact.search(trial.vectors, min(_RECALL_DEPTH, len(trial.documents))).positions
+    found = grades_of(trial.queries, positions, pairs.parents) >= 1
+    if pairs.parents is not None:
+        found = first_of_document(pairs.parents[positions], found)
+    return float(np.mean(found.sum(axis=1) / [len(query.relevant) for query in trial.queries]))

@@ -1,0 +1,120 @@
+"""Queries to learn from and to choose by: labelled ones, or crops of the documents where nobody has labelled any."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taugate.adaptation.parts import TRAIN, UNSEEN, VALIDATION, CorpusParts
+from taugate.calibration.metrics.documents import Parents
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery
+from taugate.ingestion.queries.crop import crop, sampling_key
+from taugate.retrieval.documents.store import DocumentStore
+from taugate.retrieval.release.adaptation import PairsRecord
+
+_MOST = {TRAIN: 4096, VALIDATION: 1024}  # queries of a part; the step that learns from them takes fewer still
+# Fewer pairs hold no matrix of 384 × 384 numbers, and with fewer queries luck chooses and judges.
+FEWEST = {TRAIN: 30, VALIDATION: 10, UNSEEN: 30}
+_USE = {TRAIN: "learn from", VALIDATION: "choose a recipe by", UNSEEN: "decide on admission"}
+
+
+@dataclass(frozen=True)
+class AdaptationQueries:
+    """The queries of an adaptation; no document answers queries of two parts.
+
+    parts: of the corpus; source: where training and validation queries come from; split: of the labelled ones, None for
+    crops; train, validation, unseen: queries of the parts.
+    """
+
+    parts: CorpusParts
+    source: Literal["labels", "crops"]
+    split: str | None
+    train: list[LabelledQuery]
+    validation: list[LabelledQuery]
+    unseen: list[LabelledQuery]
+
+    @classmethod
+    def collect(cls, evaluation: Dataset, training: Dataset | None, seed: int) -> Self:
+        """Divide the documents, and take the queries of each part.
+
+        evaluation: data set with the split that decides on admission; training: the same data set with the split to
+        learn from, None for crops; seed: of division and crops. Raises InputError where a part has too few queries.
+        """
+        documents, judged = evaluation.documents, decisive(evaluation.answerable)
+        labelled = [] if training is None else training.answerable
+        parts = CorpusParts.divide(len(documents), documents.parents, labelled, judged, seed)
+        learned: dict[int, list[LabelledQuery]] = {}
+        for part, most in _MOST.items():
+            if training is None:
+                learned[part] = list(_crops(documents, parts.passages(part), most, seed))
+            else:
+                learned[part] = sorted(parts.queries(part, labelled), key=lambda query: sampling_key(query.id, seed))
+                learned[part] = learned[part][:most]
+        unseen = parts.queries(UNSEEN, judged)
+        _check(evaluation.name, {**learned, UNSEEN: unseen}, training)
+        source: Literal["labels", "crops"] = "crops" if training is None else "labels"
+        split = None if training is None else training.split
+        return cls(parts, source, split, learned[TRAIN], learned[VALIDATION], unseen)
+
+    @property
+    def evidence(self) -> Literal["human", "generated"]:
+        """Return whether people asked the queries that decide on admission."""
+        return "human" if all(query.origin == "human" for query in self.unseen) else "generated"
+
+    @property
+    def record(self) -> PairsRecord:
+        """Return the record for adaptation.json."""
+        return PairsRecord(
+            source=self.source,
+            split=self.split,
+            train=len(self.train),
+            validation=len(self.validation),
+            unseen=len(self.unseen),
+            documents={
+                "train": len(self.parts.passages(TRAIN)),
+                "validation": len(self.parts.passages(VALIDATION)),
+                "unseen": len(self.parts.passages(UNSEEN)),
+            },
+        )
+
+
+def decisive(queries: Sequence[LabelledQuery]) -> list[LabelledQuery]:
+    """Return the queries that people asked; all of them where nobody did."""
+    human = [query for query in queries if query.origin == "human"]
+    return human or list(queries)
+
+
+def _crops(documents: DocumentStore, passages: NDArray[np.int64], most: int, seed: int) -> Iterator[LabelledQuery]:
+    """Yield a crop of each of a sample of passages, in the order of the corpus; passages too short give none."""
+    parents: Parents = documents.parents
+    keys = sorted((sampling_key(documents[position].id, seed), position) for position in passages.tolist())
+    for position in sorted(position for _, position in keys[:most]):
+        document = documents[position]
+        text = crop(document.text, document.id, seed)
+        if not text:
+            continue
+        name = f"crop:{document.id}"
+        if parents is None:
+            yield LabelledQuery(name, text, {position: 1}, origin="crop")
+        else:
+            parent = int(parents[position])
+            yield LabelledQuery(name, text, {parent: 1}, origin="crop", chunks={parent: (position,)})
+
+
+def _check(name: str, queries: dict[int, list[LabelledQuery]], training: Dataset | None) -> None:
+    for part, fewest in FEWEST.items():
+        if (found := len(queries[part])) >= fewest:
+            continue
+        if part == UNSEEN:
+            advice = "label more, about other documents"
+        elif training is None:
+            advice = "add documents of ten words or more"
+        else:
+            advice = "label more, or remove the split to learn from crops of the documents"
+        raise InputError(
+            f"{name}: {found} {'query' if found == 1 else 'queries'} to {_USE[part]} on documents of their own, and "
+            f"{fewest} are the fewest; {advice}"
+        )

@@ -1,0 +1,96 @@
+"""A corpus divided in three: documents to learn from, documents to choose by, and documents nobody looks at before.
+
+A document is whole: all chunks of one parent are in one part, and so are documents that one query has as its answers.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from taugate.calibration.metrics.documents import Parents
+from taugate.ingestion.dataset.beir import LabelledQuery
+
+TRAIN, VALIDATION, UNSEEN = 0, 1, 2
+# Most documents give pairs, and enough are left that the gate can show a gain of three points on some hundred of them.
+_SHARES = (0.5, 0.15, 0.35)
+_STREAM = 2  # of the seed, apart from those of calibration/metrics/splits.py
+
+
+@dataclass(frozen=True)
+class CorpusParts:
+    """The part of each passage; part: (N,) int64, TRAIN, VALIDATION or UNSEEN."""
+
+    part: NDArray[np.int64]
+
+    @classmethod
+    def divide(
+        cls,
+        passages: int,
+        parents: Parents,
+        train: Sequence[LabelledQuery],
+        evaluation: Sequence[LabelledQuery],
+        seed: int,
+    ) -> Self:
+        """Divide a corpus at random.
+
+        Documents that only training queries ask for are learned from, or chosen by; those that only evaluation queries
+        ask for stay unseen. Those that both ask for, or neither, are divided. With the same queries on both sides, that
+        is every document. Without training queries, unseen documents are those with evaluation queries first.
+
+        passages: N; parents: of the corpus; train: labelled queries to learn from, empty where crops will do;
+        evaluation: queries that decide on admission; seed: of the division.
+        """
+        groups = _groups(passages, parents, [*train, *evaluation])
+        trains, evaluates = (_queries_of(groups, queries) for queries in (train, evaluation))
+        order = np.random.default_rng([seed, _STREAM]).permutation(len(trains))
+        sizes = np.bincount(groups, minlength=len(trains))
+        role = np.empty(len(trains), dtype=np.int64)
+        if not len(train):
+            order = order[np.argsort(evaluates[order] == 0, kind="stable")]  # those with queries come first
+            reach = np.cumsum(sizes[order]) / passages
+            role[order] = np.select(
+                [reach <= _SHARES[UNSEEN], reach <= _SHARES[UNSEEN] + _SHARES[VALIDATION]], [2, 1], 0
+            )
+            return cls(role[groups])
+        for which, shares in (
+            ((trains > 0) & (evaluates == 0), (_SHARES[0] / sum(_SHARES[:2]), _SHARES[1] / sum(_SHARES[:2]), 0.0)),
+            ((trains == 0) & (evaluates > 0), (0.0, 0.0, 1.0)),
+            ((trains > 0) & (evaluates > 0), _SHARES),
+            ((trains == 0) & (evaluates == 0), _SHARES),
+        ):
+            some = order[which[order]]
+            weights = np.maximum(trains, evaluates)[some] if trains[some].any() else sizes[some]
+            reach = (np.cumsum(weights) - weights / 2) / max(1, weights.sum())
+            role[some] = np.searchsorted(np.cumsum(shares)[:2], reach, side="right")
+        return cls(role[groups])
+
+    def passages(self, part: int) -> NDArray[np.int64]:
+        """Return the positions of the passages in a part, ascending."""
+        return np.flatnonzero(self.part == part)
+
+    def queries(self, part: int, queries: Collection[LabelledQuery]) -> list[LabelledQuery]:
+        """Return the queries whose documents are all in a part."""
+        return [query for query in queries if (self.part[list(query.relevant)] == part).all()]
+
+
+def _groups(passages: int, parents: Parents, queries: Sequence[LabelledQuery]) -> NDArray[np.int64]:
+    """Number the groups of passages that must stay together, (N,)."""
+    owners = np.repeat(np.arange(len(queries)), [len(query.relevant) for query in queries])
+    answers = np.array([position for query in queries for position in query.relevant], dtype=np.int64)
+    chunks = np.arange(passages)
+    ends = chunks if parents is None else parents
+    rows, columns = np.concatenate([chunks, answers]), np.concatenate([ends, passages + owners])
+    nodes = passages + len(queries)
+    found = connected_components(coo_array((np.ones(len(rows)), (rows, columns)), shape=(nodes, nodes)), directed=False)
+    return np.unique(found[1][:passages], return_inverse=True)[1].astype(np.int64)
+
+
+def _queries_of(groups: NDArray[np.int64], queries: Sequence[LabelledQuery]) -> NDArray[np.int64]:
+    """Count the queries of each group."""
+    asked = groups[[next(iter(query.relevant)) for query in queries]] if queries else groups[:0]
+    return np.bincount(asked, minlength=int(groups.max()) + 1)

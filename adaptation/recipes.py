@@ -1,0 +1,180 @@
+"""The recipes in order of cost, each begun from the best one before it and chosen by NDCG@10 of validation queries."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.pairs import AdaptationQueries
+from taugate.adaptation.parts import TRAIN
+from taugate.adaptation.settings import Recipe
+from taugate.adaptation.whitening import CENTRINGS, EXPONENTS, PrincipalComponents
+from taugate.calibration.gate.baseline import DEPTH, SearchTrial
+from taugate.calibration.metrics.clusters import PerQuery
+from taugate.calibration.metrics.documents import Parents, relevant_passages
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.release.adaptation import CurvePoint, RecipeName, WhiteningRecord
+from taugate.retrieval.vectors.similarity import Float32
+
+_STREAM = 3  # of the seed, for the pairs of the adapter
+
+
+@dataclass(frozen=True)
+class EncodedPairs:
+    """The vectors of an adaptation by the base encoder.
+
+    queries: what they are of; documents: (N, d); train, validation, unseen: (n, d) float32, of the queries; parents: of
+    the corpus.
+    """
+
+    queries: AdaptationQueries
+    documents: Float32
+    train: Float32
+    validation: Float32
+    unseen: Float32
+    parents: Parents
+
+    def validate(self, learned: LinearMap | None) -> PerQuery:
+        """Return NDCG@10 of each validation query in the whole corpus; learned: None for the base encoder."""
+        trial = search_trial(self.queries.validation, self.validation, self.documents, learned, DEPTH, self.parents)
+        return trial.outcomes().ndcg
+
+
+def search_trial(
+    queries: Sequence[LabelledQuery],
+    vectors: Float32,
+    documents: Float32,
+    learned: LinearMap | None,
+    k: int,
+    parents: Parents,
+) -> SearchTrial:
+    """Prepare queries and documents to be searched through a map.
+
+    queries: q of them; vectors: (q, d) and documents: (N, d) float32, by the base encoder; learned: None for the base
+    encoder itself; k: results asked for; parents: of the corpus.
+    """
+    if learned is not None:
+        vectors, documents = learned.apply(vectors), learned.apply(documents)
+    return SearchTrial.build(queries, vectors, documents, k, parents)
+
+
+@dataclass(frozen=True)
+class TriedRecipe:
+    """A recipe at its best on the validation queries.
+
+    name: of the recipe; learned: its map, all recipes before it included; per_query: (v,) float64, NDCG@10 of each
+    validation query.
+    """
+
+    name: RecipeName
+    learned: LinearMap
+    per_query: PerQuery
+
+    @property
+    def ndcg(self) -> float:
+        """Return the mean over the validation queries."""
+        return float(self.per_query.mean())
+
+
+@dataclass(frozen=True)
+class LearnedRecipes:
+    """What came of the recipes.
+
+    tried: in order; chosen: of these, the one that is kept; whitening: that every recipe begins with; steps: gradient
+    steps that the budget allowed; base: NDCG@10 of the base encoder on the validation queries; curve: of every
+    candidate.
+    """
+
+    tried: list[TriedRecipe]
+    chosen: TriedRecipe
+    whitening: WhiteningRecord
+    steps: int
+    base: float
+    curve: list[CurvePoint]
+
+    @classmethod
+    def climb(
+        cls,
+        pairs: EncodedPairs,
+        recipe: Recipe,
+        seed: int,
+        steps: int | Callable[[], float],
+        say: Callable[[str], None],
+    ) -> Self:
+        """Whiten, and learn the adapter on top of that, as far as the recipe and the time allow.
+
+        pairs: encoded queries and documents; recipe: what is asked for; seed: of the pairs; steps: gradient steps of
+        the adapter, or a function that returns the seconds that are left, which then decide; say: told a line of
+        progress at a time.
+        """
+        base = float(pairs.validate(None).mean())
+        curve = [CurvePoint(recipe="base", ndcg=base)]
+        say(f"base: NDCG@10 {base:.4f} on {len(pairs.validation):,} validation queries")
+        settings, best = _whiten(pairs, curve)
+        say(f"whitening: NDCG@10 {best.ndcg:.4f} (centring {settings.centring:g}, exponent {settings.exponent:g})")
+        tried, made = [best], 0
+        if recipe != "whitening":
+            adapted, made = _adapt(pairs, best, seed, steps, curve)
+            if adapted is None:
+                why = "its loss is no number" if made else "the budget is spent; give a larger --budget"
+                say(f"warning: the adapter is left out: {why}")
+            else:
+                say(f"adapter: NDCG@10 {adapted.ndcg:.4f} after {made} steps at most")
+                tried.append(adapted)
+                if recipe == "adapter" or adapted.ndcg > best.ndcg:
+                    best = adapted
+        return cls(tried, best, settings, made, base, curve)
+
+
+def _whiten(pairs: EncodedPairs, curve: list[CurvePoint]) -> tuple[WhiteningRecord, TriedRecipe]:
+    """Choose the exponent with the mean subtracted, and then how much of the mean is.
+
+    Of the exponents it is the smallest within one standard error of the best (Breiman et al., Classification and
+    Regression Trees, 1984, §3.4.3): crops repeat the words of their document, and so reward more whitening than the
+    questions of people do.
+    """
+    corpus = pairs.documents[pairs.queries.parts.passages(TRAIN)]
+    components = PrincipalComponents.fit(np.concatenate([corpus, pairs.train]))
+
+    def tried(centring: float, exponent: float) -> tuple[WhiteningRecord, TriedRecipe]:
+        settings = WhiteningRecord(centring=centring, exponent=exponent)
+        learned = components.whitening(settings)
+        found = TriedRecipe("whitening", learned, pairs.validate(learned))
+        curve.append(CurvePoint(recipe="whitening", whitening=settings, ndcg=found.ndcg))
+        return settings, found
+
+    exponents = [tried(CENTRINGS[0], exponent) for exponent in EXPONENTS]
+    best = max((found for _, found in exponents), key=lambda each: each.ndcg)
+    first = next(each for each in exponents if _within_one_error(each[1], best))
+    if first[0].exponent == 0:  # without a part of the mean nothing would change
+        return first
+    return max([first, *(tried(share, first[0].exponent) for share in CENTRINGS[1:])], key=lambda each: each[1].ndcg)
+
+
+def _within_one_error(recipe: TriedRecipe, best: TriedRecipe) -> bool:
+    """Tell whether a recipe is below the best by no more than the standard error of the difference, by query."""
+    differences = best.per_query - recipe.per_query
+    return bool(differences.mean() <= differences.std(ddof=1) / np.sqrt(len(differences)))
+
+
+def _adapt(
+    pairs: EncodedPairs, start: TriedRecipe, seed: int, steps: int | Callable[[], float], curve: list[CurvePoint]
+) -> tuple[TriedRecipe | None, int]:
+    """Learn the adapter on top of a whitening; returns it at its best step, and how many steps were allowed."""
+    from taugate.adaptation.adapter import ContrastivePairs, fit, steps_within  # imports PyTorch
+
+    allowed = pairs.queries.parts.passages(TRAIN)
+    documents = start.learned.apply(pairs.documents[allowed])
+    relevant = [np.searchsorted(allowed, each) for each in relevant_passages(pairs.queries.train, pairs.parents)]
+    rng = np.random.default_rng([seed, _STREAM])
+    drawn = ContrastivePairs.draw(start.learned.apply(pairs.train), relevant, documents, rng)
+    most = steps if isinstance(steps, int) else steps_within(drawn, steps())
+    best: TriedRecipe | None = None
+    for each in fit(drawn, most):
+        learned = start.learned.then(each.weight)
+        tried = TriedRecipe("adapter", learned, pairs.validate(learned))
+        curve.append(CurvePoint(recipe="adapter", step=each.step, loss=each.loss, ndcg=tried.ndcg))
+        best = tried if best is None or tried.ndcg > best.ndcg else best
+    return best, most

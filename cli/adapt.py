@@ -1,0 +1,89 @@
+"""`taugate adapt`: an encoder adapted to a data set, and whether it is shown to be better."""
+
+import argparse
+import sys
+from pathlib import Path
+from shlex import quote
+
+import orjson
+
+from taugate.adaptation.settings import AdaptationSettings
+from taugate.calibration.encoding.source import DEFAULT_ENCODER
+from taugate.calibration.progress import Stopwatch
+from taugate.cli.terminal.options import add_option
+from taugate.cli.terminal.output import say, say_labelled
+from taugate.retrieval.release.adaptation import AdaptationRecord
+
+_NOT_ADMITTED = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `taugate adapt`; its options are made from the fields of AdaptationSettings."""
+    parser.description = (
+        "Adapt an encoder to a data set: learn a linear map of its embeddings, from labelled queries or from crops of "
+        "the documents. Queries about other documents decide whether the encoder is better."
+    )
+    parser.add_argument("data", metavar="DATA", type=Path, help="folder with corpus.jsonl, queries.jsonl, qrels/")
+    parser.add_argument("--to", metavar="ENCODER", type=Path, required=True, help="folder to make for the encoder")
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME_OR_PATH",
+        default=DEFAULT_ENCODER,
+        help=f"sentence-transformers model to adapt (default: {DEFAULT_ENCODER})",
+    )
+    fields = AdaptationSettings.fields()
+    add_option(parser, fields, "recipe")
+    add_option(parser, fields, "budget", metavar="TIME")
+    for name in ("split", "eval_split", "seed"):
+        add_option(parser, fields, name)
+    parser.add_argument("--json", action="store_true", help="print the encoder and its record as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Adapt, and report.
+
+    arguments: the parsed command line. Returns 0, or 4 where the encoder is not admitted. Raises TaugateError for what
+    keeps it from being written.
+    """
+    # What this needs comes with the extra `calibration`, which the other subcommands do without.
+    from taugate.cli.terminal.display import ProgressDisplay
+
+    names = AdaptationSettings.fields()
+    settings = AdaptationSettings(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+    watch = Stopwatch()
+    with ProgressDisplay(watch) as display:
+        with watch.task("starting"):
+            from taugate.adaptation.job import adapt  # loads scikit-learn, which takes seconds
+
+        record = adapt(arguments.data, arguments.encoder, arguments.to, settings, display.say, watch)
+    _report(record, arguments.data, arguments.to, watch.total, as_json=arguments.json)
+    return 0 if record.admitted else _NOT_ADMITTED
+
+
+def _report(record: AdaptationRecord, data: Path, target: Path, seconds: float, *, as_json: bool) -> None:
+    """Print the encoder to stdout, and what was found to stderr."""
+    value = {"encoder": str(target), "adaptation": record.model_dump()}
+    sys.stdout.write(orjson.dumps(value).decode() + "\n" if as_json else f"{target}\n")
+    sys.stdout.flush()
+    pairs, gain = record.pairs, record.gain
+    source = "crops of the documents" if pairs.source == "crops" else f"queries of the split {pairs.split}"
+    rows = {
+        "Recipe": f"{record.recipe}, learned from {pairs.train:,} {source} in {seconds:.0f} s",
+        "Gain": f"NDCG@10 {_points(gain.ndcg.mean)} points ({_points(gain.ndcg.lower)} to {_points(gain.ndcg.upper)}), "
+        f"accuracy {_points(gain.accuracy.mean)} ({_points(gain.accuracy.lower)} to {_points(gain.accuracy.upper)})",
+        "Recall": f"recall@100 {record.recall.after:.3f} after {record.recall.before:.3f}",
+        "Evidence": f"{pairs.unseen:,} unseen queries of documents that gave no pair",
+    }
+    if record.evidence == "generated":
+        rows["Evidence"] += "; none was asked by a person"
+    if record.admitted:
+        rows["Next"] = f"taugate calibrate {quote(str(data))} --releases releases --encoder {quote(str(target))}"
+    say("")
+    say_labelled(rows)
+    if record.reason is not None:
+        say(f"taugate: not admitted: {record.reason}. {target} is written for inspection")
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"

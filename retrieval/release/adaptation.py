@@ -1,0 +1,121 @@
+"""The record of an adapted encoder: what it learned from, and the evidence for it. It is the file adaptation.json."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from taugate.errors import EncoderError
+from taugate.retrieval.release.evidence import Interval, IsotropyRecord, Record
+from taugate.retrieval.release.records import GateRecord
+from taugate.storage.files import read_bounded
+
+ADAPTATION = "adaptation.json"
+_MAX_BYTES = 1 << 20
+RecipeName = Literal["whitening", "adapter"]
+
+
+class PairsRecord(Record):
+    """The queries that an adaptation learned from, chose by and was judged by; each has its own documents.
+
+    source: labelled queries, or crops of the documents. split: of the labelled queries, None for crops. train: queries
+    learned from. validation: queries that chose between recipes. unseen: queries that decided on admission.
+    documents: passages of the corpus in each of the three parts.
+    """
+
+    source: Literal["labels", "crops"]
+    split: str | None
+    train: int
+    validation: int
+    unseen: int
+    documents: dict[Literal["train", "validation", "unseen"], int]
+
+
+class WhiteningRecord(Record):
+    """The whitening in force.
+
+    centring: share of the mean vector that is subtracted. exponent: each principal component is divided by its standard
+    deviation to twice this power, so that 0 leaves it and 0.5 whitens it wholly.
+    """
+
+    centring: float
+    exponent: float
+
+
+class CurvePoint(Record):
+    """A candidate that was tried on the validation queries.
+
+    recipe: "base" for the encoder as it was. whitening: that was tried, None of the other recipes. step: gradient steps
+    made. loss: of the training pairs before the last step, None where nothing is minimised. ndcg: NDCG@10 of the
+    validation queries.
+    """
+
+    recipe: Literal["base", "whitening", "adapter"]
+    whitening: WhiteningRecord | None = None
+    step: int = 0
+    loss: float | None = None
+    ndcg: float
+
+
+class AdaptationGain(Record):
+    """The gain over the base encoder on unseen queries: means, with one-sided 95 % limits on either side.
+
+    accuracy: of accuracy@K. ndcg: of NDCG@10.
+    """
+
+    accuracy: Interval
+    ndcg: Interval
+
+
+class BeforeAfter(Record):
+    """A figure of the base encoder and of the adapted one."""
+
+    before: float
+    after: float
+
+
+class AdaptationRecord(Record):
+    """How an encoder was adapted, and whether it may replace its base.
+
+    recipe: the last one applied. asked: the recipe that was asked for. base, base_sha256: name of the base encoder and
+    digest of its files. pairs: see PairsRecord. seeds: of every random choice. budget: as it was given. steps: gradient
+    steps that the budget allowed. whitening: None where it is not part of the encoder. curve: of the validation
+    queries. admitted: whether it is shown to be better. reason: why it is not, and what would help; None where it is.
+    evidence: whether people asked the queries that decided. gain: over the base. recall: recall@100 of the unseen
+    queries. isotropy_before, isotropy_after: of the documents. gate: each recipe tried, judged on the unseen queries.
+    """
+
+    recipe: RecipeName
+    asked: Literal["auto", "whitening", "adapter"]
+    base: str
+    base_sha256: str
+    pairs: PairsRecord
+    seeds: dict[str, int]
+    budget: str
+    steps: int
+    whitening: WhiteningRecord
+    curve: list[CurvePoint] = Field(repr=False)
+    admitted: bool
+    reason: str | None
+    evidence: Literal["human", "generated"]
+    gain: AdaptationGain
+    recall: BeforeAfter
+    isotropy_before: IsotropyRecord
+    isotropy_after: IsotropyRecord
+    gate: list[GateRecord]
+
+
+def read_adaptation(folder: Path) -> AdaptationRecord | None:
+    """Read the record of an encoder; None where it was not adapted.
+
+    folder: of the sentence-transformers model. Raises EncoderError where the file is damaged.
+    """
+    path = folder / ADAPTATION
+    try:
+        return AdaptationRecord.model_validate_json(read_bounded(path, _MAX_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValidationError) as error:
+        raise EncoderError(
+            f"{path}: not the record that taugate adapt wrote; adapt the encoder again, or remove the file"
+        ) from error

@@ -1,0 +1,188 @@
+"""`taugate adapt` on a model whose embeddings are spoilt on purpose: the folder, the record, refusals, the release."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zaragoza_construction_faq
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+pytest.importorskip("torch")
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+from taugate.adaptation import folder as folders
+from taugate.cli import main as cli
+from tests.calibration.commands import refusal
+
+pytestmark = pytest.mark.model
+WORDS = sorted(
+    {
+        word
+        for entry in zaragoza_construction_faq.load(lang="en")
+        for field in ("q", "a")
+        for word in re.findall(r"\w+", entry[field].lower())
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A static model: every word has a random direction, and four dimensions in which all differ drown the others."""
+    folder = tmp_path_factory.mktemp("models") / "spoilt"
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(["[UNK]", *WORDS])}, "[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    weights = np.random.default_rng(0).standard_normal((len(WORDS) + 1, 64)).astype(np.float32)
+    weights[:, :4] = 12 * weights[:, :4] + 4
+    modules = [StaticEmbedding(tokenizer, embedding_weights=weights)]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def meaningless(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
+    """The sample with the labels of each query given to another one."""
+    folder = tmp_path_factory.mktemp("meaningless")
+    (folder / "qrels").mkdir()
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (folder / name).write_bytes((sample / name).read_bytes())
+    header, *rows = (sample / "qrels" / "test.tsv").read_text().splitlines()
+    queries, judged = zip(*(row.split("\t", 1) for row in rows), strict=True)
+    shuffled = [f"{query}\t{rest}" for query, rest in zip(queries, judged[100:] + judged[:100], strict=True)]
+    (folder / "qrels" / "test.tsv").write_text("\n".join([header, *shuffled]) + "\n")
+    return folder
+
+
+def adapt(data: Path, base: Path, target: Path, *more: str) -> list[str]:
+    return ["adapt", str(data), "--encoder", str(base), "--to", str(target), *more]
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory: pytest.TempPathFactory, sample: Path, spoilt: Path) -> Path:
+    target = tmp_path_factory.mktemp("adapted") / "encoder"
+    assert cli.main(adapt(sample, spoilt, target, "--split", "test")) == 0
+    return target
+
+
+def test_the_record_says_what_was_learned_and_shown(adapted: Path, spoilt: Path) -> None:
+    record = json.loads((adapted / "adaptation.json").read_text())
+    assert record["admitted"] is True
+    assert record["reason"] is None
+    assert record["evidence"] == "human"
+    assert record["gain"]["ndcg"]["lower"] > 0.02
+    assert record["pairs"]["source"] == "labels"
+    assert record["base"] == spoilt.name
+    assert len(record["base_sha256"]) == 64
+    assert [each["candidate"] for each in record["gate"]] == ["whitening", "adapter"]
+    steps = [each["step"] for each in record["curve"] if each["recipe"] == "adapter"]
+    assert steps == [2**power for power in range(len(steps))]
+    assert record["steps"] == steps[-1]
+
+
+def test_the_folder_is_the_base_and_a_linear_map_before_the_last_normalisation(adapted: Path, spoilt: Path) -> None:
+    model = SentenceTransformer(str(adapted), device="cpu")
+    assert [type(each).__name__ for each in model] == ["StaticEmbedding", "Normalize", "Dense", "Normalize"]
+    texts = ["What does a new roof cost?", "a contract for the foundation"]
+    dense = model[2].linear
+    base = SentenceTransformer(str(spoilt), device="cpu").encode(texts, normalize_embeddings=True)
+    expected = base @ dense.weight.detach().numpy().T + dense.bias.detach().numpy()
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    assert model.encode(texts) == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_same_seed_gives_the_same_bytes(adapted: Path, sample: Path, spoilt: Path, tmp_path: Path) -> None:
+    assert cli.main(adapt(sample, spoilt, tmp_path / "again", "--split", "test")) == 0
+    files = sorted(path.relative_to(adapted) for path in adapted.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(tmp_path / "again") for path in (tmp_path / "again").rglob("*.*"))
+    assert all((adapted / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in files)
+
+
+def test_a_release_carries_the_record_and_verifies(adapted: Path, sample: Path, tmp_path: Path) -> None:
+    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path), "--encoder", str(adapted)]) == 0
+    release = tmp_path / (tmp_path / "current").read_text().strip()
+    manifest = json.loads((release / "manifest.json").read_text())
+    assert manifest["adaptation"] == json.loads((adapted / "adaptation.json").read_text())
+    assert manifest["encoder"]["dimension"] == 64
+    assert cli.main(["release", "verify", release.name, "--releases", str(tmp_path)]) == 0
+
+
+def test_crops_teach_where_nobody_named_a_split(
+    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening", "--json"))
+    printed = json.loads(capfd.readouterr().out)
+    assert code == 0
+    assert printed["encoder"] == str(tmp_path / "encoder")
+    assert printed["adaptation"]["pairs"]["source"] == "crops"
+    assert printed["adaptation"]["pairs"]["split"] is None
+    assert printed["adaptation"]["steps"] == 0
+
+
+def test_an_encoder_that_is_not_better_is_refused_and_written(
+    meaningless: Path, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "encoder"
+    assert cli.main(adapt(meaningless, spoilt, target, "--split", "test")) == 4
+    said = capfd.readouterr().err.splitlines()[-1]
+    record = json.loads((target / "adaptation.json").read_text())
+    assert record["admitted"] is False
+    assert said == f"taugate: not admitted: {record['reason']}. {target} is written for inspection"
+    assert cli.main(["calibrate", str(sample), "--releases", str(tmp_path / "r"), "--encoder", str(target)]) == 0
+    assert "warning: taugate adapt did not admit the encoder" in capfd.readouterr().err
+
+
+def test_a_folder_that_exists_is_left_alone(
+    adapted: Path, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in adapted.rglob("*")}
+    said = refusal(adapt(sample, spoilt, adapted), tmp_path / "nothing", capfd)
+    assert said == f"{adapted}: exists already; name another folder with --to, or remove this one"
+    assert {path: path.stat().st_mtime_ns for path in adapted.rglob("*")} == before
+
+
+def test_an_exported_encoder_cannot_be_adapted(
+    sample: Path, encoder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(adapt(sample, encoder, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    assert "is an exported encoder, which cannot be adapted" in said
+
+
+def test_too_few_queries_are_one_sentence(
+    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    few = tmp_path / "few"
+    (few / "qrels").mkdir(parents=True)
+    for name in ("corpus.jsonl", "queries.jsonl"):
+        (few / name).write_bytes((sample / name).read_bytes())
+    lines = (sample / "qrels" / "test.tsv").read_text().splitlines()[:21]
+    (few / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    said = refusal(adapt(few, spoilt, tmp_path / "encoder", "--split", "test"), tmp_path / "encoder", capfd)
+    assert "10 queries to learn from on documents of their own, and 30 are the fewest" in said
+    said = refusal(adapt(few, spoilt, tmp_path / "encoder"), tmp_path / "encoder", capfd)
+    assert "20 queries to decide on admission on documents of their own, and 30 are the fewest" in said
+
+
+@pytest.mark.parametrize("budget", ["10", "0m", "m", "1 m", "-1s"])
+def test_a_budget_needs_a_unit(
+    budget: str, sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(adapt(sample, spoilt, tmp_path / "encoder", f"--budget={budget}"), tmp_path / "encoder", capfd)
+    assert said.endswith(f"--budget '{budget}': give a whole number and a unit, such as 90s, 10m or 1h")
+
+
+def test_a_full_disk_leaves_nothing(
+    sample: Path, spoilt: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folders, "write_synced", full)
+    capfd.readouterr()
+    assert cli.main(adapt(sample, spoilt, tmp_path / "encoder", "--recipe", "whitening")) == 2
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert said.endswith(
+        "cannot be written there (No space left on device); free some space, or name another folder with --to"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,71 @@
+"""The adapter learns what pairs share, gives the same bytes again, and stops where there is nothing to learn from."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from taugate.adaptation.adapter import MOST_STEPS, ContrastivePairs, fit, steps_within  # noqa: E402 (needs PyTorch)
+
+
+def noisy_pairs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Queries and documents, 60 of each, that agree in the first 8 dimensions and have strong noise in the other 8."""
+    rng = np.random.default_rng(seed)
+    meaning = rng.standard_normal((60, 8))
+    sides = [np.hstack([meaning, 2 * rng.standard_normal((60, 8))]) for _ in range(2)]
+    queries, documents = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides)
+    return queries.astype(np.float32), documents.astype(np.float32)
+
+
+def drawn(seed: int = 0) -> ContrastivePairs:
+    queries, documents = noisy_pairs(seed)
+    return ContrastivePairs.draw(queries, [np.array([row]) for row in range(60)], documents, np.random.default_rng(0))
+
+
+def first_ranks(weight: np.ndarray, seed: int) -> float:
+    """The share of queries whose own document is the nearest."""
+    queries, documents = (side @ weight.T for side in noisy_pairs(seed))
+    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    return float(((queries @ documents.T).argmax(axis=1) == np.arange(60)).mean())
+
+
+def test_noise_that_pairs_do_not_share_is_damped_for_other_pairs_too() -> None:
+    learned = list(fit(drawn(0), 64))[-1].weight
+    assert first_ranks(learned, seed=1) > first_ranks(np.eye(16), seed=1) + 0.2
+
+
+def test_checkpoints_are_powers_of_two_and_the_loss_falls() -> None:
+    found = list(fit(drawn(), 20))
+    assert [each.step for each in found] == [1, 2, 4, 8, 16]
+    assert [each.loss for each in found] == sorted((each.loss for each in found), reverse=True)
+
+
+def test_the_same_pairs_and_steps_give_the_same_bytes_whatever_the_threads() -> None:
+    once = [each.weight.tobytes() for each in fit(drawn(), 8)]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3 if threads != 3 else 2)
+    try:
+        assert [each.weight.tobytes() for each in fit(drawn(), 8)] == once
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_second_answer_counts_neither_for_nor_against_a_query() -> None:
+    queries, documents = noisy_pairs()
+    relevant = [np.array([row]) for row in range(59)] + [np.array([58, 59])]
+    pairs = ContrastivePairs.draw(queries, relevant, documents, np.random.default_rng(0))
+    (query, document), *others = pairs.ignored.nonzero().tolist()
+    assert (query, others) == (59, [])
+    assert document in {58, 59} - {int(pairs.answers[59])}
+
+
+def test_a_loss_that_is_no_number_ends_the_descent() -> None:
+    queries, documents = noisy_pairs()
+    queries[0] = np.nan
+    relevant = [np.array([row]) for row in range(60)]
+    assert list(fit(ContrastivePairs.draw(queries, relevant, documents, np.random.default_rng(0)), 4)) == []
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(-1.0, 0), (0.0, 0), (3600.0, MOST_STEPS)])
+def test_the_time_that_is_left_decides_the_steps(seconds: float, steps: int) -> None:
+    assert steps_within(drawn(), seconds) == steps

@@ -1,0 +1,39 @@
+"""Who decides on admission, and a record that somebody has damaged."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taugate.adaptation.linear import LinearMap
+from taugate.adaptation.pairs import decisive
+from taugate.adaptation.recipes import TriedRecipe, _within_one_error
+from taugate.errors import EncoderError
+from taugate.ingestion.dataset.beir import LabelledQuery
+from taugate.retrieval.release.adaptation import ADAPTATION, read_adaptation
+
+
+def test_queries_of_people_decide_where_there_are_any() -> None:
+    human, crop = LabelledQuery("a", "text", {0: 1}), LabelledQuery("b", "text", {0: 1}, origin="crop")
+    assert decisive([human, crop]) == [human]
+    assert decisive([crop]) == [crop]
+
+
+def test_an_encoder_without_a_record_was_not_adapted(tmp_path: Path) -> None:
+    assert read_adaptation(tmp_path) is None
+    assert read_adaptation(Path("sentence-transformers/all-MiniLM-L6-v2")) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"recipe": "ft"}'])
+def test_a_damaged_record_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / ADAPTATION).write_bytes(content)
+    with pytest.raises(EncoderError, match=r"adaptation\.json: not the record that taugate adapt wrote"):
+        read_adaptation(tmp_path)
+
+
+def test_a_milder_whitening_within_one_standard_error_is_as_good() -> None:
+    learned = LinearMap(np.eye(2, dtype=np.float32), np.zeros(2, dtype=np.float32))
+    best = TriedRecipe("whitening", learned, np.full(100, 0.5))
+    spread = np.tile([0.1, -0.1], 50)  # whose standard error is 0.01
+    assert _within_one_error(TriedRecipe("whitening", learned, 0.491 + spread), best)
+    assert not _within_one_error(TriedRecipe("whitening", learned, 0.489 + spread), best)
