@@ -15,11 +15,12 @@ from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import BodyLimits
 from taugate.service.api.connections import CONNECTIONS, ConnectionTable
 from taugate.service.api.explain import add_explain_route
+from taugate.service.api.feedback import add_feedback_route
 from taugate.service.api.guard import Guard
 from taugate.service.api.openapi import describe, operation_id
 from taugate.service.api.replies import add_error_handlers
 from taugate.service.api.request_context import RequestContext
-from taugate.service.api.routes import add_feedback_route, add_openapi_route, operations_routes
+from taugate.service.api.routes import add_openapi_route, operations_routes
 from taugate.service.api.search import add_search_routes
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
@@ -81,7 +82,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     app.state.serving = serving
     add_search_routes(app, settings, serving, metrics, limiter)
     add_explain_route(app, settings, serving, limiter)
-    add_feedback_route(app, serving, metrics, limiter)
+    add_feedback_route(app, settings, serving, metrics, limiter)
     app.include_router(operations_routes(serving, reloading.reload, metrics))
     add_openapi_route(app)
     add_error_handlers(app)
