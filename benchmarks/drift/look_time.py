@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.drift.traffic import Pool
 from benchmarks.drift.worlds import DriftWorld
 from taugate.drift.observations import query_keys
+from taugate.retrieval.query import Query
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.query_log import ServedReply
 from taugate.service.pipeline.search import SearchPipeline
@@ -74,7 +75,7 @@ def _second(ordinary: Pool, rate: int, rng: np.random.Generator) -> list[ServedR
     rows = np.concatenate([seen.kept[:, None], seen.top, seen.random], axis=1)
     now = time.time()
     return [
-        ServedReply(now, uuid4().hex, f"query {key}", row.tobytes(), b"{}")
+        ServedReply(now, uuid4().hex, Query(f"query {key}", 5), None, row.tobytes(), b"", b"")
         for key, row in zip(seen.key, rows, strict=True)
     ]
 

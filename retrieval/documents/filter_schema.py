@@ -43,6 +43,19 @@ def read_filter(value: object) -> Filter | None:
     return wanted
 
 
+def write_filter(wanted: Filter) -> dict[str, Any]:
+    """Return the JSON that `read_filter` parses to this filter, which has one condition a field, as a request's has."""
+    return {condition.field: _asked(condition) for condition in wanted}
+
+
+def _asked(condition: Condition) -> Value | list[Value] | dict[str, float]:
+    if isinstance(condition, OneOf):
+        values = [value for _, value in condition.keys]
+        return values[0] if len(values) == 1 else values
+    bounds = {operator: getattr(condition, operator) for operator in _OPERATORS}
+    return {operator: bound for operator, bound in bounds.items() if bound is not None}
+
+
 def _condition(name: str, asked: Any) -> Condition:  # noqa: ANN401 (whatever JSON can be)
     if isinstance(asked, Mapping):
         return Range(name, **_bounds(name, asked))

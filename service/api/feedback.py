@@ -13,7 +13,7 @@ from taugate.service.api.replies import json_reply
 from taugate.service.api.request_context import may_judge, permitted, request_key
 from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
 from taugate.service.api.search import search_task, while_connected
-from taugate.service.drift.feedback import Feedback
+from taugate.service.drift.feedback import Feedback, SearchedReply
 from taugate.service.errors import Forbidden, Invalid, NotFound
 from taugate.service.lifecycle.serving import ActiveRelease, Serving
 from taugate.service.metrics import Metrics
@@ -40,7 +40,8 @@ class FeedbackRoute:
                 if body.query_id is not None:
                     if not may_judge(permitted(request.scope), body.query_id):
                         raise feedback.unknown()
-                    new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant)
+                    key = _name(request_key(request.scope))
+                    new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
                 else:
                     new = await self._judge_search(request, body, active, feedback)
             except (NotFound, Invalid):
@@ -66,8 +67,8 @@ class FeedbackRoute:
         reply = active.search.remembered(task)
         if reply is None:
             (reply,) = await while_connected(request, active.search.replies([task]))
-        judged = _id_of_search(key, search.query)
-        return await feedback.judge_search(judged, reply.shown, body.document_id, relevant=body.relevant)
+        searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
+        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=_name(key))
 
 
 def add_feedback_route(
@@ -87,6 +88,10 @@ def add_feedback_route(
         tags=["search"],
         responses=replies(202, FeedbackResponse) | errors(400, 404, 413, 422, 429, 500, 503, 504),
     )
+
+
+def _name(key: ApiKey | None) -> str | None:
+    return None if key is None else key.name
 
 
 def _id_of_search(key: ApiKey | None, query: str) -> str:

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from taugate.errors import InputError
 from taugate.retrieval.documents.filters import Filter
 from taugate.retrieval.query import Query
+from taugate.service.access.keys import ApiKey
 from taugate.service.access.rate_limit import RateLimiter
 from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, judging, replies
@@ -71,17 +72,17 @@ class SearchRoutes:
         for task, known in zip(tasks, remembered, strict=True):
             reply = known or next(worked_out)
             query_id = reply_id(allowed)
-            self._notify(task.query, query_id, reply, active)
+            self._notify(task.query, query_id, reply, active, request_key(request.scope))
             sent.append(reply.to_json(query_id, drift))
             if len(tasks) > 1:  # other requests have their turn: a batch of known replies waits for nothing else
                 await asyncio.sleep(0)
         return sent
 
-    def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease) -> None:
+    def _notify(self, query: Query, query_id: str, reply: Reply, active: ActiveRelease, key: ApiKey | None) -> None:
         """Notify metrics, drift and the shadow of a reply that goes out. None of them changes it."""
         self._metrics.observe_reply(reply.kept, reply.considered, reply.reason)
         if active.drift is not None:
-            active.drift.observe(query_id, query.text, reply)
+            active.drift.observe(query_id, query, reply, None if key is None else key.name)
         if self._serving.shadowing.active is not None:
             self._serving.shadowing.active.offer(query)
 

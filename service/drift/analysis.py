@@ -21,7 +21,7 @@ from taugate.service.drift.canary import Canary
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.gauges import DriftGauges
 from taugate.service.drift.query_log import (
-    PositiveFeedback,
+    JudgedResult,
     QueryLog,
     ServedReply,
     comparable,
@@ -117,16 +117,16 @@ class TrafficAnalysis:
         self._canary = Canary(release, pipeline.single_threaded)
         self._fleet = fleet
         self._k = release.reference.top.shape[1]
-        path, release_id = settings.drift.query_log, release.manifest.release_id
-        self._query_log = None if path is None else QueryLog(path, release_id, texts=settings.drift.query_log_texts)
+        path = settings.drift.query_log
+        self._query_log = None if path is None else QueryLog(path, release, texts=settings.drift.query_log_texts)
         self._canary_seconds = settings.drift.canary_seconds
         self._window_set_at = self._alarms_updated_at = time.monotonic()
         self._asked_at = -math.inf
         self._queries: list[Observations] = []
         self._to_log: list[ServedReply] = []
-        self._judged: list[PositiveFeedback] = []
+        self._judged: list[JudgedResult] = []
 
-    def analyze(self, served: Sequence[ServedReply], judged: Sequence[PositiveFeedback]) -> None:
+    def analyze(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
         """Take what came since the last call, which may be nothing, and do what is due."""
         if self._fleet is not None and served:
             self._fleet.remember(served[-1].at, {each.query_id: each.shown for each in served})
@@ -134,7 +134,7 @@ class TrafficAnalysis:
         if known:  # as numbers, which take a tenth of the memory
             self._queries.append(observations(known, self._k, RANDOM_DOCUMENTS))
         if self._query_log is not None:
-            self._to_log += known
+            self._to_log += served
         self._judged += judged
         now = time.monotonic()
         if now >= self._alarms_updated_at + _UPDATE_SECONDS:
@@ -167,11 +167,11 @@ class TrafficAnalysis:
         self._queries, self._to_log, self._judged = [], [], []
         if len(queries):
             self._live.add_queries(queries)
-        if judged:
+        if len(columns):
             self._live.add_judgements(columns)
         self.alarms.update(queries, columns)
         if self._query_log is not None:
-            self._query_log.write(served, queries, judged)
+            self._query_log.write(served, judged)
 
     def _ask_canaries(self) -> None:
         result = self._canary.ask()

@@ -1,45 +1,61 @@
-"""The log of queries that `taugate drift replay` reads: one JSON object a line, off unless a path is given."""
+"""Replies and judgements on their way to drift and to the query log, and the file that they are appended to."""
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import orjson
 
 from taugate.drift.observations import Judgements, Observations, hashed, judgement_key, query_keys
+from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, hashed_filter, line_bytes
+from taugate.retrieval.documents.filter_schema import write_filter
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release
 from taugate.storage.files import append_lines
-from taugate.storage.locks import EXCLUSIVE, acquire
+from taugate.storage.locks import EXCLUSIVE, acquire, is_at
 
 
 class ServedReply(NamedTuple):
     """A reply that went out. A tuple, which takes the least time to make, as each request makes one.
 
-    at: Unix time in seconds; query_id: of the reply; text: of the query; observed, shown: see Reply.
+    at: Unix time in seconds; query_id: of the reply; query: that was asked; key: name of the API key, None without
+    keys; observed, shown, places: see Reply.
     """
 
     at: float
     query_id: str
-    text: str
+    query: Query
+    key: str | None
     observed: bytes
     shown: bytes
+    places: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class PositiveFeedback:
-    """A document that a reply showed and that was judged relevant.
+class JudgedResult:
+    """A result that a user judged.
 
-    at: when it was judged, Unix time in seconds; query_id: of the reply; similarity: with the query.
+    at: when it was judged, Unix time in seconds; query_id: of the reply; document_id: of the passage; similarity: with
+    the query; relevant: whether it answers the query; counts: whether drift takes it, which is the first relevant
+    result of each reply; key: name of the API key, None without keys; query: the text, where the judgement names it in
+    place of a reply; rank: place among all that were considered, from 1, None where it is not known.
     """
 
     at: float
     query_id: str
     document_id: str
     similarity: float
+    relevant: bool = True
+    counts: bool = True
+    key: str | None = None
+    query: str | None = None
+    rank: int | None = None
 
 
 def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
@@ -56,7 +72,7 @@ def observations(served: Sequence[ServedReply], k: int, random: int) -> Observat
     rows = np.frombuffer(b"".join(each.observed for each in served), dtype=np.float32).reshape(-1, 1 + k + random)
     # A clock may be set back: what came later is not earlier for that.
     at = np.maximum.accumulate(np.array([each.at for each in served], dtype=np.float64))
-    keys = query_keys(each.text for each in served)
+    keys = query_keys(each.query.text for each in served)
     return Observations(at, keys, rows[:, 1 : 1 + k], rows[:, 1 + k :], rows[:, 0])
 
 
@@ -66,32 +82,38 @@ def join(parts: Sequence[Observations]) -> Observations:
     return replace(together, at=np.maximum.accumulate(together.at))
 
 
-def judgements(judged: Sequence[PositiveFeedback]) -> Judgements:
-    """Turn judgements into columns."""
-    at = np.maximum.accumulate(np.array([each.at for each in judged], dtype=np.float64))
-    keys = np.array([judgement_key(each.document_id, each.similarity) for each in judged], dtype=np.uint64)
-    return Judgements(at, keys, np.array([each.similarity for each in judged], dtype=np.float32))
+def judgements(judged: Sequence[JudgedResult]) -> Judgements:
+    """Turn the judgements that drift takes into columns."""
+    taken = [each for each in judged if each.counts]
+    at = np.maximum.accumulate(np.array([each.at for each in taken], dtype=np.float64))
+    keys = np.array([judgement_key(each.document_id, each.similarity) for each in taken], dtype=np.uint64)
+    return Judgements(at, keys, np.array([each.similarity for each in taken], dtype=np.float32))
 
 
 _log = logging.getLogger("taugate.drift")
 _LOCK_SECONDS = 1.0  # other workers append to the same file, each for a millisecond every few seconds
+_CACHED_IDS = 1 << 16  # of documents: reading one takes as long as writing the rest of a result
 
 
 class QueryLog:
     """Appends lines to a file; one that was moved away, as by logrotate, is begun anew."""
 
-    def __init__(self, path: Path, release: str, *, texts: bool) -> None:
-        """path: of the file; release: id that goes into each line; texts: write queries as they are, not hashed."""
-        self._path, self._release, self._texts = path, release, texts
+    def __init__(self, path: Path, release: Release, *, texts: bool) -> None:
+        """path: of the file; release: that answers; texts: write queries and filters as they are, not hashed."""
+        self._path, self._texts = path, texts
+        self._release, self._collection = release.manifest.release_id, release.manifest.data.name
+        self._k = release.reference.top.shape[1]
+        documents = release.documents
+        self._id_at = lru_cache(_CACHED_IDS)(lambda position: documents[position].id)
         self._writable = True
 
-    def write(self, served: Sequence[ServedReply], columns: Observations, judged: Sequence[PositiveFeedback]) -> None:
-        """Append a line for each query, with its row of `columns`, and one for each judgement.
+    def write(self, served: Sequence[ServedReply], judged: Sequence[JudgedResult]) -> None:
+        """Append a line for each query and for each judgement.
 
         An error is logged when it begins, and again after writing was possible meanwhile.
         """
         try:
-            self._append([*self._queries(served, columns), *map(self._judgement, judged)])
+            self._append(b"".join([*map(self._query, served), *map(self._judgement, judged)]))
         except OSError as error:
             if self._writable:
                 _log.error("the query log cannot be written", extra={"fields": {"reason": str(error)}})
@@ -99,35 +121,60 @@ class QueryLog:
         else:
             self._writable = True
 
-    def _queries(self, served: Sequence[ServedReply], columns: Observations) -> Iterable[dict[str, Any]]:
-        rows = zip(columns.kept.astype(int).tolist(), columns.top.tolist(), columns.random.tolist(), strict=True)
-        for each, (kept, top, random) in zip(served, rows, strict=True):
-            query = each.text if self._texts else hashed(each.text)
-            yield {
-                "at": each.at,
-                "query_id": each.query_id,
-                "query": query,
-                "kept": kept,
-                "topk": top,
-                "random": random,
-            }
+    def _query(self, served: ServedReply) -> bytes:
+        query, observed = served.query, array("f", served.observed).tolist()
+        wanted = write_filter(query.filter) if query.filter else None
+        return line_bytes(
+            LoggedQuery(
+                at=served.at,
+                query_id=served.query_id,
+                query=query.text if self._texts else hashed(query.text),
+                key=served.key,
+                collection=self._collection,
+                release=self._release,
+                filter=wanted if self._texts or wanted is None else hashed_filter(wanted),
+                k=query.k,
+                threshold=query.threshold,
+                group_by=query.group_by,
+                kept=int(observed[0]) if observed else 0,
+                topk=observed[1 : 1 + self._k],
+                random=observed[1 + self._k :],
+                shown=[*self._shown(served)],
+            )
+        )
 
-    def _judgement(self, judged: PositiveFeedback) -> dict[str, Any]:
-        return {
-            "at": judged.at,
-            "query_id": judged.query_id,
-            "document_id": judged.document_id,
-            "correct": judged.similarity,
-        }
+    def _shown(self, served: ServedReply) -> Iterator[ShownResult]:
+        number = len(served.shown) // 8
+        positions, scores = array("i", served.shown[: 4 * number]), array("f", served.shown[4 * number :])
+        ranks, propensities = array("i", served.places[: 4 * number]), array("f", served.places[4 * number :])
+        for position, score, rank, propensity in zip(positions, scores, ranks, propensities, strict=True):
+            yield ShownResult(id=self._id_at(position), rank=rank, score=score, propensity=propensity)
 
-    def _append(self, lines: Sequence[dict[str, Any]]) -> None:
-        if not lines:
-            return
-        content = b"".join(orjson.dumps(line | {"release": self._release}) + b"\n" for line in lines)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            with suppress(OSError):  # a file system without locks
-                acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
-            append_lines(descriptor, content)
-        finally:
-            os.close(descriptor)
+    def _judgement(self, judged: JudgedResult) -> bytes:
+        text = judged.query
+        return line_bytes(
+            LoggedJudgement(
+                at=judged.at,
+                query_id=judged.query_id if text is None else None,
+                query=text if text is None or self._texts else hashed(text),
+                document_id=judged.document_id,
+                relevant=judged.relevant,
+                rank=judged.rank,
+                score=judged.similarity,
+                key=judged.key,
+                collection=self._collection,
+                release=self._release,
+            )
+        )
+
+    def _append(self, lines: bytes) -> None:
+        while lines:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            try:
+                with suppress(OSError):  # a file system without locks
+                    acquire(descriptor, EXCLUSIVE, _LOCK_SECONDS)
+                if is_at(descriptor, self._path):  # else another file took its place meanwhile
+                    append_lines(descriptor, lines)
+                    return
+            finally:
+                os.close(descriptor)

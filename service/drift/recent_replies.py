@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,8 @@ _ID = struct.Struct("<Q")  # the first half of a reply's id; 0 is none
 # judged relevant.
 _HEAD = struct.Struct("<d8sHB5x")
 _RELEVANT = 18  # offset of the last of these
-_RESULT = 9  # bytes: a position, a similarity, and whether it was judged irrelevant
+_RESULT = 9  # bytes: a position, a similarity, and which judgements of it there are
+_JUDGED_IRRELEVANT, _JUDGED_RELEVANT = 1, 2  # bits of the last of these
 _MAX_SIMILARITY = 1.01  # a cosine, with what rounding may add
 _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 
@@ -36,6 +37,19 @@ _LOCK_SECONDS = 1.0  # others keep it for some microseconds
 def is_id(query_id: str) -> bool:
     """Tell whether a reply can have this id."""
     return re.fullmatch(r"[0-9a-f]{32}", query_id, re.ASCII) is not None
+
+
+class Mark(NamedTuple):
+    """What a judgement is after those before it.
+
+    new: nobody has said the same of this result; counts: it is the first of the reply that says a result is relevant.
+    """
+
+    new: bool
+    counts: bool
+
+
+REPEATED = Mark(new=False, counts=False)
 
 
 @dataclass(frozen=True)
@@ -112,18 +126,21 @@ class ReplyRing:
             np.concatenate([part.positions for part in parts]), np.concatenate([part.scores for part in parts])
         )
 
-    def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> bool:
-        """Record a judgement; returns False where it was recorded before.
+    def mark(self, places: Sequence[int], position: int, *, relevant: bool) -> Mark:
+        """Record a judgement, and tell what it is after those before it.
 
         places: of the reply's slots; position: of the document, which the reply showed.
         """
         flags = [self._flag(place, index) for place in places for index in self._indices(place, position)]
+        bit = _JUDGED_RELEVANT if relevant else _JUDGED_IRRELEVANT
+        if not flags or self._memory[flags[0]] & bit:
+            return REPEATED
+        self._memory[flags[0]] |= bit
+        whole = places[0] + _RELEVANT
+        counts = relevant and not self._memory[whole]
         if relevant:
-            flags = [places[0] + _RELEVANT]
-        if not flags or self._memory[flags[0]]:
-            return False
-        self._memory[flags[0]] = 1
-        return True
+            self._memory[whole] = 1
+        return Mark(new=True, counts=counts)
 
     def _part(self, place: int) -> ShownResults:
         number = self._number(place)
@@ -166,18 +183,19 @@ class RecentReplies:
         found = next(self._find_places(query_id, now), None)
         return None if found is None else found[0].read(found[1])
 
-    def is_first(self, query_id: str, position: int, now: float, *, relevant: bool) -> bool:
-        """Record a judgement; returns whether it is the first of its kind that any worker was told.
+    def mark(self, query_id: str, position: int, now: float, *, relevant: bool) -> Mark:
+        """Record a judgement, and tell what it is after those that any worker was told before.
 
-        position: of a document that the reply showed. Of several that are relevant, only the first counts. False for a
-        reply that is not known, or too old at `now`.
+        position: of a document that the reply showed. REPEATED for a reply that is not known, or too old at `now`.
         """
         with self._locked_marks():
             # Two workers that are told of one search at once both have it. Each place is marked, whichever comes first.
-            marked = [
+            marks = [
                 ring.mark(places, position, relevant=relevant) for ring, places in self._find_places(query_id, now)
             ]
-            return bool(marked) and all(marked)
+        if not marks:
+            return REPEATED
+        return Mark(new=all(mark.new for mark in marks), counts=all(mark.counts for mark in marks))
 
     def close(self, *, forget: bool) -> None:
         """Leave the ring to the next worker; forget: remove it, as the release has left."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from taugate.retrieval.query import Query
 from taugate.service.drift.analysis import TrafficAnalysis
 from taugate.service.drift.feedback import Feedback
 from taugate.service.drift.fleet import Fleet
@@ -48,15 +49,17 @@ class DriftWatch:
         self._characters = self._lost = 0
         self._task = asyncio.create_task(self._run())
 
-    def observe(self, query_id: str, text: str, reply: Reply) -> None:
+    def observe(self, query_id: str, query: Query, reply: Reply, key: str | None) -> None:
         """Take a reply that goes out, from a cache or not: it counts whenever a user sees it.
 
-        query_id: of the reply, 32 hexadecimal digits; text: of the query.
+        query_id: of the reply, 32 hexadecimal digits; query: that was asked; key: name of the API key.
         """
         self._recent.add(query_id, time.monotonic(), reply.shown)
         if len(self._served) < _MAX_QUERIES and self._characters < _MAX_CHARACTERS:
-            self._characters += len(text)
-            self._served.append(ServedReply(time.time(), query_id, text, reply.observed, reply.shown))
+            self._characters += len(query.text)
+            self._served.append(
+                ServedReply(time.time(), query_id, query, key, reply.observed, reply.shown, reply.places)
+            )
         else:
             self._lost += 1
 

@@ -47,7 +47,8 @@ class Reply:
     head: the JSON object without what changes from one request to the next, and without its closing brace; kept,
     considered: how many documents; reason: why none is kept; observed: for drift, float32: how many of the
     calibration's K are kept, the similarities of all K, and those of random documents; empty within a filter; shown:
-    for feedback, the positions of the n documents in the reply, int32, and their similarities, float32.
+    for feedback, the positions of the n documents in the reply, int32, and their similarities, float32; places: for the
+    query log, their ranks, int32, and the probability with which each is shown, float32.
     """
 
     head: bytes
@@ -56,6 +57,7 @@ class Reply:
     reason: Reason | None
     observed: bytes
     shown: bytes
+    places: bytes = b""
 
     @classmethod
     def build(cls, result: SearchResult, *, release: str, state: State, include_text: bool) -> Self:
@@ -68,16 +70,21 @@ class Reply:
         # Copied, and so as small as it is: orjson's own bytes keep up to fourteen times as much for themselves.
         head = bytes(memoryview(orjson.dumps(_fields(result, release, state, include_text)))[:-1])
         shown = answer.positions.astype(np.int32).tobytes() + answer.scores.tobytes()
-        return cls(head, len(result.documents), answer.considered, answer.reason, _observed(result), shown)
+        places = answer.ranks.astype(np.int32).tobytes() + np.ones(len(answer.ranks), np.float32).tobytes()
+        return cls(head, len(result.documents), answer.considered, answer.reason, _observed(result), shown, places)
 
     def to_json(self, query_id: str, drift: bytes) -> bytes:
         """Complete the JSON object; query_id: hexadecimal digits; drift: its field `drift`, as JSON."""
         return b"".join((self.head, b',"drift":', drift, b',"query_id":"', query_id.encode(), b'"}'))
 
+    def rank(self, row: int) -> int:
+        """Return the place of a result among all that were considered, from 1; row: its position in the reply."""
+        return int(np.frombuffer(self.places, dtype=np.int32, count=row + 1)[row])
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes."""
-        return _OBJECT_BYTES + len(self.head) + len(self.observed) + len(self.shown)
+        return _OBJECT_BYTES + len(self.head) + len(self.observed) + len(self.shown) + len(self.places)
 
 
 class CachedSearch:

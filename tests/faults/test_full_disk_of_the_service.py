@@ -13,7 +13,9 @@ import orjson
 from taugate.registry.catalog import find, release_ids
 from taugate.registry.promotion import promote
 from taugate.registry.prune import prune
-from taugate.service.drift.query_log import QueryLog, ServedReply, observations
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import load
+from taugate.service.drift.query_log import QueryLog, ServedReply
 from taugate.service.process.workers import reserve_metric_files
 from tests.faults.disks import fill, read_only, small_disk
 from tests.faults.load import NOT_CACHED, Load, answers
@@ -40,33 +42,31 @@ def test_the_query_log(releases: Path, tmp_path: Path) -> None:
     assert "No space left on device" in log
 
 
-def test_no_half_line_is_left_in_it(tmp_path: Path) -> None:
-    def seen(count: int) -> list[ServedReply]:
-        return [
-            ServedReply(float(row), f"id{row}", "a query", np.ones(5, np.float32).tobytes(), b"{}")
-            for row in range(count)
-        ]
+def seen(count: int) -> list[ServedReply]:
+    observed = np.ones(10, np.float32).tobytes()
+    return [ServedReply(float(row), f"id{row}", Query("a query", 5), None, observed, b"", b"") for row in range(count)]
 
+
+def test_no_half_line_is_left_in_it(releases: Path, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 64) as disk:
-        log = QueryLog(disk / "log.jsonl", "release", texts=False)
-        log.write(seen(10), observations(seen(10), 2, 2), [])
+        log = QueryLog(disk / "log.jsonl", load(find(releases)), texts=False)
+        log.write(seen(10), [])
         ballast = fill(disk, leave=8192)
-        log.write(seen(1000), observations(seen(1000), 2, 2), [])
+        log.write(seen(1000), [])
         assert len((disk / "log.jsonl").read_bytes().splitlines()) == 10
         ballast.unlink()
-        log.write(seen(20), observations(seen(20), 2, 2), [])
+        log.write(seen(20), [])
         lines = (disk / "log.jsonl").read_bytes().splitlines()
     assert [orjson.loads(line)["query_id"] for line in lines] == [f"id{row}" for row in (*range(10), *range(20))]
 
 
-def test_a_line_whose_writer_was_killed_spoils_no_other(tmp_path: Path) -> None:
+def test_a_line_whose_writer_was_killed_spoils_no_other(releases: Path, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"at": 1.0, "que')
-    seen = [ServedReply(1.0, "id", "a query", np.ones(5, np.float32).tobytes(), b"{}")]
-    QueryLog(path, "release", texts=False).write(seen, observations(seen, 2, 2), [])
+    QueryLog(path, load(find(releases)), texts=False).write(seen(1), [])
     torn, whole = path.read_bytes().splitlines()
     assert torn == b'{"at": 1.0, "que'
-    assert orjson.loads(whole)["query_id"] == "id"
+    assert orjson.loads(whole)["query_id"] == "id0"
 
 
 def test_the_folder_of_the_workers(releases: Path, tmp_path: Path) -> None:

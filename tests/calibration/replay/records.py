@@ -31,10 +31,16 @@ class Service:
         """The first result of each is judged relevant."""
         return [
             {
+                "v": 2,
                 "at": line["at"],
                 "query_id": line["query_id"],
+                "query": None,
                 "document_id": f"d{line['query_id']}",
-                "correct": line["topk"][0],
+                "relevant": True,
+                "rank": None,
+                "score": line["topk"][0],
+                "key": None,
+                "collection": "data",
                 "release": self.release,
             }
             for line in queries
@@ -44,13 +50,21 @@ class Service:
         row = self._rng.integers(len(self.reference))
         self._asked += 1
         return {
+            "v": 2,
             "at": at,
             "query_id": f"q{self._asked}",
             "query": f"{self._asked:016x}" if query is None else query,
+            "key": None,
+            "collection": "data",
+            "release": self.release,
+            "filter": None,
+            "k": 5,
+            "threshold": None,
+            "group_by": None,
             "kept": 0 if off else int(self.reference.kept[row]),
             "topk": (self.reference.top[row] - np.float32(off)).tolist(),
             "random": self.reference.random[self._rng.integers(len(self.reference), size=4)].tolist(),
-            "release": self.release,
+            "shown": [],
         }
 
 

@@ -25,9 +25,9 @@ def test_a_query_is_the_same_whether_its_text_was_written_or_its_hash(service: S
 def test_a_judgement_has_the_key_that_the_service_gives_it(service: Service, tmp_path: Path) -> None:
     queries = service.queries([START, START + 1])
     judged = service.judged(queries)
-    whole = judged[0] | {"correct": 1, "at": START + 2}
+    whole = judged[0] | {"query_id": "another", "score": 1, "at": START + 2}
     log = read_log([write(tmp_path / "log", [*queries, *judged, whole])], service.release, 5)
-    keys = [judgement_key(line["document_id"], float(line["correct"])) for line in [*judged, whole]]
+    keys = [judgement_key(line["document_id"], float(line["score"])) for line in [*judged, whole]]
     assert log.judged.key.tolist() == keys
 
 
@@ -46,24 +46,27 @@ def without(name: str) -> Callable[[dict], dict]:
 
 
 QUERIES: dict[str, tuple[Callable[[dict], object], str]] = {
-    "no time": (without("at"), '"at" is no number'),
-    "time as text": (lambda line: line | {"at": "noon"}, '"at" is no number'),
-    "before 1970": (lambda line: line | {"at": -1}, '"at" is no time'),
-    "after the year 9999": (lambda line: line | {"at": 1e30}, '"at" is no time'),
-    "no query": (without("query"), '"query" is no text'),
-    "a query that is no text": (lambda line: line | {"query": 7}, '"query" is no text'),
-    "more kept than there are": (lambda line: line | {"kept": 6}, '"kept" is not from 0 to 5'),
-    "no similarities": (lambda line: line | {"topk": None}, '"topk" is no list'),
-    "a similarity that is none": (lambda line: line | {"topk": [*line["topk"][:-1], "x"]}, '"topk" is no number'),
-    "beyond float32": (lambda line: line | {"topk": [1e300, *line["topk"][1:]]}, '"topk" is no number'),
+    "no time": (without("at"), '"at": field required'),
+    "time as text": (lambda line: line | {"at": "noon"}, '"at": input should be a valid number'),
+    "before 1970": (lambda line: line | {"at": -1}, '"at": input should be greater than or equal to 0'),
+    "after the year 9999": (lambda line: line | {"at": 1e30}, '"at": input should be less than'),
+    "no query": (without("query"), '"query": field required'),
+    "a query that is no text": (lambda line: line | {"query": 7}, '"query": input should be a valid string'),
+    "more kept than there are": (lambda line: line | {"kept": 6}, '"kept": 6 of 5 results'),
+    "no similarities": (lambda line: line | {"topk": None}, '"topk": input should be a valid list'),
+    "a similarity that is none": (
+        lambda line: line | {"topk": [*line["topk"][:-1], "x"]},
+        '"topk.4": input should be a valid number',
+    ),
+    "beyond float32": (lambda line: line | {"topk": [1e300, *line["topk"][1:]]}, '"topk.0": input should be less than'),
     "another K": (lambda line: line | {"topk": line["topk"][:3]}, "3 and 4 similarities"),
     "no random documents": (lambda line: line | {"random": []}, "5 and 0 similarities"),
     "fewer random documents": (lambda line: line | {"random": [0.1]}, "5 and 1 similarities"),
-    "a list": (lambda line: [1, 2], "an array, not an object"),
+    "a list": (lambda line: [1, 2], "not a JSON object"),
 }
 JUDGEMENTS: dict[str, tuple[Callable[[dict], object], str]] = {
-    "no document": (without("document_id"), '"document_id" is no text'),
-    "no similarity": (lambda line: line | {"correct": None}, '"correct" is no number'),
+    "no document": (without("document_id"), '"document_id": field required'),
+    "no similarity": (lambda line: line | {"score": None}, '"score": input should be a valid number'),
 }
 
 

@@ -26,12 +26,13 @@ def test_a_result_is_judged_once_however_often_it_is_sent(service: ServiceProces
     assert judge(service, reply["query_id"], document) == (202, {"status": "repeated"})
 
 
-def test_of_several_relevant_results_one_counts(service: ServiceProcess, reply: dict) -> None:
+def test_each_result_is_judged_by_itself(service: ServiceProcess, reply: dict) -> None:
     first, second, third = (result["id"] for result in reply["results"])
     assert judge(service, reply["query_id"], third, relevant=False) == (202, {"status": "accepted"})
     assert judge(service, reply["query_id"], third, relevant=False) == (202, {"status": "repeated"})
     assert judge(service, reply["query_id"], first) == (202, {"status": "accepted"})
-    assert judge(service, reply["query_id"], second) == (202, {"status": "repeated"})
+    assert judge(service, reply["query_id"], second) == (202, {"status": "accepted"})
+    assert judge(service, reply["query_id"], second, relevant=False) == (202, {"status": "accepted"})
 
 
 def test_a_cached_reply_has_an_id_of_its_own_that_can_be_judged(service: ServiceProcess, reply: dict) -> None:

@@ -7,22 +7,34 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
+from taugate.drift.observations import query_key
+from taugate.drift.query_log import LoggedJudgement, LoggedQuery, hashed_filter, read_query_log
+from taugate.registry.catalog import find
+from taugate.retrieval.documents.filter_schema import read_filter
+from taugate.retrieval.query import Query
+from taugate.retrieval.release.reader import Release, load
 from taugate.service.drift.alarms import NO_DRIFT, drift_field
 from taugate.service.drift.gauges import BulkHistogram
 from taugate.service.drift.query_log import (
-    PositiveFeedback,
+    JudgedResult,
     QueryLog,
     ServedReply,
     comparable,
     judgements,
     observations,
 )
+from taugate.service.pipeline.queue import SearchResult
 from taugate.service.pipeline.reply import Reply
+from taugate.service.pipeline.search import RANDOM_DOCUMENTS
 
 
 def seen(at: float, kept: int = 2, text: str = "a query") -> ServedReply:
     observed = np.array([kept, 0.9, 0.5, 0.1, 0.2], dtype=np.float32).tobytes()
-    return ServedReply(at, f"id{at}", text, observed, b"")
+    return reply(at, text, observed)
+
+
+def reply(at: float, text: str, observed: bytes) -> ServedReply:
+    return ServedReply(at, f"id{at}", Query(text, 5), None, observed, b"", b"")
 
 
 def test_many_values_count_as_one_after_the_other() -> None:
@@ -45,8 +57,8 @@ def test_many_values_count_as_one_after_the_other() -> None:
 
 
 def test_only_what_can_be_compared_becomes_a_row() -> None:
-    within_a_filter = ServedReply(1.0, "x", "q", b"", b"")
-    cut_short = ServedReply(1.0, "y", "q", b"1234", b"")
+    within_a_filter = reply(1.0, "q", b"")
+    cut_short = reply(1.5, "q", b"1234")
     whole = seen(2.0, kept=1)
     assert comparable([within_a_filter, whole, cut_short], 2, 2) == [whole]
     columns = observations([seen(5.0), seen(3.0)], 2, 2)
@@ -68,7 +80,13 @@ def test_the_same_query_has_the_same_key_and_another_another() -> None:
 def test_the_same_judgement_has_the_same_key_whoever_gave_it() -> None:
     """Of the same query, that is: its similarity with the document tells it from others."""
     told = [("a", "d1", 0.9), ("b", "d1", 0.9), ("a", "d2", 0.9), ("a", "d1", 0.8)]
-    columns = judgements([PositiveFeedback(float(at), *each) for at, each in enumerate(told)])
+    columns = judgements(
+        [
+            *(JudgedResult(float(at), *each) for at, each in enumerate(told)),
+            JudgedResult(4.0, "a", "d3", 0.7, counts=False),
+            JudgedResult(5.0, "a", "d4", 0.7, relevant=False, counts=False),
+        ]
+    )
     assert columns.key[0] == columns.key[1]
     assert len({*columns.key.tolist()}) == 3
     assert columns.correct.tolist() == [np.float32(each) for _, _, each in told]
@@ -89,33 +107,83 @@ def test_what_is_sent_has_what_is_kept_and_what_is_known_by_now() -> None:
     assert second == first | {"drift": {"alarm": True, "signals": ["roe", "canary"]}}
 
 
+def logged(path: Path) -> list[LoggedQuery | LoggedJudgement]:
+    return [line.record for line in read_query_log([path])]
+
+
+def asked(release: Release, at: float, query: Query, key: str | None = None) -> ServedReply:
+    """A query as the service answers it, on its way to the log."""
+    (answer,) = release.retriever.search([query])
+    documents = [release.documents[position] for position in answer.positions.tolist()]
+    result = SearchResult(answer, documents, np.ones(4, np.float32), np.zeros(RANDOM_DOCUMENTS, np.float32))
+    built = Reply.build(result, release="r", state="calibrated", include_text=False)
+    return ServedReply(at, f"id{at}", query, key, built.observed, built.shown, built.places)
+
+
 @pytest.mark.parametrize("texts", [True, False])
-def test_the_log_holds_what_a_replay_needs_and_no_text_unless_asked(tmp_path: Path, texts: bool) -> None:
-    log = QueryLog(tmp_path / "queries.jsonl", "release", texts=texts)
-    rows = [seen(1.0), seen(2.0, kept=0, text="another"), seen(3.0)]
-    log.write(rows[:2], observations(rows[:2], 2, 2), [])
-    (tmp_path / "queries.jsonl").rename(tmp_path / "rotated")
-    log.write(rows[2:], observations(rows[2:], 2, 2), [PositiveFeedback(3.5, "id1.0", "d1", 0.9)])
-    first, second = (
-        [orjson.loads(line) for line in (tmp_path / name).read_bytes().splitlines()]
-        for name in ("rotated", "queries.jsonl")
+def test_the_log_says_what_was_asked_and_shown(releases: Path, tmp_path: Path, texts: bool) -> None:
+    release = load(find(releases))
+    log = QueryLog(tmp_path / "queries.jsonl", release, texts=texts)
+    plain, within = Query("What does a permit cost?", 5), {"category": ["a", "b"]}
+    narrow = Query("What does a permit cost?", 2, threshold=-1.0, filter=read_filter(within), group_by="document")
+    log.write([asked(release, 1.0, plain, "shop"), asked(release, 2.0, narrow)], [])
+    first, second = logged(tmp_path / "queries.jsonl")
+    assert isinstance(first, LoggedQuery)
+    assert isinstance(second, LoggedQuery)
+    (answer,) = release.retriever.search([plain])
+    assert answer.uncut is not None
+    assert (first.at, first.query_id, first.key, first.k, first.kept) == (1.0, "id1.0", "shop", 5, answer.uncut.kept)
+    assert (first.release, first.collection) == (release.manifest.release_id, release.manifest.data.name)
+    assert first.topk == answer.uncut.scores.tolist()
+    assert len(first.random) == RANDOM_DOCUMENTS
+    assert [each.id for each in first.shown] == [release.documents[each].id for each in answer.positions.tolist()]
+    assert [(each.rank, each.score) for each in first.shown] == list(
+        zip(answer.ranks.tolist(), answer.scores.tolist(), strict=True)
     )
-    assert [line["at"] for line in first + second] == [1.0, 2.0, 3.0, 3.5]
-    assert (first[1]["kept"], first[1]["topk"], first[1]["release"]) == (0, pytest.approx([0.9, 0.5]), "release")
-    assert second[1] == {"at": 3.5, "query_id": "id1.0", "document_id": "d1", "correct": 0.9, "release": "release"}
-    assert (first[0]["query"] == "a query") is texts
-    assert first[0]["query"] == second[0]["query"] != first[1]["query"]
+    assert {each.propensity for each in first.shown} <= {1.0}
+    assert (first.filter, first.threshold, first.group_by, first.filtered) == (None, None, None, False)
+    assert (second.threshold, second.group_by, second.k, second.filtered) == (-1.0, "document", 2, True)
+    assert second.filter == (within if texts else hashed_filter(within))
+    assert (first.query == plain.text) is first.has_text is texts
+    assert first.query_key == second.query_key == query_key(plain.text)
+    written = (tmp_path / "queries.jsonl").read_text()
+    assert ("permit" in written and "category" in written) is texts
+
+
+def test_the_log_holds_both_kinds_of_judgement(releases: Path, tmp_path: Path) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=True)
+    judged = [
+        JudgedResult(3.5, "id1", "d1", 0.5),
+        JudgedResult(4.5, "id1", "d2", 0.25, False, False, "shop"),
+        JudgedResult(5.5, "id2", "d2", 0.25, query="What does a permit cost?", rank=2),
+    ]
+    log.write([], judged)
+    first, second, third = logged(tmp_path / "queries.jsonl")
+    assert isinstance(first, LoggedJudgement)
+    assert isinstance(second, LoggedJudgement)
+    assert isinstance(third, LoggedJudgement)
+    assert (third.query_id, third.query, third.rank) == (None, "What does a permit cost?", 2)
+    assert (first.query_id, first.query, first.rank) == ("id1", None, None)
+    assert (first.query_id, first.document_id, first.relevant, first.score, first.key) == ("id1", "d1", True, 0.5, None)
+    assert (second.document_id, second.relevant, second.score, second.key) == ("d2", False, 0.25, "shop")
+
+
+def test_a_log_that_was_moved_away_is_begun_anew(releases: Path, tmp_path: Path) -> None:
+    log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=False)
+    log.write([seen(1.0), seen(2.0)], [])
+    (tmp_path / "queries.jsonl").rename(tmp_path / "rotated")
+    log.write([seen(3.0)], [])
+    assert [line.at for name in ("rotated", "queries.jsonl") for line in logged(tmp_path / name)] == [1.0, 2.0, 3.0]
 
 
 def test_a_log_that_cannot_be_written_is_said_once_and_stops_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    releases: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "logs"
-    log = QueryLog(folder / "queries.jsonl", "release", texts=False)
-    rows = [seen(1.0)]
+    log = QueryLog(folder / "queries.jsonl", load(find(releases)), texts=False)
     for _ in range(3):
-        log.write(rows, observations(rows, 2, 2), [])
+        log.write([seen(1.0)], [])
     assert [record.message for record in caplog.records] == ["the query log cannot be written"]
     folder.mkdir()
-    log.write(rows, observations(rows, 2, 2), [])
+    log.write([seen(1.0)], [])
     assert len((folder / "queries.jsonl").read_bytes().splitlines()) == 1

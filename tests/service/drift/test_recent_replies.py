@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from taugate.service.drift import recent_replies as module
-from taugate.service.drift.recent_replies import RING_BYTES, RecentReplies, ReplyRing, ShownResults
+from taugate.service.drift.recent_replies import REPEATED, RING_BYTES, Mark, RecentReplies, ReplyRing, ShownResults
 
 RELEASE, RESULTS, SECONDS = "20260101T000000Z-0123456789ab", 5, 10.0
+NEW, COUNTS = Mark(new=True, counts=False), Mark(new=True, counts=True)
 Made = Callable[[], RecentReplies]
 
 
@@ -56,7 +57,7 @@ def test_until_it_is_too_old(made: Made) -> None:
     shown.add(query_id, 5.0, packed([1]))
     assert shown.find(query_id, 15.0) is not None
     assert shown.find(query_id, 15.1) is None
-    assert not shown.is_first(query_id, 1, 15.1, relevant=True)
+    assert shown.mark(query_id, 1, 15.1, relevant=True) == REPEATED
 
 
 def test_the_oldest_go_and_it_takes_no_more_room(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +81,12 @@ def test_each_judgement_counts_once(made: Made) -> None:
     for each in (query_id, other):
         shown.add(each, 1.0, packed([*range(7)]))  # which take two parts
     for position in (3, 6):
-        assert shown.is_first(query_id, position, 2.0, relevant=False)
-        assert not shown.is_first(query_id, position, 2.0, relevant=False)
-    assert shown.is_first(query_id, 6, 2.0, relevant=True)
-    assert not shown.is_first(query_id, 3, 2.0, relevant=True)
-    assert shown.is_first(other, 3, 2.0, relevant=True)
+        assert shown.mark(query_id, position, 2.0, relevant=False) == NEW
+        assert shown.mark(query_id, position, 2.0, relevant=False) == REPEATED
+    assert shown.mark(query_id, 6, 2.0, relevant=True) == COUNTS
+    assert shown.mark(query_id, 6, 2.0, relevant=True) == REPEATED
+    assert shown.mark(query_id, 3, 2.0, relevant=True) == NEW, "the first of the reply counts"
+    assert shown.mark(other, 3, 2.0, relevant=True) == COUNTS
 
 
 def test_workers_know_of_each_other(tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_workers_know_of_each_other(tmp_path: Path) -> None:
     for query_id in ids:
         assert all(worker.find(query_id, 2.0) is not None for worker in workers)
         assert elsewhere.find(query_id, 2.0) is None
-        assert [worker.is_first(query_id, 5, 2.0, relevant=True) for worker in workers] == [True, False, False]
-        assert [worker.is_first(query_id, 4, 2.0, relevant=False) for worker in workers] == [True, False, False]
+        assert [worker.mark(query_id, 5, 2.0, relevant=True) for worker in workers] == [COUNTS, REPEATED, REPEATED]
+        assert [worker.mark(query_id, 4, 2.0, relevant=False) for worker in workers] == [NEW, REPEATED, REPEATED]
     workers[0].close(forget=True)
     assert workers[1].find(ids[0], 2.0) is None
     assert workers[1].find(ids[2], 2.0) is not None
@@ -110,8 +112,8 @@ def test_what_two_workers_were_told_at_once_counts_once(tmp_path: Path) -> None:
     query_id = uuid4().hex
     for worker in workers:
         worker.add(query_id, 1.0, packed([4, 5]))
-    assert [worker.is_first(query_id, 5, 2.0, relevant=True) for worker in workers] == [True, False]
-    assert [worker.is_first(query_id, 4, 2.0, relevant=False) for worker in workers] == [True, False]
+    assert [worker.mark(query_id, 5, 2.0, relevant=True) for worker in workers] == [COUNTS, REPEATED]
+    assert [worker.mark(query_id, 4, 2.0, relevant=False) for worker in workers] == [NEW, REPEATED]
 
 
 def test_whoever_takes_the_place_of_a_killed_one_goes_on_in_its_ring(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_without_room_for_a_file_each_has_its_own(tmp_path: Path, monkeypatch: p
     one.add(query_id, 1.0, packed([1]))
     assert one.find(query_id, 2.0) is not None
     assert other.find(query_id, 2.0) is None
-    assert one.is_first(query_id, 1, 2.0, relevant=True)
+    assert one.mark(query_id, 1, 2.0, relevant=True) == COUNTS
     assert not [*tmp_path.glob("*.ring")]
 
 
