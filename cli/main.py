@@ -30,6 +30,7 @@ COMMANDS = {
         "taugate.cli.import_data",
     ),
     "queries": ("make queries from the documents of a corpus that nobody has labelled", "taugate.cli.queries"),
+    "traffic": ("make labelled queries from what users said of results", "taugate.cli.traffic"),
     "serve": ("answer searches from the current release", "taugate.cli.serve"),
     "explain": ("say why a document is, or is not, among the results of a query", "taugate.cli.explain"),
     "settings": ("show the settings in force and where each came from", "taugate.cli.settings"),

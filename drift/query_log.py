@@ -87,7 +87,7 @@ class LoggedQuery:
     @property
     def query_key(self) -> int:
         """A number below 2⁶⁴, the same whether the service wrote the text of the query or its hash."""
-        return query_key(self.query) if self.has_text else int(self.query, 16)
+        return _key(self.query)
 
     @property
     def filtered(self) -> bool:
@@ -118,8 +118,12 @@ class LoggedJudgement:
     collection: _Text
     release: _Text
 
+    @property
+    def query_key(self) -> int | None:
+        """The key of the query as of LoggedQuery, None where `query_id` names the reply."""
+        return None if self.query is None else _key(self.query)
 
-_Record = LoggedQuery | LoggedJudgement
+
 _QUERY, _JUDGEMENT = TypeAdapter(LoggedQuery), TypeAdapter(LoggedJudgement)
 
 
@@ -210,6 +214,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise InputError(f"{path}: no such file; {_MISSING}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path and its permissions") from error
+
+
+def _key(query: str) -> int:
+    return int(query, 16) if _HASHED.fullmatch(query) else query_key(query)
 
 
 def _fault(path: Path, number: int, wrong: str) -> InputError:

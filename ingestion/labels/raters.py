@@ -1,0 +1,97 @@
+"""Which judgements to believe: outlying API keys are left out, each key has a limit, and the majority decides."""
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from taugate.drift.observations import query_key
+
+# Of a loss of 5 % these give ±1.4 points (1.96 · √(.05 · .95 / 1000)). More by one key would add its habits, not much
+# precision.
+MOST_BY_KEY = 1000
+# With fewer judgements a key has no share worth the name, and with fewer keys there is nothing to compare it with.
+FEWEST_JUDGEMENTS, FEWEST_KEYS = 20, 5
+# Distance from the median in robust standard deviations (Iglewicz and Hoaglin, "How to Detect and Handle Outliers",
+# 1993).
+_OUTLYING = 3.5
+_MAD = 1.4826  # turns the median deviation of a normal variable into its standard deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """A judgement of a result by a user.
+
+    at: Unix time in seconds. reply: id of the reply that showed it. key: name of the API key, None without keys. query:
+    key of the query's text. document: id of the passage. relevant: what the user says.
+    """
+
+    at: float
+    reply: str
+    key: str | None
+    query: int
+    document: str
+    relevant: bool
+
+    @property
+    def voter(self) -> Hashable:
+        """Who has one vote for each result: the key or, where there are no keys, the reply."""
+        return self.key if self.key is not None else ("reply", self.reply)
+
+
+def outlying_keys(votes: Sequence[Vote], shown: Mapping[str, int]) -> set[str]:
+    """Return the keys that say almost only the one or the other, or judge far more of what they see than other keys do.
+
+    Nothing is said of keys with fewer than 20 judgements, nor where fewer than 5 keys have as many. A share has to be
+    further from the median than chance explains.
+
+    votes: each judgement once. shown: how many results each key was shown.
+    """
+    by_key: dict[str, list[Vote]] = defaultdict(list)
+    for vote in votes:
+        if vote.key is not None:
+            by_key[vote.key].append(vote)
+    known = {key: each for key, each in by_key.items() if len(each) >= FEWEST_JUDGEMENTS}
+    relevant = {key: (sum(vote.relevant for vote in each), len(each)) for key, each in known.items()}
+    judged = {key: (min(len(each), shown[key]), shown[key]) for key, each in known.items() if shown.get(key)}
+    return _outliers(relevant, both_sides=True) | _outliers(judged, both_sides=False)
+
+
+def limit_by_key(votes: Iterable[Vote], most: int) -> list[Vote]:
+    """Take at most so many judgements of each key, a sample that is the same every time; those without a key stay."""
+    by_key: dict[str, list[Vote]] = defaultdict(list)
+    taken = []
+    for vote in votes:
+        if vote.key is None:
+            taken.append(vote)
+        else:
+            by_key[vote.key].append(vote)
+    for key, each in by_key.items():
+        taken += sorted(each, key=lambda vote: query_key(f"{key}\n{vote.query}\n{vote.document}"))[:most]
+    return taken
+
+
+def majority(votes: Collection[Vote]) -> bool | None:
+    """Return what most voters say of one result, None where as many say the one as the other.
+
+    Of several judgements by one voter the latest counts.
+    """
+    latest = {vote.voter: vote.relevant for vote in sorted(votes, key=lambda vote: vote.at)}
+    relevant = sum(latest.values())
+    return None if 2 * relevant == len(latest) else 2 * relevant > len(latest)
+
+
+def _outliers(shares: Mapping[str, tuple[int, int]], *, both_sides: bool) -> set[str]:
+    """Return the keys whose share is an outlier; shares: of each key a count and what it is a share of."""
+    if len(shares) < FEWEST_KEYS:
+        return set()
+    share = {key: count / total for key, (count, total) in shares.items()}
+    middle = median(share.values())
+    spread = _MAD * median(abs(each - middle) for each in share.values())
+    found = set()
+    for key, (_, total) in shares.items():
+        chance = (max(middle * (1 - middle), 1 / total) / total) ** 0.5
+        away = share[key] - middle
+        if (abs(away) if both_sides else away) > _OUTLYING * (spread**2 + chance**2) ** 0.5:
+            found.add(key)
+    return found

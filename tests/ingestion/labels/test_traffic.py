@@ -1,0 +1,250 @@
+"""`taugate traffic`: which judgements become labels, with which weights, and what is left out."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from taugate.cli import main as cli
+from taugate.drift.observations import hashed
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import read_dataset
+from taugate.ingestion.labels.traffic import TrafficLabels, learn_from_traffic
+from tests.ingestion.labels.traffic_log import TrafficLog
+
+DOCUMENTS = [f"d{number}" for number in range(9)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "faq"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"_id": each, "text": f"text {each}"}) + "\n" for each in DOCUMENTS)
+    )
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "Known already?"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    return folder
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    return folder
+
+
+def learn(log: TrafficLog, data: Path, **options: object) -> TrafficLabels:
+    return learn_from_traffic([log.write(data.parent / "log")], data, **options)  # type: ignore[arg-type]
+
+
+def rows(data: Path) -> dict[tuple[str, str], tuple[int, float]]:
+    header, *lines = (data / "qrels" / "traffic.tsv").read_text().splitlines()
+    assert header == "query-id\tcorpus-id\tscore\tweight"
+    split = (line.split("\t") for line in lines)
+    return {(query, document): (int(grade), float(weight)) for query, document, grade, weight in split}
+
+
+def name(query: str) -> str:
+    return f"traffic:{hashed(query)}"
+
+
+def test_judgements_become_queries_of_the_data_set(data: Path, spool: Path) -> None:
+    log = TrafficLog()
+    log.judged(log.asked("New?", ["d1", "d2"]), "d2")
+    log.judged(log.asked("Known already?", ["d3", "d4"]), "d3")
+    result = learn(log, data)
+    assert (result.queries, result.judgements, result.left_out.total()) == (2, 2, 0)
+    assert {key: grade for key, (grade, _) in rows(data).items()} == {(name("New?"), "d2"): 1, ("q1", "d3"): 1}
+    queries = [json.loads(line) for line in (data / "queries.jsonl").read_text().splitlines()]
+    assert queries == [
+        {"_id": "q1", "text": "Known already?"},
+        {"_id": name("New?"), "text": "New?", "origin": "traffic"},
+    ]
+    read = read_dataset(data, "traffic", spool)
+    assert {(query.text, query.origin) for query in read.queries} == {("New?", "traffic"), ("Known already?", "human")}
+
+
+def test_the_same_log_twice_gives_the_same_files(data: Path) -> None:
+    log = TrafficLog()
+    for number in range(20):
+        reply = log.asked(f"query {number % 7}", DOCUMENTS[number % 3 :][:4], explored={"d3": 0.1})
+        log.judged(reply, DOCUMENTS[number % 3 + number % 2], number % 5 > 0)
+    learn(log, data)
+    before = {path: path.read_bytes() for path in data.rglob("*.*") if path.is_file()}
+    learn(log, data)
+    assert {path: path.read_bytes() for path in data.rglob("*.*") if path.is_file()} == before
+
+
+def test_a_weight_is_the_inverse_of_being_shown_and_judged(data: Path) -> None:
+    """A tenth of the first places is judged and a twentieth of the second; d4 is shown to one query in ten."""
+    log = TrafficLog()
+    for number in range(4000):
+        reply = log.asked(f"query {number}", ["d1", "d4"], explored={"d4": 0.1})
+        if number % 10 == 0:
+            log.judged(reply, "d1")
+        if number % 20 == 1:
+            log.judged(reply, "d4")
+    learn(log, data)
+    found = rows(data)
+    assert found[name("query 0"), "d1"][1] == pytest.approx(10, rel=0.02)
+    assert found[name("query 1"), "d4"][1] == pytest.approx(200, rel=0.02)
+
+
+def test_a_query_that_is_asked_again_has_more_chances_to_be_judged(data: Path) -> None:
+    log = TrafficLog()
+    for number in range(1000):
+        reply = log.asked(f"query {number}", ["d1"])
+        if number % 2 == 0:
+            log.judged(reply, "d1")
+    for _ in range(2):
+        log.judged(log.asked("query 0", ["d1"]), "d1")
+    learn(log, data)
+    found = rows(data)
+    half = 1 / found[name("query 2"), "d1"][1]
+    assert half == pytest.approx(0.5, abs=0.01)
+    assert found[name("query 0"), "d1"][1] == pytest.approx(1 / (1 - (1 - half) ** 3))
+
+
+def test_the_majority_decides_and_a_tie_says_nothing(data: Path) -> None:
+    log = TrafficLog()
+    for key, relevant in (("a", True), ("b", False), ("c", False), ("a", False)):
+        log.judged(log.asked("Which?", ["d1", "d2"], key=key), "d1", relevant, key=key)
+    for key, relevant in (("a", True), ("b", False)):
+        log.judged(log.asked("Tied?", ["d1"], key=key), "d1", relevant, key=key)
+    log.judged(log.asked("Which?", ["d1", "d2"], key="a"), "d2", key="a")
+    result = learn(log, data)
+    assert {key: grade for key, (grade, _) in rows(data).items()} == {
+        (name("Which?"), "d1"): 0,
+        (name("Which?"), "d2"): 1,
+    }
+    assert result.left_out == {"tied": 2}
+
+
+def test_a_query_without_a_relevant_result_needs_all_of_its_results_judged(data: Path, spool: Path) -> None:
+    log = TrafficLog()
+    whole, part, cut = (
+        log.asked(query, shown)
+        for query, shown in (("All?", ["d1", "d2", "d3"]), ("Some?", ["d1", "d2", "d3"]), ("Cut?", ["d1"]))
+    )
+    for reply, judged in ((whole, 3), (part, 2), (cut, 1)):
+        for document in DOCUMENTS[1 : judged + 1]:
+            log.judged(reply, document, False)
+    result = learn(log, data)
+    assert {query for query, _ in rows(data)} == {name("All?")}
+    assert result.left_out == {"no_answer": 3}
+    (query,) = read_dataset(data, "traffic", spool).queries
+    assert query.relevant == {}
+
+
+def test_feedback_without_a_reply_is_about_the_latest_that_showed_the_document(data: Path) -> None:
+    log = TrafficLog()
+    for shown in (["d1", "d2"], ["d2"], ["d1"]):
+        log.asked("Which?", shown, key="shop")
+    log.judged(None, "d2", query="Which?", key="shop")
+    log.judged(None, "d5", query="Which?", key="shop")
+    log.judged(None, "d2", query="Never asked?", key="shop")
+    result = learn(log, data)
+    assert {*rows(data)} == {(name("Which?"), "d2")}
+    assert result.left_out == {"not_shown": 1, "unknown_reply": 1}
+
+
+LEFT_OUT: dict[str, tuple[Callable[[TrafficLog], None], str]] = {
+    "within a filter": (lambda log: log.judged(log.asked("q", ["d1"], topk=[], random=[]), "d1"), "filtered"),
+    "another threshold": (lambda log: log.judged(log.asked("q", ["d1"], threshold=0.1), "d1"), "threshold"),
+    "grouped": (lambda log: log.judged(log.asked("q", ["d1"], group_by="document"), "d1"), "grouped"),
+    "another data set": (lambda log: log.judged(log.asked("q", ["d1"], collection="x"), "d1"), "other_collection"),
+    "a judgement of another": (
+        lambda log: log.judged(log.asked("q", ["d1"]), "d1", collection="x"),
+        "other_collection",
+    ),
+    "a document that is gone": (lambda log: log.judged(log.asked("q", ["gone"]), "gone"), "unknown_document"),
+    "a reply of a lost log": (lambda log: log.judged("f" * 32, "d1"), "unknown_reply"),
+    "hashed": (lambda log: log.judged(log.asked(hashed("q"), ["d1"]), "d1"), "hashed"),
+    "not shown": (lambda log: log.judged(log.asked("q", ["d1"]), "d2"), "not_shown"),
+}
+
+
+@pytest.mark.parametrize(("add", "reason"), LEFT_OUT.values(), ids=LEFT_OUT.keys())
+def test_what_is_left_out_is_counted_and_said(
+    data: Path, capsys: pytest.CaptureFixture[str], add: Callable[[TrafficLog], None], reason: str
+) -> None:
+    log = TrafficLog()
+    add(log)
+    command = ["traffic", str(log.write(data.parent / "log")), "--to", str(data)]
+    assert cli.main(command) == 2
+    assert not (data / "qrels" / "traffic.tsv").exists()
+    assert "no judgement became a label: 1 are" in capsys.readouterr().err
+    log.judged(log.asked("fine", ["d1"]), "d1")
+    log.write(data.parent / "log")
+    assert cli.main([*command, "--json"]) == 0
+    said = capsys.readouterr()
+    result = json.loads(said.out)
+    assert result.pop("seconds") > 0
+    assert result == {"queries": 1, "judgements": 1, "left_out": {reason: 1}}
+    assert "Left out: 1 judgements are" in said.err
+
+
+def test_a_key_has_a_limit(data: Path) -> None:
+    log = TrafficLog()
+    for number in range(50):
+        log.judged(log.asked(f"query {number}", ["d1"], key="eager"), "d1", key="eager")
+    log.judged(log.asked("once", ["d1"], key="other"), "d1", key="other")
+    result = learn(log, data, most_by_key=10)
+    assert (result.queries, result.left_out) == (11, {"capped": 40})
+    assert name("once") in {query for query, _ in rows(data)}
+
+
+def crowd(log: TrafficLog, keys: int = 8) -> None:
+    """Keys that call two of three results relevant, and judge half of what they see."""
+    for key in range(keys):
+        for number in range(60):
+            reply = log.asked(f"query {key} {number}", ["d1", "d2"], key=f"key{key}")
+            log.judged(reply, "d1", (number + key) % 3 > 0, key=f"key{key}")
+
+
+def test_one_who_clicks_everything_is_left_out(data: Path) -> None:
+    log = TrafficLog()
+    crowd(log)
+    for number in range(60):
+        log.judged(log.asked(f"clicked {number}", ["d1", "d2"], key="clicks"), "d1", key="clicks")
+    assert learn(log, data).left_out["outlying_key"] == 60
+    assert not [query for query, _ in rows(data) if query == name("clicked 1")]
+
+
+def test_a_bot_that_judges_all_that_it_is_shown_is_left_out(data: Path) -> None:
+    log = TrafficLog()
+    crowd(log)
+    for number in range(60):
+        reply = log.asked(f"bot {number}", ["d1", "d2"], key="bot")
+        for document in ("d1", "d2"):
+            log.judged(reply, document, number % 3 > 0, key="bot")
+    assert learn(log, data).left_out["outlying_key"] == 120
+
+
+def test_ordinary_keys_stay(data: Path) -> None:
+    log = TrafficLog()
+    crowd(log)
+    assert learn(log, data).left_out["outlying_key"] == 0
+
+
+def test_torn_and_foreign_lines(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = TrafficLog()
+    log.judged(log.asked("q", ["d1"]), "d1")
+    path = log.write(data.parent / "log")
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole.splitlines()[0][:50])
+    assert learn_from_traffic([path], data).queries == 1
+    before = (data / "qrels" / "traffic.tsv").read_bytes()
+    path.write_bytes(whole + b"GET / 200\n")
+    assert cli.main(["traffic", str(path), "--to", str(data)]) == 2
+    assert f"{path}:3: not JSON" in capsys.readouterr().err
+    assert (data / "qrels" / "traffic.tsv").read_bytes() == before
+
+
+def test_a_log_without_a_judgement(data: Path) -> None:
+    log = TrafficLog()
+    log.asked("q", ["d1"])
+    with pytest.raises(InputError, match="no judgement; users send them to /feedback"):
+        learn(log, data)

@@ -1,0 +1,63 @@
+"""Query logs as the service writes them, of replies and judgements that a test names."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from taugate.drift.query_log import LoggedJudgement, LoggedQuery, ShownResult, line_bytes
+
+RELEASE = "20260101T000000Z-0123456789ab"
+
+
+class TrafficLog:
+    """A log in the making; every reply and judgement is a second later than the one before."""
+
+    def __init__(self, collection: str = "faq") -> None:
+        self.lines: list[bytes] = []
+        self._collection = collection
+
+    def asked(
+        self, query: str, shown: Sequence[str], *, explored: dict[str, float] | None = None, **fields: object
+    ) -> str:
+        """Log a reply to a query; explored: propensities of documents. Returns its id."""
+        identifier = f"{len(self.lines):032x}"
+        propensities = explored or {}
+        record = {
+            "at": float(len(self.lines)),
+            "query_id": identifier,
+            "query": query,
+            "key": None,
+            "collection": self._collection,
+            "release": RELEASE,
+            "filter": None,
+            "k": 3,
+            "threshold": None,
+            "group_by": None,
+            "kept": len(shown),
+            "topk": [0.9, 0.8, 0.7],
+            "random": [0.1],
+            "shown": [
+                ShownResult(id=each, rank=rank, score=1 - rank / 10, propensity=propensities.get(each, 1.0))
+                for rank, each in enumerate(shown, 1)
+            ],
+        }
+        self.lines.append(line_bytes(LoggedQuery(**record | fields)))  # type: ignore[arg-type]  # of the test's choice
+        return identifier
+
+    def judged(self, reply: str | None, document: str, relevant: bool = True, **fields: object) -> None:
+        record = {
+            "at": float(len(self.lines)),
+            "query_id": reply,
+            "query": None,
+            "document_id": document,
+            "relevant": relevant,
+            "rank": None,
+            "score": 0.9,
+            "key": None,
+            "collection": self._collection,
+            "release": RELEASE,
+        }
+        self.lines.append(line_bytes(LoggedJudgement(**record | fields)))  # type: ignore[arg-type]  # as above
+
+    def write(self, path: Path) -> Path:
+        path.write_bytes(b"".join(self.lines))
+        return path
