@@ -38,6 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data", metavar="DATA", help="folder, or URL in object storage, with corpus.jsonl, queries.jsonl, qrels/"
     )
     parser.add_argument("--releases", metavar="DIR", type=Path, required=True, help="where releases are kept")
+    parser.add_argument(
+        "--log",
+        metavar="LOG",
+        type=Path,
+        action="append",
+        default=[],
+        help="query log of a service (TAUGATE_QUERY_LOG): what users judged is added to DATA first, which is a folder "
+        "then; give it once for each replica",
+    )
     promotion = parser.add_argument_group(
         "promotion", "without any of these: a release with a cut becomes the current one"
     )
@@ -100,7 +109,8 @@ def run(arguments: argparse.Namespace) -> int:
         trial = TrialSettings(
             tuple(arguments.url), arguments.shadow, arguments.shadow_seconds, os.environ.get(KEY) or None
         )
-        asked = Recalibration(arguments.data, arguments.releases, rule, wanted, trial, key, trusted_keys())
+        logs = tuple(arguments.log)
+        asked = Recalibration(arguments.data, arguments.releases, logs, rule, wanted, trial, key, trusted_keys())
         done = recalibrate(asked, display.say, watch)
         if done.manifest is not None:
             display.say(times(watch))
@@ -129,7 +139,7 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
     say("")
     rows = {
         "Changed": f"Documents: {done.changes['added']:,} added, {done.changes['changed']:,} changed, "
-        f"{done.changes['removed']:,} removed.",
+        f"{done.changes['removed']:,} removed.{_traffic(done.traffic)}",
         "Threshold": f"{cut}. {100 * loss.mean:.1f} % of the queries lose their answer to it "
         f"({100 * loss.lower:.1f} % to {100 * loss.upper:.1f} %).",
         "Gate": _gate(done, rule),
@@ -143,6 +153,12 @@ def _report(done: "Recalibrated", releases: Path, rule: PromotionRule | None, *,
     if done.refusal is not None:
         say(f"taugate: {name}: not promoted: {done.refusal}")
     return done.code
+
+
+def _traffic(learned: dict[str, Any] | None) -> str:
+    if learned is None:
+        return ""
+    return f" Judged traffic: {learned['queries']:,} queries with {learned['judgements']:,} judgements."
 
 
 def _gate(done: "Recalibrated", rule: PromotionRule | None) -> str:
@@ -175,6 +191,7 @@ def _as_json(done: "Recalibrated", rule: PromotionRule | None) -> dict[str, Any]
     return {
         "release": done.current if done.manifest is None else done.manifest.release_id,
         "previous": done.current,
+        "traffic": done.traffic,
         "changed": done.changes,
         "loss": None if done.loss is None else done.loss.model_dump(),
         "gate": None if rule is None or done.manifest is None else promotion_json(rule, ending),

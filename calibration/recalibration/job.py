@@ -1,5 +1,6 @@
 """One recalibration, from newer data to a release in service: `recalibrate` reads top to bottom as it happens."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -18,11 +19,12 @@ from taugate.calibration.recalibration.trial import TrialResult, TrialSettings, 
 from taugate.calibration.risk.paired import paired_losses
 from taugate.calibration.settings.rules import CONFIDENCE
 from taugate.calibration.update.changes import CorpusChanges
-from taugate.errors import NotPromoted, ReleaseError
+from taugate.errors import InputError, NotPromoted, ReleaseError
 from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.judgements import qrels_of
 from taugate.ingestion.dataset.lines import stored_file
-from taugate.ingestion.dataset.location import local_folder
+from taugate.ingestion.dataset.location import is_url, local_folder
+from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, pointed_id, release_ids
 from taugate.registry.promotion import SatisfiedRule
@@ -47,7 +49,8 @@ LOCK = ".recalibrating.lock"
 class Recalibration:
     """What is asked for.
 
-    data: a folder or a URL with the newer corpus and its labelled queries; releases: the releases directory; rule: has
+    data: a folder or a URL with the newer corpus and its labelled queries; releases: the releases directory; logs:
+    query logs of the service, whose judgements are added to the data set first, which is a folder then; rule: has
     to hold against the current release before the new one is promoted, None for no further rule; wanted: whether to
     promote at all; trial: on live traffic, before the promotion; key: private key to sign the new release with, None
     for none; trusted: as of `promotion.promote`.
@@ -55,6 +58,7 @@ class Recalibration:
 
     data: str
     releases: Path
+    logs: tuple[Path, ...] = ()
     rule: PromotionRule | None = None
     wanted: bool = True
     trial: TrialSettings = field(default_factory=TrialSettings)
@@ -67,14 +71,16 @@ class Recalibrated:
     """What came of a recalibration.
 
     current: id of the release that was current when it began; manifest: of the new release, None where nothing had
-    changed; changes: documents added, changed and removed; loss: share of the queries that lose their answer to τ, with
-    95 % limits on each side; decision: of the rule, None without one; trial: on live traffic, None without one;
-    promoted: whether the new release is current; refusal: why it is not, a sentence, None where it is or was not to
-    be; code: exit code; resumed: steps that an earlier run had done.
+    changed; traffic: queries with labels, their judgements, and judgements left out by reason, None without logs;
+    changes: documents added, changed and removed; loss: share of the queries that lose their answer to τ, with 95 %
+    limits on each side; decision: of the rule, None without one; trial: on live traffic, None without one; promoted:
+    whether the new release is current; refusal: why it is not, a sentence, None where it is or was not to be; code:
+    exit code; resumed: steps that an earlier run had done.
     """
 
     current: str
     manifest: Manifest | None = None
+    traffic: dict[str, Any] | None = None
     changes: dict[str, int] | None = None
     loss: Interval | None = None
     decision: PromotionDecision | None = None
@@ -129,17 +135,19 @@ class _Run:
     def result(self) -> Recalibrated:
         """Do what is left to do, up to the first step that objects."""
         asked = self.asked
+        traffic, learned_before = self._learn()
         with self.watch.stage("read"):
             digests = _digests(asked.data, self.manifest.data.split)
         if digests == self.manifest.data.sha256 and self.manifest.update is None:
             self.state.finish()
-            return Recalibrated(self.current.name)
+            return Recalibrated(self.current.name, traffic=traffic)
         if asked.rule is not None:
             check_current(asked.releases, asked.rule, self.settings.k)
         made, resumed = self._calibrate(digests)
         new = verify(asked.releases / made["release"])
         loss = loss_to_threshold(asked.releases / new.release_id, new)
-        result = Recalibrated(self.current.name, new, made["changes"], loss, resumed=("calibrate",) * resumed)
+        before = ("traffic",) * learned_before + ("calibrate",) * resumed
+        result = Recalibrated(self.current.name, new, traffic, made["changes"], loss, resumed=before)
         steps: list[Callable[[Recalibrated, Manifest], Recalibrated]] = [self._fit, self._gate]
         if asked.wanted:
             steps += [self._try, self._promote]
@@ -148,6 +156,34 @@ class _Run:
             if result.refusal is not None:
                 return result
         return _finish(asked, self.state, result) if result.promoted else result
+
+    def _learn(self) -> tuple[dict[str, Any] | None, bool]:
+        """Add judged traffic to the data set, unless an earlier run did; returns the outcome, and whether it did."""
+        asked = self.asked
+        if not asked.logs:
+            return None, False
+        if is_url(asked.data) or not os.access(asked.data, os.W_OK):
+            raise InputError(
+                f"{asked.data}: judged traffic cannot be added to it; give a folder that can be written to, or leave "
+                "--log out"
+            )
+        for log in asked.logs:
+            if not log.is_file():
+                raise InputError(f"{log}: no such file; the service writes one if TAUGATE_QUERY_LOG names it")
+        inputs = sha256_json(
+            [sorted(map(sha256_file, asked.logs)), sha256_file(stored_file(Path(asked.data) / CORPUS))]
+        )
+        if (done := self.state.done("traffic", inputs)) is not None:
+            return done, True
+        learned = {"queries": 0, "judgements": 0, "left_out": {}}
+        try:
+            with self.watch.stage("traffic"):
+                found = learn_from_traffic(asked.logs, Path(asked.data), collection=self.manifest.data.name)
+            learned = {"queries": found.queries, "judgements": found.judgements, "left_out": {**found.left_out}}
+        except NothingLearnedError as error:
+            self.say(f"warning: {error}")
+        self.state.record("traffic", inputs, learned)
+        return learned, False
 
     def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
         """Write the new release, or find the one that an earlier run wrote; returns the outcome, and whether it did."""
@@ -232,16 +268,17 @@ def _was_promoted(state: RecalibrationState, current: str) -> bool:
 
 def _remembered(asked: Recalibration, state: RecalibrationState, current: Path) -> Recalibrated:
     """Return the result of an earlier run that was killed just after it had promoted its release."""
-    made, tried = state.done("calibrate") or {}, state.done("shadow")
+    made, tried, learned = state.done("calibrate") or {}, state.done("shadow"), state.done("traffic")
     manifest = verify(current, asked.trusted)
     return Recalibrated(
         str(state.began_from),
         manifest,
+        learned,
         made["changes"],
         loss_to_threshold(current, manifest),
         trial=None if tried is None else TrialResult(**tried),
         promoted=True,
-        resumed=("calibrate", *(["shadow"] if tried else []), "promote"),
+        resumed=(*(["traffic"] if learned else []), "calibrate", *(["shadow"] if tried else []), "promote"),
     )
 
 
