@@ -31,8 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--releases", metavar="DIR", type=Path, required=True, default=argparse.SUPPRESS, help="where releases are kept"
     )
-    for name in ("split", "k", "bootstraps", "sample_size", "seed", "holdout", "overlap_percentile"):
-        add_option(parser, CalibrationSettings.fields(), name)
+    fields = CalibrationSettings.fields()
+    add_option(parser, fields, "split")
+    add_option(parser, fields, "labels", omit_default=True, metavar="SPLITS", type=_splits)
+    for name in ("k", "bootstraps", "sample_size", "seed"):
+        add_option(parser, fields, name)
+    add_option(parser, fields, "holdout", omit_default=True)
+    add_option(parser, fields, "overlap_percentile")
     _add_threshold_options(parser)
     _add_gate_options(parser)
     add_promotion_options(parser)
@@ -63,6 +68,11 @@ def _add_threshold_options(parser: argparse.ArgumentParser) -> None:
     add_option(group, rule, "strata", metavar="metadata.FIELD")
     add_option(group, abstention, "max_answered", metavar="X")
     add_option(group, rule, "tau", metavar="X")
+
+
+def _splits(text: str) -> tuple[str, ...]:
+    """Parse names with commas between them."""
+    return tuple(text.split(","))
 
 
 def _shares(text: str) -> list[float]:

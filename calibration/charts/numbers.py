@@ -1,5 +1,7 @@
 """Numbers and rules, written one way in a terminal and on every page, never −0."""
 
+from typing import Literal
+
 from taugate.retrieval.policy.policy import PolicyKind
 from taugate.retrieval.release.evidence import Interval, Method, Statement
 
@@ -60,7 +62,7 @@ METRICS = {
 PARTS = {"calibration": "calibration queries", "heldout": "held-out queries"}
 
 
-def rule_name(method: Method, statement: Statement | None) -> str:
+def rule_name(method: Method, statement: Statement | Literal["labels"] | None) -> str:
     """Name the rule that gives a threshold; method, statement: of its policy."""
     if method == "bootstrap":
         return "The papers' rule (bootstrap)"
@@ -68,4 +70,6 @@ def rule_name(method: Method, statement: Statement | None) -> str:
         return "A threshold that was given"
     if method == "non-inferiority":
         return "Paired non-inferiority"
+    if statement == "labels":
+        return "Risk control, from few labels"
     return "Risk control, " + ("on average" if statement == "expected-loss" else "with high probability")

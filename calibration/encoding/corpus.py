@@ -110,7 +110,8 @@ class EncodedDataset:
 
     documents: (N, d), answerable: (n, d), unanswerable: (u, d) and off_topic: float32; off_topic are questions that no
     document answers, none where the data set has unanswerable queries of its own; lengths: (N,) bytes of each
-    document's text, title included; truncated_documents: longer than the encoder reads.
+    document's text, title included; truncated_documents: longer than the encoder reads; unjudged: (N', d) and
+    generated: (g, d) float32, the queries beside those that were judged, None where they are not asked for.
     """
 
     documents: Float32
@@ -119,6 +120,8 @@ class EncodedDataset:
     off_topic: Float32
     lengths: NDArray[np.int64]
     truncated_documents: int
+    unjudged: Float32 | None = None
+    generated: Float32 | None = None
 
 
 def encode_dataset(
@@ -131,21 +134,50 @@ def encode_dataset(
     """
     texts = (document.encoded_text for document in dataset.documents)
     documents = encode(encoder, texts, len(dataset.documents), "document", cache, watch)
-    labelled = dataset.answerable + dataset.unanswerable
-    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache, watch)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
+    queries = encode_queries(dataset, encoder, cache, watch)
     say(
-        f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {len(labelled)} "
+        f"encoded {documents.encoded} of {len(dataset.documents)} documents and {queries.encoded} of {queries.asked} "
         "queries; the others were known already"
     )
     if cache.failure:
         say(f"warning: no embedding cache: {cache.failure}")
-    answerable = len(dataset.answerable)
     return EncodedDataset(
         documents.vectors,
-        queries.vectors[:answerable],
-        queries.vectors[answerable:],
-        off_topic.vectors,
-        documents.lengths,
-        documents.truncated,
+        lengths=documents.lengths,
+        truncated_documents=documents.truncated,
+        **queries.vectors,
     )
+
+
+@dataclass(frozen=True)
+class EncodedQueries:
+    """Vectors of the queries of a data set.
+
+    vectors: by the name of the field of EncodedDataset; asked: how many queries there are, off-topic ones left out;
+    encoded: those of them that were not known yet.
+    """
+
+    vectors: dict[str, Float32]
+    asked: int
+    encoded: int
+
+
+def encode_queries(dataset: Dataset, encoder: OnnxEncoder, cache: EmbeddingCache, watch: Stopwatch) -> EncodedQueries:
+    """Encode every query; the parameters are those of `encode_dataset`."""
+    labelled, others = dataset.answerable + dataset.unanswerable, dataset.others
+    texts = [query.text for query in labelled]
+    if others is not None:
+        texts += [*others.unjudged, *(query.text for query in others.generated)]
+    queries = encode(encoder, texts, len(texts), "query", cache, watch)
+    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
+    found = queries.vectors
+    answerable = len(dataset.answerable)
+    vectors = {
+        "answerable": found[:answerable],
+        "unanswerable": found[answerable : len(labelled)],
+        "off_topic": off_topic.vectors,
+    }
+    if others is not None:
+        end = len(labelled) + len(others.unjudged)
+        vectors |= {"unjudged": found[len(labelled) : end], "generated": found[end:]}
+    return EncodedQueries(vectors, len(texts), queries.encoded)

@@ -204,6 +204,8 @@ class GateState:
             answerable=projection.apply(before.answerable),
             unanswerable=projection.apply(before.unanswerable),
             off_topic=projection.apply(before.off_topic),
+            unjudged=None if before.unjudged is None else projection.apply(before.unjudged),
+            generated=None if before.generated is None else projection.apply(before.generated),
         )
         queries, vectors = self.trial.queries, encoded.answerable[members]
         trial = SearchTrial.build(queries, vectors, encoded.documents, self.trial.k, self.trial.parents)

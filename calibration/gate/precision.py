@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from taugate.calibration.encoding.cache import EmbeddingCache
-from taugate.calibration.encoding.corpus import EncodedDataset, encode
+from taugate.calibration.encoding.corpus import EncodedDataset, encode_queries
 from taugate.calibration.encoding.source import int8_encoder
 from taugate.calibration.gate.baseline import GateBaseline, GateState
 from taugate.calibration.gate.gate import GateCandidate, judge
@@ -78,13 +78,8 @@ def _encode_queries(
     dataset: Dataset, encoded: EncodedDataset, encoder: OnnxEncoder, watch: Stopwatch
 ) -> EncodedDataset:
     """Encode the queries of `encoded` once more; its documents stay."""
-    labelled = dataset.answerable + dataset.unanswerable
     cache = EmbeddingCache.for_encoder(encoder.sha256, encoder.config.dimension)
-    queries = encode(encoder, (query.text for query in labelled), len(labelled), "query", cache, watch)
-    off_topic = encode(encoder, dataset.off_topic, len(dataset.off_topic), "query", cache, watch)
-    count = len(dataset.answerable)
-    answerable, unanswerable = queries.vectors[:count], queries.vectors[count:]
-    return replace(encoded, answerable=answerable, unanswerable=unanswerable, off_topic=off_topic.vectors)
+    return replace(encoded, **encode_queries(dataset, encoder, cache, watch).vectors)
 
 
 def _encoding_speeds(texts: Sequence[str], float32: OnnxEncoder, int8: OnnxEncoder) -> dict[str, float]:

@@ -26,7 +26,9 @@ from taugate.calibration.study.study import study
 from taugate.calibration.threshold.strata import QueryStrata
 from taugate.errors import EncoderError, InputError, ReleaseError
 from taugate.ingestion.dataset.beir import Dataset, read_dataset
+from taugate.ingestion.dataset.judgements import GENERATED, HUMAN
 from taugate.ingestion.dataset.location import default_split, local_folder
+from taugate.ingestion.dataset.people import read_people
 from taugate.registry import writer
 from taugate.registry.catalog import current_id
 from taugate.registry.lock import calibration_lock
@@ -91,9 +93,8 @@ def calibrate(
     _check_releases(releases, say)
     asked.check_name(releases)
     with calibration_lock(releases), tempfile.TemporaryDirectory(prefix="taugate-") as spool:
-        split = settings.split or default_split(data, say)
-        with watch.stage("read"), local_folder(data, split) as folder:
-            dataset = read_dataset(folder, split, Path(spool))
+        with watch.stage("read"):
+            dataset = _read(data, settings, Path(spool), say)
         check_sizes(dataset, settings)
         if because := AvailableEvidence.count(dataset, settings.k).because:  # said before the work, which may be long
             say(f"{PROVISIONAL} {because}")
@@ -128,6 +129,24 @@ def calibrate(
                 report,
             )
             return writer.write(releases, facts, contents.fill)
+
+
+def _read(data: str, settings: CalibrationSettings, spool: Path, say: Callable[[str], None]) -> Dataset:
+    """Read the split that is calibrated on, or what people judged and asked."""
+    if splits := settings.labelled_splits:
+        with local_folder(data, *splits, optional=(GENERATED,)) as folder:
+            return read_people(folder, splits, spool, say)
+    split = settings.split or default_split(data, say)
+    with local_folder(data, split) as folder:
+        dataset = read_dataset(folder, split, spool)
+    weights = {query.weight for query in dataset.answerable + dataset.unanswerable}
+    if len(weights) > 1:
+        named = "" if split == HUMAN else f"--split {split} "
+        raise InputError(
+            f"{data}: the queries of split {split} have weights, as they were not sampled alike; calibrate with "
+            f"{named}--labels human, which uses the weights"
+        )
+    return dataset
 
 
 def _baseline(encoder: OnnxEncoder, name: str) -> OnnxEncoder:

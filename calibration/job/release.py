@@ -85,6 +85,7 @@ def manifest_facts(
         ),
         "abstention": found.abstention and found.abstention.record,
         "no_answer": found.no_answer,
+        "labels": found.labels,
         "drift": sensitivity(drift_reference(found), settings.overlap_percentile),
         "gate": list(admitted.gate),
         "golden": GOLDEN,

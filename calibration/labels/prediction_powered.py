@@ -18,13 +18,21 @@ labels; these functions are for 25 to 100.
   interval for so many labels is taken, around the estimate (as Korn and Graubard do for surveys, Survey Methodology 24,
   1998). Where the machine is of no use, that is the labels' own interval.
 
-Judged and unjudged queries have to be random samples of the same queries, those that users ask. Generated queries are
-others, and belong to neither. All choices were made on simulated queries (docs/benchmarks/few-labels.md).
+Queries may be judged with unequal probabilities, as `taugate judge` does near a threshold. Then each mean over judged
+queries is weighted, and so is each squared error (by w², as the linearised variance has it: Cochran, Sampling
+Techniques, 1977, §6.3). Where some judged queries have no answer, y is replaced by y − share·a, a being 1 for an
+answerable query: the share is a ratio, and this is its linearisation. The machine's scores need not know which queries
+have no answer. With equal weights and answers to all, both leave the numbers as they are.
+
+Judged and unjudged queries together have to be a random sample of the queries that users ask, whose judged part was
+drawn with probabilities that the weights tell. Generated queries are others, and belong to neither. All choices were
+made on simulated queries (docs/benchmarks/few-labels.md).
 """
 
 import math
 
 import numpy as np
+from scipy.special import stdtrit
 
 from taugate.calibration.labels.shares import (
     Float64,
@@ -47,7 +55,7 @@ def labels_and_machine(judged: JudgedSample, unjudged: UnjudgedSample | None, co
     """Estimate shares from labels and machine together, or from the labels alone where that is better or safer.
 
     The labels alone decide where there are no unjudged queries, where fewer than five judged queries have the outcome
-    or fewer than five do not have it, and where the interval would be more than 5 % wider than theirs.
+    or fewer than five answerable ones do not have it, and where the interval would be more than 5 % wider than theirs.
 
     judged: what people judged; unjudged: other queries that users asked, None without any; confidence: of each
     two-sided interval, in 0…1. Raises ValueError where the samples have different outcomes.
@@ -56,8 +64,7 @@ def labels_and_machine(judged: JudgedSample, unjudged: UnjudgedSample | None, co
     if unjudged is None or not len(unjudged.scores):
         return alone
     together = prediction_powered(judged, unjudged, confidence)
-    having = judged.outcomes.sum(axis=0)
-    enough = np.minimum(having, len(judged.outcomes) - having) >= FEWEST_OUTCOMES
+    enough = np.minimum(judged.having, judged.lacking) >= FEWEST_OUTCOMES
     taken = enough & (together.width <= MOST_WIDENING * alone.width)
 
     def choose(powered: Float64, own: Float64) -> Float64:
@@ -73,7 +80,7 @@ def labels_and_machine(judged: JudgedSample, unjudged: UnjudgedSample | None, co
 
 
 def prediction_powered(judged: JudgedSample, unjudged: UnjudgedSample, confidence: float) -> ShareEstimates:
-    """Estimate shares by PPI++ with the three changes of this module, whatever the machine is worth.
+    """Estimate shares by PPI++ with the changes of this module, whatever the machine is worth.
 
     The variance has two parts, each with the design effect of its documents: the error of the machine on judged
     queries, and the spread of its scores over unjudged ones. That a document has queries of both kinds adds nothing to
@@ -82,32 +89,50 @@ def prediction_powered(judged: JudgedSample, unjudged: UnjudgedSample, confidenc
     judged: what people judged; unjudged: other queries that users asked; confidence: of each two-sided interval, in
     0…1. Raises ValueError where the samples have different outcomes.
     """
-    y, f, unseen = judged.outcomes, judged.scores, unjudged.scores
+    f, unseen = judged.scores, unjudged.scores
     if f.shape[1] != unseen.shape[1]:
         raise ValueError(f"judged queries have {f.shape[1]} outcomes, and unjudged ones {unseen.shape[1]}")
-    n = len(y)
+    n, w, base = len(f), judged.relative_weights[:, None], judged.base[:, None]
+    shares, answerable = judged.shares, (w * base).mean()
     share_of_labels = n / len(unseen)
-    weights = _cross_fitted_weights(judged) / (1 + share_of_labels)
-    corrected = y - weights * (f - unseen.mean(axis=0))
-    value = corrected.mean(axis=0)
-    errors = np.maximum(np.square(corrected - value).sum(axis=0), -math.log(1 - confidence))
-    weight = weights.mean(axis=0)
-    effect, unseen_effect = design_effect(judged.documents), design_effect(unjudged.documents)
-    variance = effect * errors / n + unseen_effect * share_of_labels * np.square(weight) * unseen.var(axis=0)
-    worth = n * np.maximum(y.var(axis=0), _CONSTANT) / variance
+    weights = _cross_fitted_weights(judged, judged.outcomes - shares * base) / (1 + share_of_labels)
+    # Queries that are judged more often than others are rarer among the unjudged ones: their scores are given back.
+    expected = unseen.mean(axis=0) - share_of_labels * ((w - 1) * f).mean(axis=0)
+    said = weights * (f - expected)
+    value = shares - (w * said).mean(axis=0) / answerable
+    squares = np.square(w * (judged.outcomes - value * base - said)).sum(axis=0)
+    errors = np.maximum(squares, -math.log(1 - confidence) * np.square(w).mean())
+    weight = (w * weights).mean(axis=0)
+    effect = design_effect(judged.documents, judged.relative_weights)
+    of_machine = share_of_labels * np.square(weight) * unseen.var(axis=0) * design_effect(unjudged.documents)
+    variance = (effect * errors / n + of_machine) / answerable**2
+    worth = n * np.maximum(shares * (1 - shares), _CONSTANT) / variance * _of_unequal_weights(judged, confidence)
     value = np.clip(value, 0.0, 1.0)
     lower, upper = clopper_pearson(value, worth, confidence)
     return ShareEstimates(value, lower, upper, worth, weight)
 
 
-def _cross_fitted_weights(judged: JudgedSample) -> Float64:
-    """Return for each query the slope of y on f over the labels about other documents, (n, c); 0 where it would fall.
+def _of_unequal_weights(judged: JudgedSample, confidence: float) -> float:
+    """Return by how much the variance of few heavy queries is less well known than that of as many equal ones, 0…1.
 
-    A machine that is wrong more often than right gets no say, rather than being believed the other way round.
+    Korn and Graubard's factor: the squared ratio of the quantiles of Student's t with n − 1 degrees of freedom, and
+    with those of the queries that the weights leave. It is 1 where weights are equal.
     """
-    y, f = judged.outcomes, judged.scores
+    n, tail = len(judged.documents), (1 + confidence) / 2
+    left = min(judged.worth, n)
+    return float((stdtrit(max(n - 1, 1), tail) / stdtrit(max(left - 1, 1), tail)) ** 2)
+
+
+def _cross_fitted_weights(judged: JudgedSample, residuals: Float64) -> Float64:
+    """Return for each query the slope on f over the labels about other documents, (n, c); 0 where it would fall.
+
+    A machine that is wrong more often than right gets no say, rather than being believed the other way round. Squared
+    weights fit the line, as they make up the variance that it is to reduce.
+
+    residuals: (n, c) float64, y less what its share explains.
+    """
+    f, squared = judged.scores, np.square(judged.relative_weights)[:, None]
     document = np.unique(judged.documents, return_inverse=True)[1]
-    count = (len(y) - np.bincount(document))[document][:, None].astype(np.float64)
 
     def others(values: Float64) -> Float64:
         """Sum over the queries about other documents than each query's own, (n, c)."""
@@ -117,8 +142,10 @@ def _cross_fitted_weights(judged: JudgedSample) -> Float64:
         return rest
 
     centred = f - f.mean(axis=0)  # what is summed stays small, so that little is lost to rounding
-    sum_f, sum_y, count = others(centred), others(y), np.maximum(count, 1.0)
-    together = others(centred * y) - sum_f * sum_y / count
-    spread = others(np.square(centred)) - np.square(sum_f) / count
+    total = others(squared)
+    count = np.where(total > _CONSTANT * squared.sum(), total, 1.0)  # else every query is about one document
+    sum_f, sum_y = others(squared * centred), others(squared * residuals)
+    together = others(squared * centred * residuals) - sum_f * sum_y / count
+    spread = others(squared * np.square(centred)) - np.square(sum_f) / count
     slope = np.divide(together, spread, out=np.zeros_like(together), where=spread > _CONSTANT * count)
     return np.maximum(slope, 0.0)

@@ -1,4 +1,13 @@
-"""Shares of queries, such as accuracy or the share lost at a threshold, estimated from human judgements alone."""
+"""Estimate shares of queries, such as accuracy or the share lost at a threshold, from human judgements alone.
+
+A share is one of the answerable queries: those for which people found a relevant document. Where some judged queries
+have no answer, their number is itself an estimate, and the share is a ratio of two means:
+
+    share = Σ w·y / Σ w·a
+
+y is 1 for a query with the outcome, a is 1 for an answerable one, and w is the weight of the query: the inverse of the
+probability that it was judged. With equal weights and no unanswerable query this is the plain mean of y.
+"""
 
 from dataclasses import dataclass
 
@@ -13,26 +22,81 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class JudgedSample:
-    """The n queries that people judged: a random sample of what users ask.
+    """The n queries that people judged, each with the weight that makes them stand for all that users ask.
 
-    outcomes: (n, c) float64, y, each 0 or 1: c outcomes of every query, such as its loss at c thresholds; scores:
-    (n, c) float64, f, what the machine says of each outcome, on any scale; documents: (n,) int64 cluster of each query,
-    equal for queries about the same document (`taugate.calibration.metrics.clusters`). Raises ValueError where shapes
-    or values are others.
+    outcomes: (n, c) float64, y, each 0 or 1: c outcomes of every query, such as its loss at c thresholds. A number
+    between them, such as an NDCG, varies less than 0 and 1 would, and intervals are then too wide; scores: (n, c)
+    float64, f, what the machine says of each outcome, on any scale; documents: (n,) int64 cluster of each query,
+    equal for queries about the same document (`taugate.calibration.metrics.clusters`); weights: (n,) float64 above 0,
+    proportional to the inverse of each query's probability of being judged, None where all are equal; answerable: (n,)
+    bool, a, False for a query without an answer, which has no outcome; None where each query has an answer. Raises
+    ValueError where shapes or values are others.
     """
 
     outcomes: Float64
     scores: Float64
     documents: Labels
+    weights: Float64 | None = None
+    answerable: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.outcomes.ndim != 2 or not self.outcomes.size:
             raise ValueError(
                 f"outcomes are a table of queries and outcomes, not an array of shape {self.outcomes.shape}"
             )
-        if not np.isin(self.outcomes, (0, 1)).all():
-            raise ValueError("outcomes are 0 or 1")
+        if not ((self.outcomes >= 0) & (self.outcomes <= 1)).all():
+            raise ValueError("an outcome is not in 0…1")
         _check_scores(self.scores, self.documents, self.outcomes.shape)
+        if self.weights is not None:
+            if self.weights.shape != self.documents.shape:
+                raise ValueError(f"there are weights of {len(self.weights)} queries, and {len(self.documents)} queries")
+            if not (np.isfinite(self.weights) & (self.weights > 0)).all():
+                raise ValueError("a weight is not a finite number above 0")
+        if self.answerable is not None:
+            if self.answerable.shape != self.documents.shape:
+                raise ValueError(f"{len(self.answerable)} queries may be answerable, of {len(self.documents)}")
+            if not self.answerable.any():
+                raise ValueError("no judged query is answerable")
+            if self.outcomes[~self.answerable].any():
+                raise ValueError("a query without an answer has an outcome")
+
+    @property
+    def relative_weights(self) -> Float64:
+        """Weights with the mean 1, (n,) float64."""
+        if self.weights is None:
+            return np.ones(len(self.documents))
+        relative: Float64 = self.weights / self.weights.mean()
+        return relative
+
+    @property
+    def worth(self) -> float:
+        """The number of equally weighted queries that vary as little as these: (Σw)² / Σw² (Kish, 1965, §11.7)."""
+        w = self.relative_weights
+        return float(w.sum() ** 2 / (w @ w))
+
+    @property
+    def base(self) -> Float64:
+        """The base of each share, (n,) float64: 1 for an answerable query, else 0."""
+        return np.ones(len(self.documents)) if self.answerable is None else self.answerable.astype(np.float64)
+
+    @property
+    def having(self) -> Float64:
+        """The number of queries with each outcome, whatever their weights, (c,) float64."""
+        counts: Float64 = self.outcomes.sum(axis=0)
+        return counts
+
+    @property
+    def lacking(self) -> Float64:
+        """The number of answerable queries without each outcome, whatever their weights, (c,) float64."""
+        counts: Float64 = self.base.sum() - self.having
+        return counts
+
+    @property
+    def shares(self) -> Float64:
+        """The weighted share of answerable queries with each outcome, (c,) float64: Hájek's ratio of two means."""
+        w = self.relative_weights
+        ratio: Float64 = (w @ self.outcomes) / (w @ self.base)
+        return ratio
 
 
 @dataclass(frozen=True)
@@ -75,13 +139,27 @@ class ShareEstimates:
 def labels_alone(judged: JudgedSample, confidence: float) -> ShareEstimates:
     """Estimate shares from the labels and nothing else, by Clopper and Pearson's exact interval.
 
-    Queries about one document count as if all of them had the same outcome: n labels, m of them about each document,
-    are worth n² / Σm² (Kish, Survey Sampling, 1965). The interval is exact where no two queries share a document.
+    The interval is that of as many independent labels as the judged queries are worth, after Korn and Graubard (Survey
+    Methodology 24, 1998). Two things make them worth less than their number, and the smaller worth of two is taken:
+
+    - Kish's (Survey Sampling, 1965, §8.2 and §11.7): (Σw)² / Σ(W²), W the weights about one document added up, over the
+      answerable queries. Queries about one document count as if all of them had the same outcome. With equal weights
+      and m queries about each document that is n² / Σm².
+    - Korn and Graubard's: p(1 − p) / variance of p, the variance linearised (Cochran, Sampling Techniques, 1977, §6.3).
+      It is the smaller one where queries with great weights are as likely as others to decide the share.
+
+    The interval is exact where weights are equal and no two queries share a document.
 
     judged: what people judged; confidence: of each two-sided interval, in 0…1.
     """
-    value = judged.outcomes.mean(axis=0)
-    worth = np.full_like(value, len(judged.outcomes) / design_effect(judged.documents))
+    value = judged.shares
+    weights = judged.relative_weights * judged.base
+    counted = judged.base > 0
+    effect = design_effect(judged.documents[counted], weights[counted])
+    squares = np.square(weights) @ np.square(judged.outcomes - value)
+    kish = weights.sum() ** 2 / (effect * np.square(weights).sum())
+    spread = value * (1 - value) * weights.sum() ** 2
+    worth = np.minimum(kish, np.divide(spread, effect * squares, out=np.full_like(value, kish), where=squares > 0))
     lower, upper = clopper_pearson(value, worth, confidence)
     return ShareEstimates(value, lower, upper, worth, np.zeros_like(value))
 
@@ -99,13 +177,16 @@ def clopper_pearson(share: Float64, labels: Float64, confidence: float) -> tuple
     return lower, upper
 
 
-def design_effect(documents: Labels) -> float:
-    """Return by how much sharing documents widens a variance at most: Σm² / n for documents with m of the n queries.
+def design_effect(documents: Labels, weights: Float64 | None = None) -> float:
+    """Return by how much sharing documents widens a variance at most: ΣW² / Σw², W the weights about one document.
 
-    documents: (n,) cluster of each query.
+    With equal weights and m of the n queries about each document, it is Σm² / n.
+
+    documents: (n,) cluster of each query; weights: (n,) of the queries, None where all are equal.
     """
-    sizes = np.unique(documents, return_counts=True)[1]
-    return float(sizes @ sizes) / len(documents)
+    own = np.ones(len(documents)) if weights is None else weights
+    totals = np.bincount(np.unique(documents, return_inverse=True)[1], weights=own)
+    return float(totals @ totals / (own @ own))
 
 
 def _check_scores(scores: Float64, documents: Labels, shape: tuple[int, ...]) -> None:

@@ -11,6 +11,7 @@ from taugate.calibration.charts.numbers import KEEPS, METRICS, PARTS, count, fix
 from taugate.calibration.charts.template import template
 from taugate.calibration.provisional.words import outlook
 from taugate.calibration.query_set.warnings import truncation_warning
+from taugate.calibration.report import few_labels
 from taugate.calibration.report.abstaining import abstention_figures, shown_queries
 from taugate.calibration.report.compare import compare_releases, same_queries
 from taugate.calibration.report.figures import drawn, metric_curves, reliability_figures, similarity_densities
@@ -66,6 +67,8 @@ def render(dataset: Dataset, facts: Mapping[str, Any], found: Findings, parent: 
         cost=cost(found.policy, found.metrics[last], refusing=found.abstention is not None),
         promise=promise(found.policy),
         statement=statement,
+        labels=found.labels,
+        few_labels=few_labels,
         numbers=metric_lines(found.metrics, found.policy.k),
         densities=similarity_densities(found),
         curves=metric_curves(found),

@@ -4,6 +4,7 @@ from taugate.calibration.abstention.words import SCORES, evidence, headline
 from taugate.calibration.charts.numbers import METRICS, percent
 from taugate.calibration.progress import Stopwatch
 from taugate.calibration.provisional.words import PROVISIONAL, outlook
+from taugate.calibration.report import few_labels
 from taugate.calibration.settings.rules import MAX_EMPTY
 from taugate.retrieval.release.evidence import Alternative, Certificate, DriftRecord, Interval, Level
 from taugate.retrieval.release.manifest import Manifest, MetricsRecord, PolicyRecord
@@ -49,6 +50,8 @@ def promise(policy: PolicyRecord) -> str:
             "--max-loss, such as --max-loss 0.02."
         )
     limits = " and ".join(_limit(each, policy.k) for each in policy.certificates)
+    if policy.statement == "labels":
+        return f"Shown from few labels, with {100 * policy.confidence:.4g} % confidence: {limits}."
     if policy.statement == "expected-loss":
         return f"Guaranteed on average over calibrations like this one: {limits}."
     return f"Guaranteed with {100 * policy.confidence:.4g} % confidence: {limits}."
@@ -107,6 +110,8 @@ def table(manifest: Manifest) -> str:
     ):
         cells = (f"{'–' if value is None else f'{value:.4f}':<11}" for value in values)
         lines.append("".join([f"{label:18}", *(f"{cell:>28}" for cell in cells)]))
+    if manifest.labels is not None:
+        lines += few_labels.lines(manifest.labels, manifest.policy.k)
     lines.append(_rule(manifest))
     if manifest.abstention is not None:
         lines += _abstention(manifest.abstention)

@@ -59,5 +59,9 @@ def _message(fields: Mapping[str, FieldInfo], error: ValidationError) -> str:
     place = detail["loc"][0]  # a name, or the position of an argument that was given without one
     name = [*fields][place] if isinstance(place, int) else place
     advice = next((each for each in fields[name].metadata if isinstance(each, Advice)), Advice(detail["msg"]))
-    value = repr(detail["input"]) if isinstance(detail["input"], str) else str(detail["input"])
+    value = detail["input"]
+    if isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    elif isinstance(value, str):
+        value = repr(value)
     return f"{advice.option or option_of(name)} {value}: {advice.text}"

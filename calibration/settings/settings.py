@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from taugate.calibration.settings.options import Advice, Options
 from taugate.calibration.settings.rules import CONFIDENCE, AbstentionRule, ThresholdRule
 from taugate.errors import InputError
+from taugate.ingestion.dataset.judgements import HUMAN, TRAFFIC
 from taugate.retrieval.index.kinds import Kind
 
 # Half a point: less than the papers' encoders differ, and what 600 queries can show, or some 700 documents.
@@ -90,6 +91,12 @@ def _file_name(split: str) -> str:
     return split
 
 
+def _from_people(splits: tuple[str, ...]) -> tuple[str, ...]:
+    if splits not in {(), (HUMAN,), (HUMAN, TRAFFIC)}:
+        raise ValueError("not what people judged")
+    return splits
+
+
 _POSITIVE = Advice("give a whole number of 1 or more")
 _LARGEST_SEED = 2**63 - 1
 
@@ -107,6 +114,16 @@ class CalibrationSettings(Options):
         default=None,
         description="file in qrels/, without .tsv (default: test where there is one, else human, else generated)",
     )
+    labels: Annotated[
+        tuple[str, ...],
+        AfterValidator(_from_people),
+        Advice("give human, or human,traffic: the splits of what people judged"),
+    ] = Field(
+        default=(),
+        description="splits of what people judged, human or human,traffic: estimates over all queries that people "
+        "ask, by their weights, with the help of a machine's scores of those that nobody judged; --split names "
+        "another split in place of human",
+    )
     k: Annotated[int, _POSITIVE] = Field(default=5, ge=1, description="K, documents retrieved for each query")
     bootstraps: Annotated[int, _POSITIVE] = Field(default=500, ge=1, description="m, number of bootstrap samples")
     sample_size: Annotated[int, _POSITIVE] = Field(default=100, ge=1, description="l, queries in each bootstrap sample")
@@ -118,7 +135,7 @@ class CalibrationSettings(Options):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description="share of the answerable queries that are held out, to measure the calibration on",
+        description="share of the answerable queries that are held out, to measure the calibration on; 0 with --labels",
     )
     overlap_percentile: Annotated[float, Advice("give a percentile from 0 to 100")] = Field(
         default=DEFAULT_OVERLAP_PERCENTILE,
@@ -134,6 +151,34 @@ class CalibrationSettings(Options):
     candidates: CandidateSettings = Field(
         default_factory=CandidateSettings, description="what is tried for less time or memory"
     )
+
+    def __post_init__(self) -> None:
+        if self.labels:
+            self._check_labels()
+
+    @property
+    def labelled_splits(self) -> tuple[str, ...]:
+        """The splits that few labels are read from, that of the release first; empty where one split is all."""
+        return (self.split or HUMAN, *self.labels[1:]) if self.labels else ()
+
+    def _check_labels(self) -> None:
+        """Raise InputError for what few labels cannot be asked for."""
+        rule, given = self.rule, ",".join(self.labels)
+        single_limit = "few labels limit one loss of accuracy, of a cut by similarity"
+        refused = {
+            f"--holdout {self.holdout:g}": (bool(self.holdout), "every judged query counts"),
+            f"--method {rule.method}": (rule.method == "non-inferiority", single_limit),
+            f"--policy {rule.policy}": (rule.policy not in {"similarity", "auto"}, single_limit),
+            f"--metric {rule.metric}": (rule.metric != "accuracy", single_limit),
+            f"--guarantee {rule.guarantee}": (rule.guarantee != "high-probability", single_limit),
+            f"--max-empty {rule.max_empty}": (rule.max_empty is not None, single_limit),
+            f"--strata metadata.{rule.strata}": (rule.strata is not None, single_limit),
+            "--max-loss with several": (bool(rule.further_losses), single_limit),
+            "--max-answered": (self.abstention is not None, "refusing whole queries takes labels of its own"),
+        }
+        for option, (asked, why) in refused.items():
+            if asked:
+                raise InputError(f"{option}: does not go with --labels {given}, as {why}; leave one of the two out")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -152,4 +197,7 @@ class CalibrationSettings(Options):
         rule = ThresholdRule.from_options(**of_the_threshold)
         gate = {"margin": options.get("margin"), "confidence": options.get("gate_confidence", CONFIDENCE)}
         candidates = CandidateSettings(**of(CandidateSettings), gate=GateSettings(**gate))
-        return cls(**of(cls), rule=rule, abstention=abstention, candidates=candidates)
+        own = of(cls)
+        if own.get("labels"):
+            own.setdefault("holdout", 0.0)  # few labels leave none to hold out
+        return cls(**own, rule=rule, abstention=abstention, candidates=candidates)

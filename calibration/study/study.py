@@ -31,6 +31,7 @@ from taugate.calibration.settings.settings import CalibrationSettings
 from taugate.calibration.study.inherited import Inherited
 from taugate.calibration.threshold.calibration_queries import CalibrationQueries
 from taugate.calibration.threshold.decide import alternatives, decide_policy
+from taugate.calibration.threshold.few_labels import FewLabels
 from taugate.calibration.threshold.policy_choice import certifiable_policy
 from taugate.calibration.threshold.strata import QueryStrata, StrataCertifier
 from taugate.errors import InputError
@@ -38,6 +39,7 @@ from taugate.ingestion.dataset.beir import Dataset
 from taugate.retrieval.index.approximate import AnyIndex
 from taugate.retrieval.index.top_k import TopK
 from taugate.retrieval.release.evidence import Alternative, RelevanceRecord, StrataRecord
+from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.manifest import MetricsRecord, PolicyRecord
 from taugate.retrieval.release.records import NoAnswerRecord, QuerySetRecord
 from taugate.retrieval.vectors.similarity import Float32
@@ -66,7 +68,8 @@ class Findings:
     manifest has it; metrics: of each part; alternatives: rules that are not in force; relevance: reliability of the
     model; isotropy: of the documents; query_set: what the queries are like; units: what counts as one draw among the
     answerable queries; strata: None where none were asked for; abstention: None where no query is refused as a whole;
-    no_answer: how many queries without an answer get one.
+    no_answer: how many queries without an answer get one; labels: what few labels and a machine say, None where every
+    label was taken by itself.
     """
 
     index: AnyIndex
@@ -84,6 +87,7 @@ class Findings:
     strata: StrataRecord | None
     abstention: CertifiedAbstention | None
     no_answer: NoAnswerRecord
+    labels: LabelsRecord | None = None
 
     @property
     def threshold(self) -> np.float32 | None:
@@ -133,6 +137,8 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         abstention = _abstain(dataset, encoded, (judged.top, unanswerable), labels, members, settings, inherited)
         answering = None if abstention is None else abstention.answering
         scored = ScoredQueries(judged, unanswerable, relevance[0], relevance[1], answering)
+    with watch.stage("labels"):
+        few = FewLabels.search(dataset, encoded, index, judged, unanswerable, settings.seed)
     with watch.stage("query set"):
         random_scores = np.concatenate([part.random_scores for part in parts.values()])
         worth = measure_query_set(dataset.answerable, judged, random_scores, encoded.documents, settings.seed, parents)
@@ -141,7 +147,7 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         queries = CalibrationQueries(
             scored, members, parts["calibration"].resamples.rows, roles, fitted, units, settings.seed
         )
-        policy = inherited.policy if inherited and inherited.policy else decide_policy(settings.rule, queries)
+        policy = _decide(settings, queries, few, inherited)
         policy, strata = _stratified(policy, dataset, encoded.answerable, index, settings, queries)
         if settings.abstention is not None and policy.certificates and policy.tau is not None:
             policy = policy.model_copy(update={"guarantee": f"{policy.guarantee} {words.WITHOUT_REFUSALS}"})
@@ -151,6 +157,10 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
             settings.rule, queries if fitted else replace(queries, scored=without_model), _last(parts, roles)
         )
         metrics = {name: _measure(part, scored, policy, settings) for name, part in parts.items()}
+        if few is not None:
+            # A certificate counts each judged query once, which those that were sampled with weights do not.
+            others = [each for each in others if each.method == "bootstrap"]
+            metrics = {name: few.metrics(measured, policy) for name, measured in metrics.items()}
     heldout = parts["heldout"].members if "heldout" in parts else None
     reliability = None
     if fitted and roles:
@@ -158,13 +168,6 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
     elif estimated and inherited and inherited.relevance_record:
         unseen = _unseen_by_fit(members, roles, heldout)
         reliability = kept_relevance_record(inherited.relevance_record, estimated, judged, units, unseen, settings.seed)
-    if len(unanswerable):
-        still_answered = answered_unanswerable(
-            scored, policy, SamplingUnits.from_labels(labels[len(judged) :]), abstention
-        )
-    else:
-        model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
-        still_answered = answered_off_topic(index.search(off_topic, settings.k), off_topic, model, policy)
     return Findings(
         index=index,
         scored=scored,
@@ -180,8 +183,43 @@ def study(  # noqa: PLR0913, PLR0917 (all that a calibration has by now)
         units=units,
         strata=strata,
         abstention=abstention,
-        no_answer=still_answered,
+        no_answer=_still_answered(encoded, index, scored, policy, labels, abstention, estimated),
+        labels=few and few.record(policy, settings.rule),
     )
+
+
+def _decide(
+    settings: CalibrationSettings, queries: CalibrationQueries, few: FewLabels | None, inherited: Inherited | None
+) -> PolicyRecord:
+    """Return the inherited policy, or the one that the rule gives.
+
+    Few labels have a way of their own to limit a loss.
+    """
+    if inherited and inherited.policy:
+        return inherited.policy
+    if few and settings.rule.method == "risk-control":
+        return few.policy(settings.rule, settings.k)
+    return decide_policy(settings.rule, queries)
+
+
+def _still_answered(  # noqa: PLR0913, PLR0917 (the two kinds of query without an answer)
+    encoded: EncodedDataset,
+    index: AnyIndex,
+    scored: ScoredQueries,
+    policy: PolicyRecord,
+    labels: Labels,
+    abstention: CertifiedAbstention | None,
+    estimated: AppliedRelevance | None,
+) -> NoAnswerRecord:
+    """Count the unanswerable queries that get an answer all the same; without any, off-topic questions.
+
+    labels: clusters of the answerable queries, then of the unanswerable ones.
+    """
+    if len(scored.unanswerable):
+        units = SamplingUnits.from_labels(labels[len(scored.judged) :])
+        return answered_unanswerable(scored, policy, units, abstention)
+    model, off_topic = None if estimated is None else estimated.relevance, encoded.off_topic
+    return answered_off_topic(index.search(off_topic, scored.judged.grades.shape[1]), off_topic, model, policy)
 
 
 def _abstain(  # noqa: PLR0913, PLR0917 (all that the study has by now)

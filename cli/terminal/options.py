@@ -39,13 +39,13 @@ def add_option(
     field = fields[name]
     text = (field.description or "").replace("%", "%%")  # argparse formats help texts by %
     derived: dict[str, Any] = {"help": text, "default": argparse.SUPPRESS}
-    if not (field.default is None or field.is_required()):
+    if not (field.default in {None, ()} or field.is_required()):
         derived["help"] = f"{text} (default: {field.default})"
         if not omit_default:
             derived["default"] = field.default
     if choices := tuple(_choices(field.annotation)):
         derived["choices"] = choices
-    else:
+    elif "type" not in keywords:
         kind = _type(field.annotation)
         derived["type"] = kind
         derived["metavar"] = _METAVARS[kind]

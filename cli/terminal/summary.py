@@ -64,6 +64,8 @@ def _measured(manifest: Manifest) -> str:
     record, kind = manifest.calibration, "labelled"
     if record is not None and record.generated:
         kind = "human and generated" if record.human else "generated"
+    if manifest.labels is not None and manifest.labels.unjudged:
+        kind = f"judged and {manifest.labels.unjudged:,} unjudged"
     line = f"{data.answerable:,} {kind} queries on {data.documents:,} documents ({data.name}, split {data.split})."
     if not holdout:
         return f"{line} The same queries choose the threshold and check it: expect a little worse."

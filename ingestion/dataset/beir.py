@@ -100,12 +100,28 @@ class LabelledQuery:
 
 
 @dataclass(frozen=True)
+class OtherQueries:
+    """The queries of a data set beside those that people judged (`taugate.ingestion.dataset.people`).
+
+    splits: the splits that were read as one. unjudged: texts of the queries that people asked and nobody judged.
+    generated: answerable queries that a rule or a language model made. seen_only: ids of judged queries of which only
+    what the service showed was judged, so that none of them can be a miss.
+    """
+
+    splits: tuple[str, ...]
+    unjudged: list[str]
+    generated: list[LabelledQuery]
+    seen_only: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A corpus with the queries of one split.
 
     name: of the folder. split: of the qrels. documents: in the order of corpus.jsonl. answerable, unanswerable: queries
     with and without a relevant document, each in the order of queries.jsonl. sha256: of the three files, by corpus,
     queries and qrels. orphaned: how many queries are left out because every document that answered them was removed.
+    others: the queries beside them, where few labels are to go far; None where the split is all.
     """
 
     name: str
@@ -115,6 +131,7 @@ class Dataset:
     unanswerable: list[LabelledQuery]
     sha256: Mapping[str, str]
     orphaned: int = 0
+    others: OtherQueries | None = None
 
     @cached_property
     def off_topic(self) -> list[str]:
@@ -127,6 +144,58 @@ def off_topic_questions() -> list[str]:
     return _OFF_TOPIC.read_text(encoding="utf-8").splitlines()
 
 
+@dataclass(frozen=True)
+class OpenDataset:
+    """A data set whose documents and queries were read; its splits are read one by one.
+
+    folder: of the data set. documents: in the order of corpus.jsonl. ids: of the documents. queries: by their id, in
+    the order of queries.jsonl.
+    """
+
+    folder: Path
+    documents: DocumentStore
+    ids: CorpusIds
+    queries: Mapping[str, Query]
+
+    @classmethod
+    def read(cls, folder: Path, split: str, spool: Path) -> Self:
+        """Read and check the documents and the queries.
+
+        folder: of the data set. split: that an error names. spool: an empty folder for the documents, which has to
+        outlive the result. Raises InputError, one message with file and line, at the first fault.
+        """
+        if folder.is_file():
+            raise InputError(
+                f"{folder}: is a file, and a data set is a directory; give the directory that holds {CORPUS}, "
+                f"{QUERIES} and {qrels_of(split)}"
+                + (f", here {folder.parent}" if folder.name in {CORPUS, QUERIES} else "")
+            )
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
+        corpus, queries = stored_file(folder / CORPUS), stored_file(folder / QUERIES)
+        stored_file(folder / qrels_of(split))
+        ids = _spool_corpus(corpus, spool)
+        return cls(folder, DocumentStore(spool), ids, read_queries(queries))
+
+    def labelled(self, split: str, known: Collection[str] = ()) -> tuple[list[LabelledQuery], int]:
+        """Return the queries of a split in the order of queries.jsonl, and how many were left out as orphaned.
+
+        split: whose judgements are read. known: as of `read_dataset`. Raises InputError or LineError.
+        """
+        judgements = read_qrels(self.folder / qrels_of(split), self.queries, self.ids, known)
+        orphaned = drop_orphans(judgements)
+        return [
+            LabelledQuery.of(name, query, judgements[name], self.documents.parents)
+            for name, query in self.queries.items()
+            if name in judgements
+        ], orphaned
+
+    def sha256(self, split: str) -> dict[str, str]:
+        """Return the digests of the three files, by corpus, queries and qrels; split: whose qrels."""
+        names = {"corpus": CORPUS, "queries": QUERIES, "qrels": qrels_of(split)}
+        return {key: sha256_file(stored_file(self.folder / name)) for key, name in names.items()}
+
+
 def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] = ()) -> Dataset:
     """Read and check a data set.
 
@@ -134,34 +203,19 @@ def read_dataset(folder: Path, split: str, spool: Path, known: Collection[str] =
     outlive the result. known: ids of documents that an earlier version of the corpus had; judgements of those that it
     no longer has are passed over. Raises InputError, one message with file and line, at the first fault.
     """
-    if folder.is_file():
-        raise InputError(
-            f"{folder}: is a file, and a data set is a directory; give the directory that holds {CORPUS}, {QUERIES} "
-            f"and {qrels_of(split)}" + (f", here {folder.parent}" if folder.name in {CORPUS, QUERIES} else "")
-        )
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such directory; give the folder that holds corpus.jsonl")
-    corpus, queries, qrels = (stored_file(folder / name) for name in (CORPUS, QUERIES, qrels_of(split)))
-    ids = _spool_corpus(corpus, spool)
-    asked = read_queries(queries)
-    judgements = read_qrels(qrels, asked, ids, known)
-    orphaned = drop_orphans(judgements)
-    documents = DocumentStore(spool)
-    labelled = [
-        LabelledQuery.of(name, query, judgements[name], documents.parents)
-        for name, query in asked.items()
-        if name in judgements
-    ]
+    opened = OpenDataset.read(folder, split, spool)
+    labelled, orphaned = opened.labelled(split, known)
     answerable = [query for query in labelled if query.relevant]
     if not answerable:
+        qrels = stored_file(folder / qrels_of(split))
         raise InputError(f"{qrels}: no query has a document with score 1 or more; label some before calibrating")
     return Dataset(
         name=folder.resolve().name,
         split=split,
-        documents=documents,
+        documents=opened.documents,
         answerable=answerable,
         unanswerable=[query for query in labelled if not query.relevant],
-        sha256={"corpus": sha256_file(corpus), "queries": sha256_file(queries), "qrels": sha256_file(qrels)},
+        sha256=opened.sha256(split),
         orphaned=orphaned,
     )
 

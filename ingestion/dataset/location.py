@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -59,12 +59,13 @@ def default_split(data: str, say: Callable[[str], None]) -> str:
 
 
 @contextmanager
-def local_folder(data: str, split: str) -> Iterator[Path]:
+def local_folder(data: str, *splits: str, optional: Collection[str] = ()) -> Iterator[Path]:
     """Yield the folder of a data set; what was downloaded is removed afterwards, also after SIGTERM.
 
     An InputError on a downloaded file is raised again with its URL in place of its path.
 
-    data: a folder or a URL. split: whose judgements are needed. Raises InputError where the URL cannot be used, the
+    data: a folder or a URL. splits: whose judgements are needed. optional: whose judgements are downloaded where there
+    are any. Raises InputError where the URL cannot be used, the
     store refuses, a file is not there or changes meanwhile, or the disk has no room; StoreError where the store does
     not answer.
     """
@@ -76,7 +77,7 @@ def local_folder(data: str, split: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="taugate-data-") as scratch:
         folder = Path(scratch) / _name(data)
         with _refusals_as_input_errors():
-            _download_files(store, folder, split)
+            _download_files(store, folder, splits, optional)
         try:
             yield folder
         except InputError as error:
@@ -103,11 +104,14 @@ def _name(url: str) -> str:
     return name
 
 
-def _download_files(store: Store, folder: Path, split: str) -> None:
+def _download_files(store: Store, folder: Path, splits: Sequence[str], optional: Collection[str]) -> None:
     """Download the smallest file first, so that a wrong split is soon found; check all sizes before any content."""
     sizes: dict[str, int] = {}
-    for name in (qrels_of(split), QUERIES, CORPUS):
+    for name in (*map(qrels_of, splits), QUERIES, CORPUS):
         sizes |= _stored(store, name)
+    for name in map(qrels_of, optional):
+        with suppress(_MissingObject):
+            sizes |= _stored(store, name)
     needed, free = sum(sizes.values()) + _unpacked(sizes), shutil.disk_usage(folder.parent).free
     if needed > free:
         raise InputError(

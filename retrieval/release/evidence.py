@@ -170,7 +170,7 @@ class Alternative(Record):
     """
 
     method: Method
-    statement: Statement | None
+    statement: Statement | Literal["labels"] | None
     policy: PolicyKind
     tau: float | None
     psi: int | None

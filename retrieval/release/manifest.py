@@ -32,6 +32,7 @@ from taugate.retrieval.release.evidence import (
     Statement,
     StrataRecord,
 )
+from taugate.retrieval.release.labels import LabelsRecord
 from taugate.retrieval.release.records import (
     AbstentionRecord,
     CalibrationRecord,
@@ -94,7 +95,8 @@ class PolicyRecord(Record):
 
     kind: of the policy. tau: unrounded, compared in float32; None for `none`. psi: the percentile of Γ that tau was
     taken at, with the method bootstrap. k: the K of the top-K. method: that chose tau. statement: the kind of guarantee
-    that was asked for, None for the method bootstrap, which certifies nothing. metric: that a loss is measured in.
+    that was asked for, "labels" where the loss is estimated from few judgements and a machine's scores, None for the
+    method bootstrap, which certifies nothing. metric: that a loss is measured in.
     max_loss, max_empty: that were asked for. confidence: of the guarantee. guarantee: one plain sentence that says what
     was certified, for whom and by which theorem, or why nothing could be. certificates: of each limit. levels: of each
     largest loss asked for, where there are several, the first of which is in force, unless strata lower its tau.
@@ -106,7 +108,7 @@ class PolicyRecord(Record):
     psi: int | None
     k: int = Field(ge=1)
     method: Method
-    statement: Statement | None
+    statement: Statement | Literal["labels"] | None
     metric: Metric
     max_loss: float | None
     max_empty: float | None
@@ -228,7 +230,8 @@ class Manifest(Record):
     of all answerable queries. calibration: how much evidence the release rests on. abstention: None where no query is
     refused as a whole. no_answer: how many queries without an answer still get one. drift: the smallest shift of the
     traffic that an alarm finds. erasure: None of a release as it was calibrated. update: None of a release that no
-    update made, and then not written. golden, reference: names of files.
+    update made, and then not written. labels: None where every label was
+    taken by itself, and then not written. golden, reference: names of files.
     golden_tolerance: how far a score of a golden query may be from its record. files: every other file, by path.
     """
 
@@ -257,6 +260,7 @@ class Manifest(Record):
     drift: DriftRecord | None = None
     erasure: ErasureRecord | None = None
     update: UpdateRecord | None = None
+    labels: LabelsRecord | None = None
     gate: list[GateRecord]
     golden: str
     golden_tolerance: float = Field(gt=0, lt=1)
@@ -264,11 +268,12 @@ class Manifest(Record):
     files: dict[str, FileRecord]
 
     @model_serializer(mode="wrap")
-    def _without_absent_update(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_absent_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that their digests stay what they were."""
         fields: dict[str, Any] = dump(self)
-        if self.update is None:
-            fields.pop("update", None)
+        for name in ("update", "labels"):
+            if fields.get(name, ...) is None:
+                del fields[name]
         return fields
 
     @property

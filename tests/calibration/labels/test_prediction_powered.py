@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from taugate.calibration.labels.prediction_powered import MOST_WIDENING, labels_and_machine, prediction_powered
 from taugate.calibration.labels.shares import Float64, JudgedSample, UnjudgedSample, labels_alone
@@ -83,6 +84,93 @@ def test_estimate_and_variance_are_the_formulas_written_out() -> None:
     assert found.value[0] == pytest.approx(np.mean(corrected), rel=1e-12)
     assert found.weight[0] == pytest.approx(np.mean(weights), rel=1e-12)
     assert found.worth[0] == pytest.approx(np.var(y) / variance, rel=1e-12)
+
+
+def test_weighted_ratios_are_the_formulas_written_out() -> None:
+    rng = np.random.default_rng(11)
+    n, size = 40, 160
+    y, f = (each.ravel() for each in probabilities(0.4, 1.0)(rng, (n, 1)))
+    unseen = probabilities(0.4, 1.0)(rng, (size, 1))[1].ravel()
+    w = rng.choice([0.5, 1.0, 4.0], n)
+    a = np.maximum(y, rng.random(n) < 0.7)
+    v = w / w.mean()
+    ratio = sum(v * y) / sum(v * a)
+    # What people judge more often than its share is missing among the rest: all queries together have this mean.
+    of_all = (f.sum() + unseen.sum()) / (n + size)
+    said, slopes = [], []
+    for i in range(n):
+        others = np.arange(n) != i
+        fitted = np.polynomial.polynomial.polyfit(f[others], (y - ratio * a)[others], 1, w=v[others])
+        slopes.append(max(0.0, float(fitted[1])) / (1 + n / size))
+        expected = of_all + n / size * (of_all - (v * f).mean())
+        said.append(slopes[-1] * (f[i] - expected))
+    value = ratio - (v * said).mean() / (v * a).mean()
+    errors = max(sum((v * (y - value * a - said)) ** 2), -np.log(0.05) * (v**2).mean())
+    variance = (errors / n**2 + (v * slopes).mean() ** 2 * np.var(unseen) / size) / (v * a).mean() ** 2
+    kish = v.sum() ** 2 / (v**2).sum()
+    factor = (stats.t.ppf(0.975, n - 1) / stats.t.ppf(0.975, kish - 1)) ** 2
+    judged = JudgedSample(y[:, None], f[:, None], np.arange(n), w, a > 0)
+    found = prediction_powered(judged, UnjudgedSample(unseen[:, None], np.arange(n, n + size)), 0.95)
+    assert found.value[0] == pytest.approx(value, rel=1e-10)
+    assert found.weight[0] == pytest.approx((v * slopes).mean(), rel=1e-10)
+    assert found.worth[0] == pytest.approx(ratio * (1 - ratio) / variance * factor, rel=1e-10)
+
+
+def test_equal_weights_and_answers_to_all_change_nothing() -> None:
+    rng = np.random.default_rng(2)
+    outcomes, scores = probabilities(0.5, 1.0)(rng, (50, 3))
+    unjudged = UnjudgedSample(probabilities(0.5, 1.0)(rng, (300, 3))[1], np.arange(50, 350))
+    documents = np.repeat(np.arange(25), 2)
+    plain = prediction_powered(JudgedSample(outcomes, scores, documents), unjudged, 0.95)
+    same = prediction_powered(
+        JudgedSample(outcomes, scores, documents, np.full(50, 3.7), np.ones(50, bool)), unjudged, 0.95
+    )
+    for name in ("value", "lower", "upper", "worth", "weight"):
+        np.testing.assert_allclose(getattr(same, name), getattr(plain, name), rtol=1e-12)
+
+
+@pytest.mark.parametrize("unanswerable", [0.0, 0.3])
+@pytest.mark.parametrize("near", [0.4, 0.6, 0.8])
+def test_the_interval_holds_where_queries_near_the_threshold_are_judged_more_often(
+    near: float, unanswerable: float
+) -> None:
+    """A tenth of the queries is judged, and more of those whose best score is near the threshold."""
+    rng = np.random.default_rng([round(10 * near), round(10 * unanswerable)])
+    held, naive, trials, size = 0, 0, 400, 600
+    grid = np.linspace(0, 1, 100_001)
+    answered = 1 - unanswerable * (1.5 - grid)
+
+    def lost(best: Float64) -> Float64:
+        """The chance that a query is lost, by its best score: never where it is clearly above the threshold."""
+        return np.where(best < 0.3, 0.6, np.where(best < 0.7, 0.2, 0.0))
+
+    truth = float((answered * lost(grid)).mean() / answered.mean())
+    for _ in range(trials):
+        best = rng.random(size)
+        stratum = np.digitize(best, [0.3, 0.7])
+        answerable = rng.random(size) >= unanswerable * (1.5 - best)
+        outcomes = ((rng.random(size) < lost(best)) & answerable).astype(np.float64)
+        weights = np.zeros(size)
+        for number, share in enumerate([(1 - near) / 2, near, (1 - near) / 2]):
+            members = np.flatnonzero(stratum == number)
+            chosen = rng.choice(members, round(60 * share), replace=False)
+            weights[chosen] = len(members) / len(chosen)
+        asked, rest = weights > 0, weights == 0
+        found, unweighted = (
+            labels_and_machine(
+                JudgedSample(
+                    outcomes[asked, None], lost(best)[asked, None], np.flatnonzero(asked), each, answerable[asked]
+                ),
+                UnjudgedSample(lost(best)[rest, None], np.flatnonzero(rest)),
+                0.95,
+            )
+            for each in (weights[asked], None)
+        )
+        held += bool(found.lower[0] <= truth <= found.upper[0])
+        naive += bool(unweighted.lower[0] <= truth <= unweighted.upper[0])
+    assert held / trials >= 0.93
+    if near == 0.8 and not unanswerable:
+        assert naive < held  # the weights are what makes it hold
 
 
 @pytest.mark.parametrize("n", [25, 50, 100])

@@ -25,7 +25,7 @@ def test_the_interval_is_scipy_s_exact_one(n: int) -> None:
         found = labels_alone(judged([1.0] * hits + [0.0] * (n - hits)), 0.95)
         np.testing.assert_allclose([found.lower[0], found.upper[0]], [expected.low, expected.high], atol=1e-12)
         assert found.value[0] == hits / n
-        assert found.worth[0] == n
+        assert found.worth[0] == pytest.approx(n, rel=1e-12)
 
 
 def test_queries_about_one_document_count_as_one() -> None:
@@ -37,6 +37,40 @@ def test_queries_about_one_document_count_as_one() -> None:
 
 def test_the_design_effect_is_kish_s() -> None:
     assert design_effect(np.array([4, 9, 9, 2, 2, 2])) == pytest.approx((1 + 4 + 9) / 6)
+
+
+def sampled(outcomes: list[float], weights: list[float], answerable: list[bool] | None = None) -> JudgedSample:
+    table = np.array(outcomes)[:, None]
+    some = None if answerable is None else np.array(answerable)
+    return JudgedSample(table, np.zeros_like(table), np.arange(len(outcomes)), np.array(weights), some)
+
+
+def test_equal_weights_and_answers_to_all_change_nothing() -> None:
+    outcomes = [1.0] * 13 + [0.0] * 37
+    plain, same = labels_alone(judged(outcomes), 0.95), labels_alone(sampled(outcomes, [7.0] * 50, [True] * 50), 0.95)
+    for name in ("value", "lower", "upper", "worth"):
+        np.testing.assert_allclose(getattr(same, name), getattr(plain, name), rtol=1e-12)
+
+
+def test_a_weighted_share_is_of_answerable_queries_and_worth_what_kish_says() -> None:
+    found = labels_alone(sampled([1.0, 0, 1, 0, 0], [1.0, 2, 3, 4, 5], [True, True, True, True, False]), 0.95)
+    assert found.value[0] == pytest.approx((1 + 3) / (1 + 2 + 3 + 4), rel=1e-12)
+    kish = 10**2 / (1 + 4 + 9 + 16)
+    linearised = 0.4 * 0.6 / ((0.6**2 * (1 + 9) + 0.4**2 * (4 + 16)) / 10**2)
+    assert found.worth[0] == pytest.approx(min(kish, linearised), rel=1e-12)
+
+
+def test_unanswerable_queries_do_not_count() -> None:
+    some = labels_alone(sampled([1.0, 0, 0, 0], [2.0, 1, 1, 9], [True, True, True, False]), 0.95)
+    none = labels_alone(sampled([1.0, 0, 0], [2.0, 1, 1]), 0.95)
+    np.testing.assert_allclose([some.value, some.lower, some.upper], [none.value, none.lower, none.upper])
+
+
+def test_one_heavy_query_with_the_outcome_leaves_a_wide_interval() -> None:
+    heavy = labels_alone(sampled([1.0] + [0.0] * 40, [20.0] + [1.0] * 40), 0.95)
+    light = labels_alone(sampled([1.0] + [0.0] * 40, [0.05] + [1.0] * 40), 0.95)
+    assert heavy.worth[0] < 5  # by its variance; by the weights alone it would be 8
+    assert 35 < light.worth[0] <= 41
 
 
 def test_more_labels_and_less_confidence_narrow_the_interval() -> None:
@@ -51,8 +85,8 @@ def test_more_labels_and_less_confidence_narrow_the_interval() -> None:
     ("outcomes", "scores", "documents", "message"),
     [
         (np.empty((0, 1)), np.empty((0, 1)), np.empty(0), "a table of queries"),
-        (np.array([[0.5]]), np.zeros((1, 1)), np.zeros(1), "0 or 1"),
-        (np.array([[np.nan]]), np.zeros((1, 1)), np.zeros(1), "0 or 1"),
+        (np.array([[1.5]]), np.zeros((1, 1)), np.zeros(1), "not in 0…1"),
+        (np.array([[np.nan]]), np.zeros((1, 1)), np.zeros(1), "not in 0…1"),
         (np.ones((2, 1)), np.zeros((2, 3)), np.zeros(2), r"the shape \(2, 3\), and \(2, 1\) is expected"),
         (np.ones((2, 1)), np.zeros((2, 1)), np.zeros(3), "documents of 3 queries, and scores of 2"),
         (np.ones((1, 1)), np.array([[np.inf]]), np.zeros(1), "not a finite number"),
@@ -63,6 +97,25 @@ def test_a_sample_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         JudgedSample(outcomes, scores, documents.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    ("weights", "answerable", "message"),
+    [
+        ([1.0], None, "weights of 1 queries, and 2 queries"),
+        ([1.0, 0.0], None, "not a finite number above 0"),
+        ([1.0, float("inf")], None, "not a finite number above 0"),
+        ([1.0, 1.0], [True], "1 queries may be answerable, of 2"),
+        ([1.0, 1.0], [False, False], "no judged query is answerable"),
+        ([1.0, 1.0], [False, True], "without an answer has an outcome"),
+    ],
+)
+def test_weights_and_answers_that_cannot_be_are_refused(
+    weights: list[float], answerable: list[bool] | None, message: str
+) -> None:
+    outcomes = [0.0, 0.0] if answerable == [False, False] else [1.0, 0.0]
+    with pytest.raises(ValueError, match=message):
+        sampled(outcomes, weights, answerable)
 
 
 def test_scores_of_other_queries_than_the_documents_are_refused() -> None:

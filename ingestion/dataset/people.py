@@ -1,0 +1,72 @@
+"""The queries of a data set that people asked: those that were judged, and those that nobody judged yet."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from taugate.errors import InputError
+from taugate.ingestion.dataset.beir import Dataset, LabelledQuery, OpenDataset, OtherQueries
+from taugate.ingestion.dataset.judgements import GENERATED, TRAFFIC, qrels_of, splits_in
+
+_PEOPLE = frozenset({"human", "traffic"})  # origins
+
+
+def read_people(folder: Path, splits: Sequence[str], spool: Path, say: Callable[[str], None]) -> Dataset:
+    """Read the judged queries of several splits as one, with the queries that nobody judged and the generated ones.
+
+    A query that a rule or a language model made is left out, whoever judged it: it belongs to another population. A
+    query that two splits judge counts in the first alone. The weights of each split are scaled to a mean of 1, as the
+    splits were sampled in different ways.
+
+    folder: of the data set. splits: names of files in qrels/; the first names the split of the result. spool: an empty
+    folder for the documents, which has to outlive the result. say: told what was left out. Raises InputError, one
+    message with file and line, at the first fault.
+    """
+    opened = OpenDataset.read(folder, splits[0], spool)
+    judged: dict[str, LabelledQuery] = {}
+    seen_only: set[str] = set()
+    made = 0
+    for split in splits:
+        queries, _ = opened.labelled(split)
+        asked = [query for query in queries if query.origin in _PEOPLE and query.id not in judged]
+        made += sum(query.origin not in _PEOPLE for query in queries)
+        total = sum(query.weight for query in asked)
+        judged |= {query.id: replace(query, weight=query.weight * len(asked) / total) for query in asked}
+        if split == TRAFFIC:
+            seen_only |= {query.id for query in asked}
+    in_order = [judged[name] for name in opened.queries if name in judged]
+    answerable = [query for query in in_order if query.relevant]
+    if not answerable:
+        raise InputError(
+            f"{folder / qrels_of(splits[0])}: no query that people asked has a document with score 1 or more; judge "
+            f"some: taugate judge {folder} --releases DIR"
+        )
+    if made:
+        say(f"left out: {made:,} judged queries that were generated; they say little about what people ask")
+    generated = opened.labelled(GENERATED)[0] if GENERATED in splits_in(folder) else []
+    return Dataset(
+        name=folder.resolve().name,
+        split=splits[0],
+        documents=opened.documents,
+        answerable=answerable,
+        unanswerable=[query for query in in_order if not query.relevant],
+        sha256=_digests(opened, splits),
+        others=OtherQueries(
+            splits=tuple(splits),
+            unjudged=[
+                query.text for name, query in opened.queries.items() if query.origin in _PEOPLE and name not in judged
+            ],
+            generated=[query for query in generated if query.relevant],
+            seen_only=frozenset(seen_only),
+        ),
+    )
+
+
+def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
+    """Return the digests of the files; that of several qrels is over the digests of each."""
+    first, *more = (opened.sha256(split) for split in splits)
+    if more:
+        together = "".join(each["qrels"] for each in (first, *more))
+        first["qrels"] = hashlib.sha256(together.encode()).hexdigest()
+    return first
