@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
-  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
+  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark loop ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
@@ -65,6 +65,9 @@ calibration-benchmarks evidence-benchmarks gate-benchmarks drift-benchmarks inge
 
 update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.update.tables $(ARGS)
+
+loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
+	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)

@@ -20,9 +20,9 @@ tries it on live traffic and promotes it ([how to](../how-to/recalibrate.md)). T
 seconds and failed requests. The line under the heading repeats the measurement.""",
     sections={"walk": walk},
     options=[
-        Option("documents", 600, "of each version of the collection"),
-        Option("labelled", 1000, "questions of each version that have labels"),
-        Option("rate", 30.0, "questions a second"),
+        Option("documents", 400, "of each version of the collection"),
+        Option("labelled", 400, "questions of each version that have labels"),
+        Option("rate", 12.0, "questions a second"),
         Option("seed", 0, "of every random choice"),
     ],
 )

@@ -22,9 +22,9 @@ from tests.loopback import free_port
 from tests.redis_process import RedisProcess
 
 HEADING = "From the alarm to its end"
-_SERVICES, _SHADOW_SHARE, _RELOAD_SECONDS, _TRIED = 2, 0.25, 2.0, 300
+_SERVICES, _SHADOW_SHARE, _RELOAD_SECONDS, _TRIED = 2, 0.5, 2.0, 200
 _CALM_SECONDS = 20.0  # of the traffic before
-_WATCHED = 2000  # questions after the promotion, in which no alarm may begin: ten blocks of evidence
+_WATCHED = 1000  # questions after the promotion, in which no alarm may begin: five blocks of evidence
 _PATIENCE, _PAUSE = 400.0, 0.5
 _MAX_LOSS, _RULE = "0.05", "answerable empty not higher by more than 0.05"
 
@@ -57,7 +57,7 @@ def section(plan: LoopPlan) -> str:
     busy = [f"{asked.milliseconds(p, alarm, end):.0f}" for p in (50, 99)]
     wanted = [
         Target("failed requests", len(asked.failed), at_most=0),
-        Target("alarms with the new release, in 2,000 questions", walked.alarms, at_most=0),
+        Target(f"alarms with the new release, in {_WATCHED:,} questions", walked.alarms, at_most=0),
         Target("seconds from the alarm to its end", times["no alarm in any service"] - times["alarm"], at_most=300),
     ]
     return f"""\

@@ -1,7 +1,7 @@
 """One recalibration, from newer data to a release in service: `recalibrate` reads top to bottom as it happens."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from taugate.ingestion.dataset.beir import CORPUS, QUERIES
 from taugate.ingestion.dataset.judgements import qrels_of
 from taugate.ingestion.dataset.lines import stored_file
 from taugate.ingestion.dataset.location import is_url, local_folder
+from taugate.ingestion.dataset.people import digest_of_splits
 from taugate.ingestion.labels.traffic import NothingLearnedError, learn_from_traffic
 from taugate.registry import promotion
 from taugate.registry.catalog import find, pointed_id, release_ids
@@ -130,14 +131,16 @@ class _Run:
     ) -> None:
         self.asked, self.state, self.current, self.say, self.watch = asked, state, current, say, watch
         self.manifest = verify(current, asked.trusted)
-        self.settings = inherited_settings(self.manifest)
+        self.settings = inherited_settings(self.manifest, with_traffic=False)
 
     def result(self) -> Recalibrated:
         """Do what is left to do, up to the first step that objects."""
         asked = self.asked
         traffic, learned_before = self._learn()
+        if traffic is not None and traffic["queries"]:
+            self._count_traffic()
         with self.watch.stage("read"):
-            digests = _digests(asked.data, self.manifest.data.split)
+            digests = _digests(asked.data, self.settings.labelled_splits or (self.manifest.data.split,))
         if digests == self.manifest.data.sha256 and self.manifest.update is None:
             self.state.finish()
             return Recalibrated(self.current.name, traffic=traffic)
@@ -184,6 +187,13 @@ class _Run:
             self.say(f"warning: {error}")
         self.state.record("traffic", inputs, learned)
         return learned, False
+
+    def _count_traffic(self) -> None:
+        """Have judged traffic count beside the release's own split, where its settings allow that."""
+        try:
+            self.settings = inherited_settings(self.manifest, with_traffic=True)
+        except InputError as error:
+            self.say(f"warning: judged traffic is added to the data set, and does not count: {error}")
 
     def _calibrate(self, digests: dict[str, str]) -> tuple[dict[str, Any], bool]:
         """Write the new release, or find the one that an earlier run wrote; returns the outcome, and whether it did."""
@@ -250,10 +260,12 @@ class _Run:
 def loss_to_threshold(folder: Path, manifest: Manifest) -> Interval:
     """Return the share of the answerable queries that lose their answer to τ, each limit with 95 % confidence.
 
-    The queries are those held out, where there are any.
+    The queries are those held out, where there are any. With few labels it is the estimate of labels and machine.
 
     folder: of the release; manifest: of the same. Raises ReleaseError where it does not hold what its queries got.
     """
+    if manifest.labels is not None:
+        return manifest.labels.both.loss
     outcomes = Outcomes.load(folder / OUTCOMES, manifest.policy.k)
     found = QUANTITIES["accuracy@K"](outcomes, manifest.policy.k), QUANTITIES["accuracy"](outcomes, manifest.policy.k)
     losses = paired_losses(found[0].values - found[1].values, SamplingUnits.from_labels(found[0].labels))
@@ -301,12 +313,13 @@ def _failed(decision: PromotionDecision) -> str:
     return ", ".join(f'"{each.clause}" ({each.finding})' for each in decision.verdicts if each.finding != "holds")
 
 
-def _digests(data: str, split: str) -> dict[str, str]:
+def _digests(data: str, splits: Sequence[str]) -> dict[str, str]:
     """Digest the files of a data set; a missing one, which calibrating says more of, has none."""
-    with local_folder(data, split) as folder:
-        files = {"corpus": CORPUS, "queries": QUERIES, "qrels": qrels_of(split)}
-        stored = {name: stored_file(folder / file) for name, file in files.items()}
-        return {name: sha256_file(path) for name, path in stored.items() if path.is_file()}
+    with local_folder(data, *splits) as folder:
+        names = (CORPUS, QUERIES, *map(qrels_of, splits))
+        paths = [path for path in (stored_file(folder / name) for name in names) if path.is_file()]
+        corpus, queries, *qrels = [*map(sha256_file, paths), *[""] * (len(names) - len(paths))]
+    return {"corpus": corpus, "queries": queries, "qrels": digest_of_splits(qrels)}
 
 
 @contextmanager
