@@ -12,6 +12,7 @@ PIP    := $(BIN)/pip install --quiet --disable-pip-version-check --constraint co
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks \
 .PHONY: help quickstart test test-servers lab-test faults attacks pod soak clients fuzz acceptance generated-bias guesses few-labels chunk-study explanations \
   calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark ingestion-benchmarks adapt \
+  calibration-benchmarks abstention-benchmarks evidence-benchmarks gate-benchmarks serving-benchmarks drift-benchmarks reliability-benchmarks container-benchmarks update-benchmark loop ingestion-benchmarks \
   lint format docs prose openapi settings dashboards chart constraints requirements audit clean
 
 help: ## this list
@@ -81,6 +82,8 @@ update-benchmark: $(VENV)/.test ## the tables of docs/benchmarks/update.md, from
 
 adapt: $(VENV)/.test ## the tables of docs/benchmarks/adapt.md, from the data sets in TAUGATE_DATA
 	$(BIN)/python -m benchmarks.adapt.tables $(ARGS)
+loop: $(VENV)/.test test-servers ## docs/benchmarks/loop.md: from a drift alarm to a better release, on real services under load
+	$(BIN)/python -m benchmarks.loop.tables $(ARGS)
 
 attacks: $(VENV)/.test test-servers ## attack the service, one attack after the other: ARGS="NAME… --root DIR" for some, or another checkout
 	$(BIN)/python -m benchmarks.reliability.attacks $(ARGS)

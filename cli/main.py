@@ -21,6 +21,10 @@ COMMANDS = {
     "quickstart": ("calibrate on a sample data set or on your files, and serve it", "taugate.cli.quickstart"),
     "calibrate": ("measure a labelled data set, choose the threshold, promote a release", "taugate.cli.calibrate"),
     "update": ("make a release of a newer corpus, and promote it if the threshold still holds", "taugate.cli.update"),
+    "recalibrate": (
+        "calibrate on newer data as before, compare, try on live traffic, promote",
+        "taugate.cli.recalibrate",
+    ),
     "import": (
         "make a data set from text, Markdown, HTML, PDF, Word, CSV, JSON or Parquet files",
         "taugate.cli.import_data",

@@ -64,7 +64,7 @@ def promote_if(
     Raises InputError where the two cannot be compared, NotPromoted where limits of refusals are not certified, and
     NotPromoted, ReleaseError and OSError as `promote`; then nothing has changed.
     """
-    decision = _decide(releases, name, rule, trusted)
+    decision = decide(releases, name, rule, trusted)
     if decision.promoted:
         satisfied = SatisfiedRule(str(decision.judged), decision.current)
         promotion.promote(releases, name, trusted, new_encoder=new_encoder, rule=satisfied)
@@ -89,7 +89,11 @@ def check_current(releases: Path, rule: PromotionRule, k: int) -> None:
         measured.sample(clause.quantity)
 
 
-def _decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
+def decide(releases: Path, name: str, rule: PromotionRule, trusted: TrustedKeys | None) -> PromotionDecision:
+    """Compare a release with the current one by a rule, and promote nothing.
+
+    releases, name, rule, trusted: as of `promote_if`, whose errors are raised but for those of promoting.
+    """
     current = current_id(releases)
     new = _measured(releases, name, trusted)
     if new.manifest.policy.kind == "none":

@@ -34,12 +34,15 @@ class Promotion(Group):
 
 
 class CronJob(Group):
-    """Recalibration on a schedule."""
+    """Recalibration on a schedule: `taugate recalibrate`, with the settings of the current release."""
 
     enabled: bool = value(False, "off until you have a labelled data set that is kept up to date")
     schedule: str = value("0 3 * * 0", "Sundays at three: labels change weekly, and nobody waits", min_length=9)
     time_zone: str | None = value(
         None, "time zone of the schedule, such as Europe/Vienna; null: that of the cluster's controller"
+    )
+    arguments: list[str] = value(
+        [], "further arguments of `taugate recalibrate`, such as [--url, 'http://…:8000', --shadow, '500']"
     )
     suspend: bool = value(False, "true: the schedule starts nothing; `kubectl create job --from` still does")
     starting_deadline_seconds: int = value(3600, "a run that could not start for an hour is skipped", ge=10)
@@ -49,7 +52,7 @@ class CronJob(Group):
 
 
 class Job(Group):
-    """One run with each `helm upgrade` that enables it."""
+    """One run of `taugate calibrate` with each `helm upgrade` that enables it: the first release, or new settings."""
 
     enabled: bool = value(False, "whether this install or upgrade starts one")
     arguments: list[str] = value(
@@ -83,7 +86,9 @@ class Recalibration(Group):
     cron_job: CronJob = group(CronJob())
     job: Job = group(Job())
     data: Data = group(Data())
-    arguments: list[str] = value([], "further arguments of `taugate calibrate`, such as [--max-loss, '0.02']")
+    arguments: list[str] = value(
+        [], "further arguments of the Job's `taugate calibrate`, such as [--max-loss, '0.02']; the CronJob keeps them"
+    )
     promotion: Promotion = group(Promotion())
     signing_key: SecretEntry = value(
         SecretEntry(key="signing.key"), "a Secret with the Ed25519 private key that signs releases, in PEM form"

@@ -67,6 +67,10 @@ def _digests(opened: OpenDataset, splits: Sequence[str]) -> dict[str, str]:
     """Return the digests of the files; that of several qrels is over the digests of each."""
     first, *more = (opened.sha256(split) for split in splits)
     if more:
-        together = "".join(each["qrels"] for each in (first, *more))
-        first["qrels"] = hashlib.sha256(together.encode()).hexdigest()
+        first["qrels"] = digest_of_splits([each["qrels"] for each in (first, *more)])
     return first
+
+
+def digest_of_splits(digests: Sequence[str]) -> str:
+    """Return one digest for the qrels of several splits; digests: of the files, in the order of the splits."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -37,6 +37,10 @@ REASONS: Mapping[str, str] = {
 }
 
 
+class NothingLearnedError(InputError):
+    """Logs that can be read, and in which no judgement becomes a label."""
+
+
 @dataclass
 class TrafficLabels:
     """What became of a log.
@@ -92,7 +96,7 @@ def learn_from_traffic(
     logs: query logs of the service, version 2, in any order. data: folder of the data set. split: whose qrels are
     written. collection: name of the data set in the log, None for that of the folder. most_by_key: judgements of one
     API key that are taken. votes: users who have to judge a result before it is a label. Raises InputError where a log
-    or the data set cannot be read, or no judgement becomes a label; nothing is written then.
+    or the data set cannot be read, NothingLearnedError where no judgement becomes a label; nothing is written then.
     """
     if votes < 1 or most_by_key < 1:
         raise InputError("--votes and --most-by-key are 1 or more")
@@ -104,7 +108,7 @@ def learn_from_traffic(
         traffic = _Traffic.read(logs, collection or data.resolve().name, documents, left_out)
         rows = traffic.labels(most_by_key, votes, left_out)
         if not rows:
-            raise InputError(f"{', '.join(map(str, logs))}: {_nothing_learned(left_out)}")
+            raise NothingLearnedError(f"{', '.join(map(str, logs))}: {_nothing_learned(left_out)}")
         before = QueryFile.read(data)
         names = {text: name for name, text in before.texts().items()}
         taken = {query: names.get(text, f"{TRAFFIC}:{query:016x}") for query, text in traffic.texts.items()}

@@ -17,11 +17,12 @@ from taugate.service.api.connections import CONNECTIONS, ConnectionTable
 from taugate.service.api.dialects.dify import add_dify_route
 from taugate.service.api.dialects.openai import add_openai_route
 from taugate.service.api.explain import add_explain_route
+from taugate.service.api.feedback import add_feedback_route
 from taugate.service.api.guard import Guard
 from taugate.service.api.openapi import describe, operation_id
 from taugate.service.api.replies import add_error_handlers
 from taugate.service.api.request_context import RequestContext
-from taugate.service.api.routes import add_feedback_route, add_openapi_route, operations_routes
+from taugate.service.api.routes import add_openapi_route, operations_routes
 from taugate.service.api.search import add_search_routes
 from taugate.service.lifecycle.loading import Load
 from taugate.service.lifecycle.reloading import Reloading
@@ -85,7 +86,7 @@ def create_app(settings: Settings, load_release: Load | None = None, *, accept_w
     for dialect in settings.requests.dialect_names:
         {"openai": add_openai_route, "dify": add_dify_route}[dialect](app, searching, limiter)
     add_explain_route(app, settings, serving, limiter)
-    add_feedback_route(app, serving, metrics, limiter)
+    add_feedback_route(app, settings, serving, metrics, limiter)
     app.include_router(operations_routes(serving, reloading.reload, metrics))
     add_openapi_route(app)
     add_error_handlers(app)

@@ -117,6 +117,8 @@ def _add_limits(schemas: dict[str, Any], settings: Settings) -> None:
         search["query"]["maxLength"] = settings.requests.max_query_chars
         for name in ("k", "min_results"):
             _schema_of_type(search[name], "integer")["maximum"] = settings.requests.max_k
+    judged = _schema_of_type(schemas["FeedbackRequest"]["properties"]["query"], "string")
+    judged["maxLength"] = settings.requests.max_query_chars
     batch = schemas["BatchRequest"]["properties"]
     batch["queries"]["maxItems"] = settings.requests.max_batch
     _schema_of_type(batch["queries"]["items"], "string")["maxLength"] = settings.requests.max_query_chars

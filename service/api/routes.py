@@ -1,4 +1,4 @@
-"""Every route but search: POST /feedback, probes, metrics, the release in service, reloading it, and openapi.json."""
+"""Routes for whoever runs the service: probes, metrics, the release in service, reloading it, and openapi.json."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,51 +9,12 @@ from fastapi.responses import Response
 from prometheus_client.exposition import choose_encoder
 from starlette.routing import Route
 
-from taugate.service.access.rate_limit import RateLimiter
-from taugate.service.api.bodies import add_json_route
 from taugate.service.api.openapi import errors, replies
-from taugate.service.api.replies import EncodedJsonResponse, json_reply
-from taugate.service.api.request_context import may_judge, permitted, request_key
-from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, Health, ReleaseResponse, ReloadResponse
-from taugate.service.errors import ApiError, Invalid, NotReady
+from taugate.service.api.replies import EncodedJsonResponse
+from taugate.service.api.schemas import Health, ReleaseResponse, ReloadResponse
+from taugate.service.errors import NotReady
 from taugate.service.lifecycle.serving import ReloadResult, Serving
 from taugate.service.metrics import Metrics
-
-
-def add_feedback_route(app: FastAPI, serving: Serving, metrics: Metrics, limiter: RateLimiter) -> None:
-    """Add POST /feedback, answered 202: a judgement counts within seconds.
-
-    app: gets the route; serving: has the release that is judged; metrics: count judgements; limiter: charges for them.
-    """
-
-    async def feedback(request: Request, body: FeedbackRequest) -> Response:
-        """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
-        drift = serving.active.drift
-        if drift is None:
-            raise Invalid("feedback is off, because traffic is not watched here (TAUGATE_DRIFT is false)")
-        try:
-            if not may_judge(permitted(request.scope), body.query_id):
-                raise drift.feedback.unknown()
-            key = request_key(request.scope)
-            name = None if key is None else key.name
-            new = await drift.feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=name)
-        except ApiError:
-            metrics.feedback.labels("unknown").inc()
-            raise
-        outcome = ("relevant" if body.relevant else "irrelevant") if new else "repeated"
-        metrics.feedback.labels(outcome).inc()
-        return json_reply({"status": "accepted" if new else "repeated"}, 202)
-
-    add_json_route(
-        app,
-        "/feedback",
-        FeedbackRequest,
-        feedback,
-        limiter.charge,
-        status_code=202,
-        tags=["search"],
-        responses=replies(202, FeedbackResponse) | errors(400, 404, 413, 422, 500, 503),
-    )
 
 
 def operations_routes(

@@ -1,8 +1,17 @@
 """The models of requests and replies (docs/api.md), from which openapi.json is made."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, FailFast, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from taugate.retrieval.documents.filter_schema import FilterField
@@ -192,14 +201,42 @@ class ExplainResponse(BaseModel):
     release: str
 
 
+_ONE_OF_BOTH = "give either query_id or query: the id of the reply that is judged, or the text that was searched for"
+
+
 class FeedbackRequest(_Request):
-    """A judgement by a user or a language model: whether a result of a reply answers its query."""
+    """A judgement by a user or a language model: whether a result answers its query.
 
-    model_config = _examples({"query_id": "0" * 32, "document_id": "permit-002", "relevant": True})
+    The result is one of the reply with the id `query_id`, or of a search for `query` now.
+    """
 
-    query_id: str = Field(min_length=1, max_length=64)
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"query_id": "0" * 32, "document_id": "permit-002", "relevant": True},
+                {"query": "How long does a permit take?", "document_id": "permit-002", "relevant": True},
+            ],
+            "oneOf": [
+                {"required": ["query_id"], "properties": {"query_id": {"type": "string"}, "query": {"type": "null"}}},
+                {"required": ["query"], "properties": {"query": {"type": "string"}, "query_id": {"type": "null"}}},
+            ],
+        }
+    )
+
+    query_id: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="of the reply that showed the document"
+    )
+    query: QueryText | None = Field(
+        default=None, description="in place of `query_id`: what was searched for, without other fields of a search"
+    )
     document_id: str = Field(min_length=1, max_length=1024)
     relevant: bool
+
+    @model_validator(mode="after")
+    def _names_one_reply(self) -> Self:
+        if (self.query_id is None) == (self.query is None):
+            raise PydanticCustomError("one_of_both", _ONE_OF_BOTH)
+        return self
 
 
 class FeedbackResponse(BaseModel):

@@ -3,14 +3,28 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from taugate.retrieval.documents.store import Document
 from taugate.service.drift.fleet import Fleet
 from taugate.service.drift.query_log import JudgedResult
 from taugate.service.drift.recent_replies import REPEATED, Mark, RecentReplies, ShownResults, is_id
 from taugate.service.errors import Invalid, NotFound
+from taugate.service.pipeline.reply import Reply
 
 _MAX_LISTED_IDS = 8  # in a message
+
+
+class SearchedReply(NamedTuple):
+    """A reply to a query that a judgement names, which nobody was sent.
+
+    id: 32 hexadecimal digits in place of a reply's id, the same for the same key and query, so that a judgement counts
+    once among all workers and replicas; query: its text; reply: as a search has it now.
+    """
+
+    id: str
+    query: str
+    reply: Reply
 
 
 class Feedback:
@@ -27,31 +41,36 @@ class Feedback:
         self._judged: list[JudgedResult] = []
 
     async def judge(self, query_id: str, document_id: str, *, relevant: bool, key: str | None = None) -> bool:
-        """Take a judgement; returns whether it is a new one.
+        """Take a judgement of a reply; returns whether it is a new one.
 
         Each is logged. Of several documents of one reply, drift takes the first that is judged relevant: S_corr has one
         for a query.
 
-        key: name of the API key of whoever judges, None without keys; document_id: of a result, its `id` or its
-        `document_id`, which stands for the best of the document's passages there. Raises NotFound for a reply that is
-        not known, Invalid for a document that it did not show.
+        query_id: of the reply; key: name of the API key of whoever judges, None without keys; document_id: of a result,
+        its `id` or its `document_id`, which stands for the best of the document's passages there. Raises NotFound for a
+        reply that is not known, Invalid for a document that it did not show.
         """
         reply = await asyncio.to_thread(self._replies.find, query_id, time.monotonic())
         if reply is None:
             reply = await self._fetch_from_fleet(query_id)
-        passages = [self._documents[position] for position in reply.positions.tolist()]
-        shown = {passage.id: row for row, passage in enumerate(passages)}
-        row = shown.get(document_id)
-        if row is None:
-            row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), None)
-        if row is None:
-            listed = ", ".join([*shown][:_MAX_LISTED_IDS])
-            raise Invalid(f"document_id: the reply did not show it; it showed {listed or 'nothing'}")
-        mark = await asyncio.to_thread(self._mark, query_id, int(reply.positions[row]), relevant)
-        if mark.new:
-            found, similarity = passages[row].id, float(reply.scores[row])
-            self._judged.append(JudgedResult(time.time(), query_id, found, similarity, relevant, mark.counts, key))
-        return mark.new
+        row = self._find(reply, document_id, "the reply did not show it; it showed")
+        return await self._take(query_id, reply, row, relevant=relevant, key=key)
+
+    async def judge_search(
+        self, searched: SearchedReply, document_id: str, *, relevant: bool, key: str | None = None
+    ) -> bool:
+        """Take a judgement of what a search shows now; returns whether it is a new one, as `judge` does.
+
+        searched: query and reply; document_id, relevant, key: as of `judge`. Raises Invalid for a document that the
+        search does not show.
+        """
+        shown = searched.reply.shown
+        reply = ShownResults.read(shown, len(self._documents))
+        row = self._find(reply, document_id, "a search for this query does not show it; it shows")
+        if await asyncio.to_thread(self._replies.find, searched.id, time.monotonic()) is None:
+            self._replies.add(searched.id, time.monotonic(), shown)
+        rank = searched.reply.rank(row)
+        return await self._take(searched.id, reply, row, relevant=relevant, key=key, query=searched.query, rank=rank)
 
     def unknown(self) -> NotFound:
         """Return the error for a reply that is not known, and for one to a key that may see other documents."""
@@ -64,6 +83,42 @@ class Feedback:
         """Return the results that were judged since the last call."""
         taken, self._judged = self._judged, []
         return taken
+
+    def _find(self, reply: ShownResults, document_id: str, otherwise: str) -> int:
+        """Find a document among the results; returns its row.
+
+        otherwise: how the message begins where it is not there, before the ids of those that are. Raises Invalid then.
+        """
+        passages = [self._documents[position] for position in reply.positions.tolist()]
+        shown = {passage.id: row for row, passage in enumerate(passages)}
+        row = shown.get(document_id)
+        if row is None:
+            row = next((row for row, passage in enumerate(passages) if passage.document_id == document_id), None)
+        if row is None:
+            listed = ", ".join([*shown][:_MAX_LISTED_IDS])
+            raise Invalid(f"document_id: {otherwise} {listed or 'nothing'}")
+        return row
+
+    async def _take(  # noqa: PLR0913 (what a line of the log has)
+        self,
+        query_id: str,
+        reply: ShownResults,
+        row: int,
+        *,
+        relevant: bool,
+        key: str | None,
+        query: str | None = None,
+        rank: int | None = None,
+    ) -> bool:
+        """Keep a judgement where nobody has said the same; returns whether it is a new one."""
+        position = int(reply.positions[row])
+        mark = await asyncio.to_thread(self._mark, query_id, position, relevant)
+        if mark.new:
+            found, similarity, at = self._documents[position].id, float(reply.scores[row]), time.time()
+            self._judged.append(
+                JudgedResult(at, query_id, found, similarity, relevant, mark.counts, key, query=query, rank=rank)
+            )
+        return mark.new
 
     async def _fetch_from_fleet(self, query_id: str) -> ShownResults:
         """Fetch what a reply of another replica showed, and keep it here with its judgements. Raises NotFound."""

@@ -43,7 +43,8 @@ class JudgedResult:
 
     at: when it was judged, Unix time in seconds; query_id: of the reply; document_id: of the passage; similarity: with
     the query; relevant: whether it answers the query; counts: whether drift takes it, which is the first relevant
-    result of each reply; key: name of the API key, None without keys.
+    result of each reply; key: name of the API key, None without keys; query: the text, where the judgement names it in
+    place of a reply; rank: place among all that were considered, from 1, None where it is not known.
     """
 
     at: float
@@ -53,6 +54,8 @@ class JudgedResult:
     relevant: bool = True
     counts: bool = True
     key: str | None = None
+    query: str | None = None
+    rank: int | None = None
 
 
 def comparable(served: Sequence[ServedReply], k: int, random: int) -> list[ServedReply]:
@@ -148,14 +151,15 @@ class QueryLog:
             yield ShownResult(id=self._id_at(position), rank=rank, score=score, propensity=propensity)
 
     def _judgement(self, judged: JudgedResult) -> bytes:
+        text = judged.query
         return line_bytes(
             LoggedJudgement(
                 at=judged.at,
-                query_id=judged.query_id,
-                query=None,
+                query_id=judged.query_id if text is None else None,
+                query=text if text is None or self._texts else hashed(text),
                 document_id=judged.document_id,
                 relevant=judged.relevant,
-                rank=None,
+                rank=judged.rank,
                 score=judged.similarity,
                 key=judged.key,
                 collection=self._collection,

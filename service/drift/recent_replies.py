@@ -180,7 +180,7 @@ class RecentReplies:
 
     def find(self, query_id: str, now: float) -> ShownResults | None:
         """Return what a reply of any worker showed, None where it is not known, or too old at `now`."""
-        found = self._find_places(query_id, now)
+        found = next(self._find_places(query_id, now), None)
         return None if found is None else found[0].read(found[1])
 
     def mark(self, query_id: str, position: int, now: float, *, relevant: bool) -> Mark:
@@ -189,8 +189,13 @@ class RecentReplies:
         position: of a document that the reply showed. REPEATED for a reply that is not known, or too old at `now`.
         """
         with self._locked_marks():
-            found = self._find_places(query_id, now)
-            return REPEATED if found is None else found[0].mark(found[1], position, relevant=relevant)
+            # Two workers that are told of one search at once both have it. Each place is marked, whichever comes first.
+            marks = [
+                ring.mark(places, position, relevant=relevant) for ring, places in self._find_places(query_id, now)
+            ]
+        if not marks:
+            return REPEATED
+        return Mark(new=all(mark.new for mark in marks), counts=all(mark.counts for mark in marks))
 
     def close(self, *, forget: bool) -> None:
         """Leave the ring to the next worker; forget: remove it, as the release has left."""
@@ -201,12 +206,12 @@ class RecentReplies:
             os.close(descriptor)
             self._file = None
 
-    def _find_places(self, query_id: str, now: float) -> tuple[ReplyRing, list[int]] | None:
+    def _find_places(self, query_id: str, now: float) -> Iterator[tuple[ReplyRing, list[int]]]:
+        """Yield each ring that has the reply, with the places of its slots; this worker's ring first."""
         if is_id(query_id):
             for ring in self._rings():
                 if places := ring.places(bytes.fromhex(query_id), now - self._seconds):
-                    return ring, places
-        return None
+                    yield ring, places
 
     def _rings(self) -> Iterator[ReplyRing]:
         """Yield the ring of this worker, then those of the others."""

@@ -82,6 +82,10 @@ class Reply:
         """Complete the JSON object; query_id: hexadecimal digits; drift: its field `drift`, as JSON."""
         return b"".join((self.head, b',"drift":', drift, b',"query_id":"', query_id.encode(), b'"}'))
 
+    def rank(self, row: int) -> int:
+        """Return the place of a result among all that were considered, from 1; row: its position in the reply."""
+        return int(np.frombuffer(self.places, dtype=np.int32, count=row + 1)[row])
+
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes."""

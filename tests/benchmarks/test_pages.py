@@ -18,6 +18,7 @@ _TABLES = (
     "gate",
     "ingestion",
     "labels",
+    "loop",
     "reliability",
     "serving",
     "traffic",

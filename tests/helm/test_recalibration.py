@@ -64,11 +64,29 @@ def test_a_job_outlives_the_upgrade_that_turns_it_off_with_what_its_pod_needs() 
         assert off.one(kind, "-calibration") == on.one(kind, "-calibration")
 
 
-def test_cron_job_and_job_run_the_same() -> None:
-    rendered = render(VARIANTS["recalibrate"])
+def test_cron_job_and_job_differ_in_their_command_alone() -> None:
+    more = at("recalibration.cronJob.arguments", ["--url", "http://shop:8000"])
+    rendered = render(VARIANTS["recalibrate"], more)
     by_the_clock = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]
     now = rendered.one("Job", "-calibrate-1")["spec"]
+    (clock,), (once,) = (
+        spec["template"]["spec"].pop("initContainers", None) or spec["template"]["spec"].pop("containers")
+        for spec in (by_the_clock, now)
+    )
     assert now == {**by_the_clock, "ttlSecondsAfterFinished": 604_800}
+    assert (clock.pop("name"), once.pop("name")) == ("recalibrate", "calibrate")
+    again, first = clock.pop("args"), once.pop("args")
+    assert clock == once
+    assert again[:6] == ["recalibrate", first[1], "--releases", "/releases", "--url", "http://shop:8000"]
+    assert first[0] == "calibrate"
+    assert "--url" not in first
+
+
+def test_the_arguments_of_a_calibration_are_not_those_of_a_recalibration() -> None:
+    rendered = render(KEYS, CRON, at("recalibration.arguments", ["--max-loss", "0.02"]))
+    spec = rendered.one("CronJob", "-calibrate")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert "--max-loss" not in container["args"]
 
 
 def test_what_does_not_get_better_is_not_tried_again_and_a_drained_node_is_no_failure() -> None:

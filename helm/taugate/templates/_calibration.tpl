@@ -1,8 +1,10 @@
 {{/* What the CronJob and the Job run. */}}
 
-{{/* A Job's spec: (list context arguments); without arguments it calibrates. */}}
+{{/* A Job's spec: (list context command arguments): calibrate or recalibrate, or the arguments in its place. */}}
 {{- define "taugate.jobSpec" -}}
 {{- $context := index . 0 }}
+{{- $command := index . 1 }}
+{{- $arguments := index . 2 }}
 {{- $values := $context.Values.recalibration -}}
 # Bad input, no safe threshold and a rule that does not hold stay so when they are tried again. A pod that a drain or a
 # node short of memory or disk took is no failure, and has another in its place, until activeDeadlineSeconds are over;
@@ -30,19 +32,19 @@ template:
     restartPolicy: Never
     serviceAccountName: {{ include "taugate.account" (list $context $values.serviceAccount "-calibration") }}
     {{- include "taugate.pod" $context | nindent 4 }}
-    {{- if index . 1 }}
+    {{- if $arguments }}
     containers:
-      {{- include "taugate.calibrationContainer" (list $context "command" (index . 1)) | nindent 6 }}
+      {{- include "taugate.calibrationContainer" (list $context "command" $arguments) | nindent 6 }}
     {{- else if and $context.Values.releases.url $values.promotion.enabled }}
     # One after the other, each with its exit code: what was not promoted is not pushed.
     initContainers:
-      {{- include "taugate.calibrationContainer" (list $context "calibrate" (include "taugate.calibrate" $context | fromJsonArray)) | nindent 6 }}
+      {{- include "taugate.calibrationContainer" (list $context $command (include "taugate.calibrate" (list $context $command) | fromJsonArray)) | nindent 6 }}
     containers:
       {{- $push := list "release" "push" "--releases" "/releases" "--to" $context.Values.releases.url "--promote" }}
       {{- include "taugate.calibrationContainer" (list $context "push" $push) | nindent 6 }}
     {{- else }}
     containers:
-      {{- include "taugate.calibrationContainer" (list $context "calibrate" (include "taugate.calibrate" $context | fromJsonArray)) | nindent 6 }}
+      {{- include "taugate.calibrationContainer" (list $context $command (include "taugate.calibrate" (list $context $command) | fromJsonArray)) | nindent 6 }}
     {{- end }}
     volumes:
       {{- include "taugate.calibrationVolumes" $context | nindent 6 }}
@@ -51,11 +53,13 @@ template:
     {{- end }}
 {{- end }}
 
-{{/* The arguments of a calibration, as a JSON array. */}}
+{{/* The arguments of calibrate or recalibrate, as a JSON array: (list context command). */}}
 {{- define "taugate.calibrate" -}}
-{{- $values := .Values.recalibration }}
+{{- $command := index . 1 }}
+{{- $values := (index . 0).Values.recalibration }}
 {{- $data := default (printf "/data/%s" $values.data.path | trimSuffix "/") $values.data.url }}
-{{- $arguments := concat (list "calibrate" $data "--releases" "/releases") $values.arguments }}
+{{- $own := ternary $values.arguments $values.cronJob.arguments (eq $command "calibrate") }}
+{{- $arguments := concat (list $command $data "--releases" "/releases") $own }}
 {{- if not $values.promotion.enabled }}
 {{- $arguments = append $arguments "--no-promote" }}
 {{- else if $values.promotion.rule }}

@@ -24,7 +24,7 @@ from taugate.service.drift.alarms import drift_field
 from taugate.service.lifecycle.serving import ActiveRelease
 from taugate.service.shadow.gauges import answer
 from tests.prometheus_process import until
-from tests.service.access.files import OPS, SCRAPER, bearer, entry, write
+from tests.service.access.files import JUDGE, OPS, SCRAPER, bearer, entry, write
 from tests.service.access.test_keys import parse
 from tests.service.process.test_start import refusal
 from tests.service_process import ServiceProcess
@@ -44,6 +44,7 @@ ENTRIES = [
     entry(ALL, "all", *ASKS),
     entry(OPS, "ops", "admin"),
     entry(SCRAPER, "scraper", "metrics"),
+    entry(JUDGE, "judge", "feedback"),
 ]
 QUERY = "What does a building permit cost?"
 KEEP_ALL = -2.0
@@ -181,6 +182,26 @@ def test_a_judgement_is_of_a_reply_that_the_key_may_have_had(permitting: Service
         assert judge(B, reply["query_id"], "not shown") == unknown
     of_all = search(permitting, ALL, threshold=KEEP_ALL)
     assert judge(A, of_all["query_id"], ids(of_all)[0]) == unknown
+
+
+def test_a_judgement_of_a_query_is_of_what_the_key_finds(permitting: ServiceProcess, release: Release) -> None:
+    (own,) = (each for each in release.documents if each.id == ids(search(permitting, A, threshold=KEEP_ALL))[0])
+    query = f"{own.title or ''} {own.text}"[:300]
+
+    def judge(key: str) -> tuple[int, str]:
+        reply = post(permitting, "/feedback", key, {"query": query, "document_id": own.id, "relevant": True})
+        return reply.status_code, reply.json().get("status") or reply.json()["error"]["message"]
+
+    assert own.id in ids(search(permitting, A, query))
+    assert judge(A) == (202, "accepted")
+    assert judge(A) == (202, "repeated")
+    assert judge(ALL) == (202, "accepted"), "each key has its own judgement"
+    status, message = judge(B)
+    assert status == 422
+    assert own.id not in message
+    status, message = judge(JUDGE)
+    assert status == 403
+    assert "lacks the scope search" in message
 
 
 def test_the_id_of_a_reply_says_for_which_filter_it_was() -> None:

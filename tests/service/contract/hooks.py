@@ -23,7 +23,7 @@ for _status, _codes in _ROWS:
 _NOT_IN_A_SCHEMA = (
     re.compile(r"filter: no document has the field "),
     re.compile(r"min_results: \d+ is over k, which is \d+"),
-    re.compile(r"document_id: the reply did not show it"),
+    re.compile(r"document_id: (the reply did|a search for this query does) not show it"),
     re.compile(r"filter: has \d+ values, at most 256"),  # in all lists together
     re.compile(r"query: a query needs text$"),  # of what is a space for Python alone: U+001C to U+001F
 )

@@ -1,5 +1,7 @@
 """POST /feedback, as those who judge see it."""
 
+import time
+
 import pytest
 
 from tests.service_process import ServiceProcess
@@ -85,3 +87,50 @@ def test_every_judgement_is_counted_by_what_became_of_it(service: ServiceProcess
     judge(service, "nobody", "d1")
     moved = {name: value - before.get(name, 0) for name, value in counts().items()}
     assert moved == {"relevant": 1, "repeated": 1, "irrelevant": 1, "unknown": 1}
+
+
+def judge_query(service: ServiceProcess, query: str, document_id: str, relevant: bool = True) -> tuple[int, dict]:
+    body = {"query": query, "document_id": document_id, "relevant": relevant}
+    response = service.http.post("/feedback", json=body)
+    return response.status_code, response.json()
+
+
+def test_a_query_is_judged_without_the_id_of_its_reply(service: ServiceProcess) -> None:
+    title = service.http.post("/search", json=QUERY).json()["results"][0]
+    query = f"{title['title'] or ''} {title['text']}"[:300]  # which finds its own document
+    (document, *_) = (each["id"] for each in service.http.post("/search", json={"query": query}).json()["results"])
+    before = observed(service)
+    assert judge_query(service, query, document) == (202, {"status": "accepted"})
+    assert judge_query(service, query, document) == (202, {"status": "repeated"})
+    status, body = judge_query(service, query, "elsewhere")
+    assert (status, body["error"]["code"]) == (422, "invalid")
+    assert body["error"]["message"].startswith("document_id: a search for this query does not show it; it shows ")
+    assert document in body["error"]["message"]
+    assert observed(service) == before, "feedback is no traffic"
+
+
+def test_a_query_that_nobody_asked_is_searched_for(service: ServiceProcess) -> None:
+    query = f"a permit for {time.time_ns()}"
+    status, body = judge_query(service, query, "elsewhere")
+    assert status == 422
+    shown = [each["id"] for each in service.http.post("/search", json={"query": query}).json()["results"]]
+    assert body["error"]["message"].endswith(f"it shows {', '.join(shown) or 'nothing'}")
+
+
+def observed(service: ServiceProcess) -> list[str]:
+    """Metrics that count searches and their results."""
+    counted = ("taugate_results_total", "taugate_empty_responses_total")
+    return [line for line in service.http.get("/metrics").text.splitlines() if line.startswith(counted)]
+
+
+@pytest.mark.parametrize("given", [{}, {"query_id": "0" * 32, "query": "a permit"}, {"query_id": None, "query": None}])
+def test_a_judgement_names_a_reply_or_a_query(service: ServiceProcess, given: dict) -> None:
+    response = service.http.post("/feedback", json=given | {"document_id": "d1", "relevant": True})
+    assert (response.status_code, response.json()["error"]["code"]) == (422, "invalid")
+    assert "give either query_id or query" in response.json()["error"]["message"]
+
+
+def test_a_query_over_the_limit_is_refused(service: ServiceProcess) -> None:
+    status, body = judge_query(service, "permit " * 2000, "d1")
+    assert (status, body["error"]["code"]) == (422, "invalid")
+    assert "TAUGATE_MAX_QUERY_CHARS" in body["error"]["message"]

@@ -152,11 +152,18 @@ def test_the_log_says_what_was_asked_and_shown(releases: Path, tmp_path: Path, t
 
 def test_the_log_holds_both_kinds_of_judgement(releases: Path, tmp_path: Path) -> None:
     log = QueryLog(tmp_path / "queries.jsonl", load(find(releases)), texts=True)
-    judged = [JudgedResult(3.5, "id1", "d1", 0.5), JudgedResult(4.5, "id1", "d2", 0.25, False, False, "shop")]
+    judged = [
+        JudgedResult(3.5, "id1", "d1", 0.5),
+        JudgedResult(4.5, "id1", "d2", 0.25, False, False, "shop"),
+        JudgedResult(5.5, "id2", "d2", 0.25, query="What does a permit cost?", rank=2),
+    ]
     log.write([], judged)
-    first, second = logged(tmp_path / "queries.jsonl")
+    first, second, third = logged(tmp_path / "queries.jsonl")
     assert isinstance(first, LoggedJudgement)
     assert isinstance(second, LoggedJudgement)
+    assert isinstance(third, LoggedJudgement)
+    assert (third.query_id, third.query, third.rank) == (None, "What does a permit cost?", 2)
+    assert (first.query_id, first.query, first.rank) == ("id1", None, None)
     assert (first.query_id, first.document_id, first.relevant, first.score, first.key) == ("id1", "d1", True, 0.5, None)
     assert (second.document_id, second.relevant, second.score, second.key) == ("d2", False, 0.25, "shop")
 

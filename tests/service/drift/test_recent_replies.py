@@ -107,6 +107,15 @@ def test_workers_know_of_each_other(tmp_path: Path) -> None:
     assert workers[1].find(ids[2], 2.0) is not None
 
 
+def test_what_two_workers_were_told_at_once_counts_once(tmp_path: Path) -> None:
+    workers = [RecentReplies(tmp_path, RELEASE, RESULTS, SECONDS) for _ in range(2)]
+    query_id = uuid4().hex
+    for worker in workers:
+        worker.add(query_id, 1.0, packed([4, 5]))
+    assert [worker.mark(query_id, 5, 2.0, relevant=True) for worker in workers] == [COUNTS, REPEATED]
+    assert [worker.mark(query_id, 4, 2.0, relevant=False) for worker in workers] == [NEW, REPEATED]
+
+
 def test_whoever_takes_the_place_of_a_killed_one_goes_on_in_its_ring(tmp_path: Path) -> None:
     """So there are never more rings than workers, and a reply of the killed one can still be judged."""
     program = f"""

@@ -1,0 +1,179 @@
+"""The trial of a new release as the shadow of running services, whose metrics say how it does on live traffic."""
+
+import math
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from taugate.calibration.settings.settings import WIDEST_MARGIN
+from taugate.errors import InputError
+from taugate.registry import promotion
+from taugate.retrieval.release.signature import TrustedKeys
+
+DEFAULT_QUERIES, DEFAULT_SECONDS = 200, 600.0
+_LEAST_QUERIES = 20
+_SCRAPE_SECONDS = 10.0
+_PAUSE_SECONDS = 1.0
+_PREFIX = "taugate_shadow_"
+_MOST_FAILED = 0.01  # share of the queries: one that fails for a filter on a new field is no fault of the release
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """How long a release is tried, and where.
+
+    urls: of the services, such as http://127.0.0.1:8000, all of which read the releases directory; none: no trial.
+    queries: compared by all of them together before the trial ends. seconds: to wait for these at most. key: API key
+    with the scope metrics, None where the services need none.
+    """
+
+    urls: tuple[str, ...] = ()
+    queries: int = DEFAULT_QUERIES
+    seconds: float = DEFAULT_SECONDS
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        for url in self.urls:
+            if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
+                raise InputError(f"--url {url}: not the address of a service; give one such as http://127.0.0.1:8000")
+        if self.queries < _LEAST_QUERIES:
+            raise InputError(
+                f"--shadow {self.queries}: too few to tell anything; give {_LEAST_QUERIES} queries or more"
+            )
+        if not 0 < self.seconds < math.inf:
+            raise InputError(f"--shadow-seconds {self.seconds:g}: give a number of seconds above 0")
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """How a release did as the shadow.
+
+    compared: queries that both releases answered; failed: queries that the new one could not answer; changed: queries
+    to which the two give other results; empty_before, empty_now: queries that the current release, and the new one,
+    leave without a result; overlap: mean share of the top-K that both have, None where none was compared; seconds: that
+    the trial took; wanted: how many queries had to be compared.
+    """
+
+    compared: int
+    failed: int
+    changed: int
+    empty_before: int
+    empty_now: int
+    overlap: float | None
+    seconds: float
+    wanted: int
+
+    @property
+    def objection(self) -> str | None:
+        """Why the release should not be promoted, in a sentence without its full stop; None where nothing is wrong."""
+        if self.compared + self.failed < self.wanted:
+            return (
+                f"in {self.seconds:.0f} s the services tried it on {self.compared:,} of {self.wanted:,} queries; check "
+                "that they read this releases directory, with TAUGATE_SHADOW_SHARE above 0 and TAUGATE_RELOAD_SECONDS "
+                "set, or give a larger --shadow-seconds"
+            )
+        if self.failed > _MOST_FAILED * (self.compared + self.failed):
+            return f"it could not answer {self.failed:,} of {self.compared + self.failed:,} live queries"
+        more = (self.empty_now - self.empty_before) / self.compared
+        if more > WIDEST_MARGIN:
+            return (
+                f"on live traffic it leaves {self.empty_now:,} of {self.compared:,} queries without a result, and the "
+                f"current release {self.empty_before:,}"
+            )
+        return None
+
+
+def try_release(
+    releases: Path,
+    name: str,
+    settings: TrialSettings,
+    trusted: TrustedKeys | None,
+    say: Callable[[str], None],
+) -> TrialResult:
+    """Have running services try a release beside the current one until enough queries are compared.
+
+    The pointer `shadow` names the release meanwhile; whoever promotes it, or does not, removes it afterwards.
+
+    releases: the releases directory; name: id of the release; settings: see TrialSettings; trusted: as of
+    `promotion.promote`; say: told one line when the trial begins, and where a service does not answer. Raises
+    ReleaseError where the release does not verify.
+    """
+    promotion.shadow(releases, name, trusted)
+    services = f"{len(settings.urls)} service" + ("s" if len(settings.urls) > 1 else "")
+    say(f"trying {name} on live traffic: {settings.queries:,} queries of {services}")
+    for url in settings.urls:
+        ask_to_reload(url, settings.key)
+    began = time.monotonic()
+    counted: dict[str, dict[str, float]] = {}
+    silent: set[str] = set()
+    while True:
+        for url in settings.urls:
+            try:
+                counted[url] = _counts(_get(f"{url.rstrip('/')}/metrics", settings.key), name)
+            except (OSError, ValueError) as error:  # it may be starting anew
+                if url not in silent:
+                    silent.add(url)
+                    say(f"warning: {url}/metrics: {error}; trying again")
+        seconds = time.monotonic() - began
+        result = _sum([*counted.values()], seconds, settings.queries)
+        if result.compared + result.failed >= settings.queries or seconds >= settings.seconds:
+            return result
+        time.sleep(_PAUSE_SECONDS)
+
+
+def ask_to_reload(url: str, key: str | None) -> bool:
+    """Ask a service to read `current` and `shadow` now; returns whether it did.
+
+    One whose key may not, or that has no keys, follows by itself where TAUGATE_RELOAD_SECONDS is set.
+
+    url: of the service; key: API key with the scope admin, or None.
+    """
+    try:
+        _get(f"{url.rstrip('/')}/admin/reload", key, method="POST")
+    except OSError:
+        return False
+    return True
+
+
+def _get(url: str, key: str | None, method: str = "GET") -> str:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url, headers=headers, method=method)  # noqa: S310 (TrialSettings checks the scheme)
+    with urllib.request.urlopen(request, timeout=_SCRAPE_SECONDS) as reply:  # noqa: S310
+        return str(reply.read().decode())
+
+
+def _counts(metrics: str, name: str) -> dict[str, float]:
+    """Read what one service has counted of a shadow, by name and label; nothing while it tries another one, or none."""
+    counts: dict[str, float] = {}
+    tried = False
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            labels = sample.labels
+            if sample.name == f"{_PREFIX}release_info":
+                tried |= labels.get("release") == name and sample.value == 1
+            elif sample.name.startswith(_PREFIX) and "le" not in labels:
+                label = labels.get("outcome") or labels.get("side")
+                counts[sample.name.removeprefix(_PREFIX) + (f" {label}" if label else "")] = sample.value
+    return counts if tried else {}
+
+
+def _sum(counted: Sequence[dict[str, float]], seconds: float, wanted: int) -> TrialResult:
+    def total(name: str) -> float:
+        return sum(each.get(name, 0.0) for each in counted)
+
+    compared = int(total("overlap_count"))
+    return TrialResult(
+        compared=compared,
+        failed=int(total("queries_total failed")),
+        changed=int(total("changed_responses_total")),
+        empty_before=int(total("empty_responses_total current")),
+        empty_now=int(total("empty_responses_total shadow")),
+        overlap=total("overlap_sum") / compared if compared else None,
+        seconds=seconds,
+        wanted=wanted,
+    )

@@ -1,0 +1,100 @@
+"""POST /feedback: a judgement of a result, named by the id of its reply, or by the query alone."""
+
+import hashlib
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from taugate.service.access.keys import ApiKey
+from taugate.service.access.rate_limit import RateLimiter
+from taugate.service.api.bodies import add_json_route
+from taugate.service.api.openapi import errors, replies
+from taugate.service.api.replies import json_reply
+from taugate.service.api.request_context import may_judge, permitted, request_key
+from taugate.service.api.schemas import FeedbackRequest, FeedbackResponse, SearchRequest
+from taugate.service.api.search import search_task, while_connected
+from taugate.service.drift.feedback import Feedback, SearchedReply
+from taugate.service.errors import Forbidden, Invalid, NotFound
+from taugate.service.lifecycle.serving import ActiveRelease, Serving
+from taugate.service.metrics import Metrics
+from taugate.service.settings import Settings
+
+_ID_DIGITS = 32  # as many as the id of a reply has
+
+
+class FeedbackRoute:
+    """Finds the reply that a judgement is about, and hands both to the release in service."""
+
+    def __init__(self, settings: Settings, serving: Serving, metrics: Metrics) -> None:
+        """settings: limits of a query; serving: has the release that is judged; metrics: count judgements."""
+        self._settings, self._serving, self._metrics = settings, serving, metrics
+
+    async def feedback(self, request: Request, body: FeedbackRequest) -> Response:
+        """Tell whether a result answered its query; the same judgement counts once, however often it is sent."""
+        active = self._serving.active
+        if active.drift is None:
+            raise Invalid("feedback is off, because traffic is not watched here (TAUGATE_DRIFT is false)")
+        feedback = active.drift.feedback
+        with active.in_flight:
+            try:
+                if body.query_id is not None:
+                    if not may_judge(permitted(request.scope), body.query_id):
+                        raise feedback.unknown()
+                    key = _name(request_key(request.scope))
+                    new = await feedback.judge(body.query_id, body.document_id, relevant=body.relevant, key=key)
+                else:
+                    new = await self._judge_search(request, body, active, feedback)
+            except (NotFound, Invalid):
+                self._metrics.feedback.labels("unknown").inc()
+                raise
+        outcome = ("relevant" if body.relevant else "irrelevant") if new else "repeated"
+        self._metrics.feedback.labels(outcome).inc()
+        return json_reply({"status": "accepted" if new else "repeated"}, 202)
+
+    async def _judge_search(
+        self, request: Request, body: FeedbackRequest, active: ActiveRelease, feedback: Feedback
+    ) -> bool:
+        """Search for the query as the key would, and take the judgement of what that shows.
+
+        The search is no traffic: drift, shadow, query log and the metrics of results are not told of it. Raises
+        Forbidden for a key that may not search: what is accepted here tells what a search shows.
+        """
+        key = request_key(request.scope)
+        if key is not None and "search" not in key.scopes:
+            raise Forbidden("this API key lacks the scope search, which feedback on a query needs; send a query_id")
+        search = SearchRequest(query=str(body.query))
+        task = search_task(search, active, self._settings, permitted(request.scope))
+        reply = active.search.remembered(task)
+        if reply is None:
+            (reply,) = await while_connected(request, active.search.replies([task]))
+        searched = SearchedReply(_id_of_search(key, search.query), search.query, reply)
+        return await feedback.judge_search(searched, body.document_id, relevant=body.relevant, key=_name(key))
+
+
+def add_feedback_route(
+    app: FastAPI, settings: Settings, serving: Serving, metrics: Metrics, limiter: RateLimiter
+) -> None:
+    """Add POST /feedback, answered 202: a judgement counts within seconds.
+
+    app: gets the route; limiter: charges for judgements; for the other parameters see FeedbackRoute.
+    """
+    add_json_route(
+        app,
+        "/feedback",
+        FeedbackRequest,
+        FeedbackRoute(settings, serving, metrics).feedback,
+        limiter.charge,
+        status_code=202,
+        tags=["search"],
+        responses=replies(202, FeedbackResponse) | errors(400, 404, 413, 422, 429, 500, 503, 504),
+    )
+
+
+def _name(key: ApiKey | None) -> str | None:
+    return None if key is None else key.name
+
+
+def _id_of_search(key: ApiKey | None, query: str) -> str:
+    """Return an id in place of a reply's, the same in every replica, so that a judgement counts once for each key."""
+    owner = None if key is None else (key.name, key.filter)
+    return hashlib.sha256(f"{owner!r}{query}".encode()).hexdigest()[:_ID_DIGITS]

@@ -1,0 +1,210 @@
+"""`taugate recalibrate` from end to end: what it promotes, what it refuses, and that it goes on where it was killed."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taugate.calibration.recalibration.state import STATE
+from taugate.cli import main as cli
+from taugate.registry import history
+from taugate.registry.catalog import current_id, release_ids, shadow_id
+from taugate.retrieval.release.verify import verify
+from tests.calibration.update.corpora import mixed_changes, newer
+from tests.ingestion.labels.traffic_log import TrafficLog
+from tests.registry.conftest import copy, first
+
+__all__ = ["copy", "first"]
+
+HOLDS, FAILS = "accuracy not lower by more than 0.2", "kept share not higher by more than 0.000001"
+JOB = "taugate.calibration.recalibration.job"
+
+
+class Recalibrating:
+    """The command: exit code, what --json prints, and stderr."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], data: Path, releases: Path) -> None:
+        self.capfd, self.data, self.releases = capfd, data, releases
+
+    @property
+    def command(self) -> list[str]:
+        return ["recalibrate", str(self.data), "--releases", str(self.releases), "--json"]
+
+    def __call__(self, *more: str) -> tuple[int, dict[str, Any], str]:
+        self.capfd.readouterr()
+        code = cli.main([*self.command, *more])
+        printed = self.capfd.readouterr()
+        assert "Traceback" not in printed.err
+        return code, json.loads(printed.out) if printed.out else {}, printed.err
+
+    def killed(self, when: str, module: str, name: str, *more: str) -> None:
+        program = [sys.executable, "-m", "tests.calibration.recalibration.killed", when, module, name]
+        done = subprocess.run([*program, *self.command, *more], check=False, capture_output=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+@pytest.fixture
+def recalibrate(sample: Path, copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Recalibrating:
+    """On a newer corpus, beside the release of the older one."""
+    return Recalibrating(capfd, newer(sample, tmp_path / "zaragoza", mixed_changes), copy)
+
+
+def promotions(releases: Path) -> list[str | None]:
+    return [event.release for event in history.read(releases).events if event.action == "promote"]
+
+
+def test_newer_data_are_calibrated_as_before_and_promoted(recalibrate: Recalibrating, copy: Path, first: str) -> None:
+    code, found, said = recalibrate("--promote-if", HOLDS)
+    assert code == 0
+    assert (found["previous"], found["promoted"], found["refusal"], found["resumed"]) == (first, True, None, [])
+    assert found["changed"] == {"added": 5, "changed": 5, "removed": 0}
+    assert 0 <= found["loss"]["lower"] <= found["loss"]["mean"] <= found["loss"]["upper"] <= 1
+    assert found["gate"]["clauses"][0]["finding"] == "holds"
+    assert current_id(copy) == found["release"] != first
+    old, new = verify(copy / first), verify(copy / found["release"])
+    assert (new.parent, new.bootstrap, new.encoder) == (first, old.bootstrap, old.encoder)
+    assert (new.policy.method, new.policy.k, new.data.split) == (old.policy.method, old.policy.k, old.data.split)
+    assert new.data.documents == old.data.documents + 5
+    assert "Promoted in place of" in said
+    assert not (copy / STATE).exists()
+
+
+def test_data_that_have_not_changed_are_left_alone(
+    recalibrate: Recalibrating, sample: Path, copy: Path, first: str
+) -> None:
+    recalibrate.data = sample
+    code, found, said = recalibrate()
+    assert (code, found["release"], found["promoted"], found["changed"]) == (0, first, False, None)
+    assert "nothing to do" in said
+    assert release_ids(copy) == [first]
+
+
+def test_where_the_rule_does_not_hold_nothing_is_promoted_and_the_reason_is_said(
+    recalibrate: Recalibrating, copy: Path, first: str
+) -> None:
+    rule = "accuracy not lower by more than 0.000001"
+    code, found, said = recalibrate("--promote-if", rule)
+    assert code == 4
+    assert (found["promoted"], current_id(copy)) == (False, first)
+    assert 'the rule does not hold: "accuracy not lower by more than 1e-06"' in found["refusal"]
+    assert found["refusal"] in said.splitlines()[-1]
+    code, again, _ = recalibrate("--promote-if", rule)
+    assert (code, again["release"], again["resumed"]) == (4, found["release"], ["calibrate"])
+    assert len(release_ids(copy)) == 2, "the same data are not calibrated twice"
+    code, other, _ = recalibrate("--promote-if", HOLDS)
+    assert (code, other["release"], other["promoted"]) == (0, found["release"], True)
+
+
+def test_without_promotion_the_release_is_written(recalibrate: Recalibrating, copy: Path, first: str) -> None:
+    code, found, said = recalibrate("--no-promote")
+    assert (code, found["promoted"], found["refusal"], current_id(copy)) == (0, False, None, first)
+    assert "as --no-promote asks" in said
+
+
+@pytest.mark.parametrize(
+    ("moment", "resumed"),
+    [
+        (("before", JOB, "calibrate"), []),
+        (("before", "taugate.registry.writer", "write"), []),
+        (("after", "taugate.registry.writer", "write"), []),
+        (("after", JOB, "decide"), ["calibrate"]),
+        (("before", "taugate.registry.promotion", "_move_pointer"), ["calibrate"]),
+        (("after", "taugate.registry.promotion", "promote"), ["calibrate", "promote"]),
+    ],
+)
+def test_killed_at_any_moment_it_goes_on(
+    recalibrate: Recalibrating, copy: Path, moment: tuple[str, str, str], resumed: list[str]
+) -> None:
+    recalibrate.killed(*moment, "--promote-if", HOLDS)
+    code, found, _ = recalibrate("--promote-if", HOLDS)
+    assert (code, found["promoted"], found["resumed"]) == (0, True, resumed)
+    assert current_id(copy) == found["release"]
+    assert promotions(copy)[-1] == found["release"]
+    assert promotions(copy).count(found["release"]) == 1
+    assert len({each[-12:] for each in release_ids(copy)}) == 2, "the same content, however often it was written"
+    for each in release_ids(copy):
+        verify(copy / each)
+    assert not (copy / STATE).exists()
+    assert recalibrate()[1]["release"] == found["release"], "and nothing is left to do"
+
+
+def test_a_changed_input_restarts_from_the_step_that_it_touches(recalibrate: Recalibrating, copy: Path) -> None:
+    _, before, _ = recalibrate("--promote-if", "accuracy not lower by more than 0.000001")
+    with (recalibrate.data / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "late", "text": "The office opens at nine on Mondays."}\n')
+    _, after, _ = recalibrate("--promote-if", HOLDS)
+    assert after["release"] != before["release"]
+    assert (after["resumed"], after["changed"]["added"], after["promoted"]) == ([], 6, True)
+
+
+def test_judged_traffic_is_added_first(recalibrate: Recalibrating, copy: Path, tmp_path: Path) -> None:
+    path = tmp_path / "queries.log"
+    documents = [json.loads(line)["_id"] for line in (recalibrate.data / "corpus.jsonl").read_text().splitlines()[:2]]
+    log = TrafficLog(collection="zaragoza")
+    log.judged(log.asked("When does the office open?", documents), documents[1])
+    log.write(path)
+    recalibrate.killed("before", JOB, "calibrate", "--log", str(path))
+    assert (recalibrate.data / "qrels" / "traffic.tsv").is_file()
+    code, found, said = recalibrate("--log", str(path))
+    assert (code, found["resumed"], found["traffic"]) == (
+        0,
+        ["traffic"],
+        {"queries": 1, "judgements": 1, "left_out": {}},
+    )
+    assert "Judged traffic: 1 queries with 1 judgements." in said
+
+
+def test_a_log_without_judgements_keeps_nothing_from_being_done(recalibrate: Recalibrating, tmp_path: Path) -> None:
+    path = tmp_path / "queries.log"
+    log = TrafficLog(collection="zaragoza")
+    log.asked("When does the office open?", ["d1"])
+    code, found, said = recalibrate("--log", str(log.write(path)))
+    assert (code, found["promoted"], found["traffic"]["queries"]) == (0, True, 0)
+    assert "warning: " in said
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--promote-if", "nonsense"], "--promote-if"),
+        (["--promote-if", HOLDS, "--no-promote"], "--no-promote promotes nothing"),
+        (["--url", "127.0.0.1:8000"], "not the address of a service"),
+        (["--shadow", "3"], "--shadow 3: too few"),
+        (["--log", "nowhere.log"], "nowhere.log: no such file"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    recalibrate: Recalibrating, copy: Path, first: str, more: list[str], message: str
+) -> None:
+    code, _, said = recalibrate(*more)
+    assert code == 2
+    assert message in said
+    assert release_ids(copy) == [first]
+    assert not (copy / STATE).exists()
+
+
+def test_a_state_that_is_none_is_refused(recalibrate: Recalibrating, copy: Path) -> None:
+    (copy / STATE).write_text("{}")
+    code, _, said = recalibrate()
+    assert code == 2
+    assert "remove the file" in said
+
+
+def test_without_a_current_release_it_says_what_to_do(
+    sample: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, _, said = Recalibrating(capfd, sample, tmp_path / "none")()
+    assert code != 0
+    assert "run `taugate calibrate" in said or "`taugate calibrate DATA --releases" in said
+    assert not (tmp_path / "none").exists()
+
+
+def test_no_shadow_is_left(recalibrate: Recalibrating, copy: Path) -> None:
+    code, found, _ = recalibrate("--url", "http://127.0.0.1:9", "--shadow-seconds", "0.5")
+    assert code == 4
+    assert "the services tried it on 0 of 200 queries" in found["refusal"]
+    assert shadow_id(copy) is None
