@@ -104,7 +104,8 @@ def add_openai_route(app: FastAPI, searching: SearchRoutes, limiter: RateLimiter
         missing = "there is no such vector store; name `current`, or the id of the release in service (GET /release)"
         wanted = None if body.filters is None else _filters(body.filters)
         searches = [
-            SearchRequest.model_construct(query=query, k=body.max_num_results, filter=wanted, explore=False) for query in queries
+            SearchRequest.model_construct(query=query, k=body.max_num_results, filter=wanted, explore=False)
+            for query in queries
         ]
         found = await searching.answer_dialect(request, searches, store, missing)
         threshold = None if body.ranking_options is None else body.ranking_options.score_threshold
