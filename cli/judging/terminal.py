@@ -29,12 +29,11 @@ def judge_in_terminal(work: Judging) -> None:
     styled = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     remarks: list[str] = []
     desk = Desk(work, remarks.append)
-    with _keyboard() as read_key:
+    with _keyboard() as ask:
         while desk.question is not None:
-            sys.stderr.write(screen(desk.question, str(work.session.progress()), remarks, styled=styled))
-            sys.stderr.flush()
+            shown = screen(desk.question, str(work.session.progress()), remarks, styled=styled)
             remarks.clear()
-            key = read_key()
+            key = ask(shown)
             if not styled:
                 say("")
             if not key or not desk.press(key):
@@ -75,20 +74,21 @@ def _marked(line: str, query: str) -> str:
 
 
 @contextmanager
-def _keyboard() -> Iterator[Callable[[], str]]:
-    """Yield a function that waits for a key; it returns nothing at the end of the input.
+def _keyboard() -> Iterator[Callable[[str], str]]:
+    """Yield a function that shows a text and waits for a key; it returns nothing at the end of the input.
 
     On a terminal a key takes no Enter and is not shown. What was typed before a question was there is not an answer to
     it, as where a key is held down, and is dropped.
     """
     if not sys.stdin.isatty():
-        yield _read_line
+        yield _ask_for_a_line
         return
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
 
-    def read_key() -> str:
+    def ask(shown: str) -> str:
         termios.tcflush(descriptor, termios.TCIFLUSH)
+        _show(shown)
         while True:
             pressed = os.read(descriptor, 32).decode("utf-8", "ignore")
             if pressed in {"", _END_OF_INPUT}:
@@ -98,12 +98,18 @@ def _keyboard() -> Iterator[Callable[[], str]]:
 
     try:
         tty.setcbreak(descriptor)
-        yield read_key
+        yield ask
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def _read_line() -> str:
-    """Read a line from standard input; returns its first letter, a space for an empty one, nothing at the end."""
+def _show(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _ask_for_a_line(shown: str) -> str:
+    """Show a text and read a line; returns its first letter, a space for an empty one, nothing at the end."""
+    _show(shown)
     line = sys.stdin.readline()
     return line.strip()[:1].lower() or " " if line else ""

@@ -42,13 +42,8 @@ class Terminal:
 
     def press(self, key: str) -> str:
         """Press a key where one is asked for; returns the screen that is shown then."""
-        self.wait_for_input()
         os.write(self.side, key.encode())
         return self.wait_for(KEYS)
-
-    def wait_for_input(self) -> None:
-        """Wait until the command has dropped what was typed early, and reads."""
-        time.sleep(0.15)
 
     def end(self) -> tuple[int, str]:
         """Wait for the end; returns the exit code, and what was shown last."""
@@ -103,7 +98,6 @@ def test_nothing_is_lost_when_the_process_ends(start: Start, data: Path, number:
     terminal.wait_for(KEYS)
     for _ in range(7):
         screen = terminal.press("y")
-    terminal.wait_for_input()
     terminal.process.send_signal(number)
     if number == signal.SIGKILL:
         assert terminal.process.wait(timeout=30) == -signal.SIGKILL
@@ -117,6 +111,15 @@ def test_nothing_is_lost_when_the_process_ends(start: Start, data: Path, number:
     assert again.wait_for(KEYS) == screen
     os.write(again.side, b"\x04")  # Ctrl-D
     assert again.end()[0] == 0
+
+
+def test_a_key_that_is_held_down_judges_one_result(start: Start, data: Path) -> None:
+    terminal = Terminal(start)
+    terminal.wait_for(KEYS)
+    assert "0 of 4 queries, 1 judgement" in terminal.press("n" * 20)
+    os.write(terminal.side, b"q")
+    assert terminal.end()[0] == 0
+    assert len(journal(data)) == 1
 
 
 def test_without_a_terminal_each_line_is_a_key(
@@ -199,6 +202,5 @@ def test_two_processes_of_one_judge(start: Start, capsys: pytest.CaptureFixture[
     told = second.communicate(timeout=30)[1].decode()
     assert second.returncode == 2
     assert "ana is judging in another process; end it, or give another name with --judge" in told
-    first.wait_for_input()
     os.write(first.side, b"q")
     assert first.end()[0] == 0
