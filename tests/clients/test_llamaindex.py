@@ -50,6 +50,7 @@ def test_a_query_engine_answers_from_the_passages(url: str, service: ServiceProc
     assert len(metadata["query_id"]) == 32
     assert reply["results"][0]["text"] in str(response), "MockLLM repeats its prompt"
     assert metadata["query_id"] not in str(response), "what is known of the search is nothing for the model"
+    assert "None" not in str(response), "a document without a title has no line that says so"
     assert f"category: {metadata['category']}" in response.source_nodes[0].get_content(MetadataMode.LLM)
 
 

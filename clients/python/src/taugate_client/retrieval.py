@@ -7,6 +7,10 @@ from dataclasses import replace
 from taugate_client.client import AsyncTaugateClient, TaugateClient
 from taugate_client.models import Filter, Result, SearchOptions, SearchResponse
 
+# What the metadata of a passage says of its search: fields of the result, then of the reply.
+SEARCH_FIELDS = (
+    "id", "document_id", "rank", "score", "relevance", "query_id", "release", "calibrated", "calibration",
+)  # fmt: skip
 _LOG = logging.getLogger("taugate_client")
 
 
@@ -67,24 +71,13 @@ def tighten(reply: SearchResponse, threshold: float | None) -> SearchResponse:
 
 
 def metadata(reply: SearchResponse, result: Result) -> dict[str, object]:
-    """Return a result's metadata with what is known of its search.
+    """Return a result's metadata, its title if it has one, and what is known of its search (SEARCH_FIELDS).
 
-    A field of the document that has the name of one of ours is kept as `document.<name>`.
+    A field of the document that has the name of one of these is kept as `document.<name>`.
     """
-    ours: dict[str, object] = {
-        "id": result.id,
-        "document_id": result.document_id,
-        "title": result.title,
-        "rank": result.rank,
-        "score": result.score,
-        "relevance": result.relevance,
-        "query_id": reply.query_id,
-        "release": reply.release,
-        "calibrated": reply.calibrated,
-        "calibration": reply.calibration,
-    }
-    documents = {f"document.{name}" if name in ours else name: value for name, value in result.metadata.items()}
-    return documents | ours
+    known = {name: getattr(result if hasattr(result, name) else reply, name) for name in SEARCH_FIELDS}
+    ours = known if result.title is None else known | {"title": result.title}
+    return {f"document.{name}" if name in ours else name: value for name, value in result.metadata.items()} | ours
 
 
 def reason_of_empty(reply: SearchResponse) -> dict[str, object]:

@@ -11,7 +11,7 @@ from llama_index_instrumentation import get_dispatcher
 
 from taugate_client import LOCAL, Filter, SearchResponse, UnsupportedFilter
 from taugate_client.filters import all_of, any_of, compare, negate
-from taugate_client.retrieval import Retrieval, metadata, reason_of_empty
+from taugate_client.retrieval import SEARCH_FIELDS, Retrieval, metadata, reason_of_empty
 
 _DISPATCHER = get_dispatcher(__name__)
 
@@ -98,14 +98,12 @@ def _nodes(reply: SearchResponse) -> list[NodeWithScore]:
         _DISPATCHER.event(TaugateEmptyEvent(reply=reason_of_empty(reply)))
     nodes = []
     for result in reply.results:
-        fields = metadata(reply, result)
-        hidden = [name for name in fields if name not in result.metadata and name != "title"]
         node = TextNode(
             id_=result.id,
             text=result.text or "",
-            metadata=fields,
-            excluded_llm_metadata_keys=hidden,
-            excluded_embed_metadata_keys=hidden,
+            metadata=metadata(reply, result),
+            excluded_llm_metadata_keys=[*SEARCH_FIELDS],
+            excluded_embed_metadata_keys=[*SEARCH_FIELDS],
         )
         nodes.append(NodeWithScore(node=node, score=result.score))
     return nodes
